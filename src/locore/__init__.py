@@ -1,0 +1,1 @@
+"""Locore: sampling from language models under constraints, from the right distribution."""
