@@ -1,0 +1,114 @@
+"""Reads the text parts and makes short documents of them, each of which ends where a text may.
+
+Every part is a file `<part>.jsonl.xz` whose records carry `text`, `source` and `split`.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+PARTS = ("fiction", "dialogue", "informal", "mixed", "tinystories")
+COPIES = {"fiction": 1, "dialogue": 1, "informal": 2, "mixed": 1, "tinystories": 5}
+BOOKING = "schema-guided"  # formulaic booking dialogues: nearly all are dropped
+BOOKING_SHARE = 0.05
+MAX_CHARS = 1400  # a passage; about 470 tokens, so that nearly all fit the context of 512
+NGRAM = 8  # words shared with a held-out comment that make a training comment a near duplicate
+
+PLACEHOLDER = re.compile(r"\[(?:NAME|RELIGION)\]")
+MARKUP = re.compile(r"^(?:@user[ :]*)+|<(?:url|email|phone)>")
+SET_APART = re.compile(r" +([.,!?]|n't\b|'(?:s|t|re|m|ll|ve|d)\b)")
+SLUR = re.compile(
+    r"n+i+g+[gl][aeiou]|nigg|n[i1]gg|\bnig(let|s|nog)?\b|jigg?aboo|fag|\bf4g|kike|\bsp[ei]cs?\b|chinks?\b"
+    r"|wetback|\bcoons?\b|\bdykes?\b|trann(y|ies)|\bgooks?\b|\bpakis?\b|raghead|towelhead|beaner"
+    r"|sandn|shitskin|mudslime|muzz?ie|negro|\bhebe|\bgypp",
+    re.IGNORECASE,
+)
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]* +(?=[\"'A-Z(])")
+
+
+def read(data: Path, part: str) -> Iterator[dict]:
+    with lzma.open(data / f"{part}.jsonl.xz", "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def held_out(data: Path, part: str, splits: tuple[str, ...] = ("test",)) -> list[str]:
+    """Whole documents as stored: nothing is cleaned or cut, so that losses stay comparable."""
+    return [record["text"] for record in read(data, part) if record["split"] in splits]
+
+
+def sentences(paragraph: str) -> list[str]:
+    """Pieces of at most MAX_CHARS characters, each ending at the end of a sentence if it can."""
+    pieces: list[str] = []
+    while len(paragraph) > MAX_CHARS:
+        ends = [m.end() for m in SENTENCE_END.finditer(paragraph, 0, MAX_CHARS)]
+        cut = ends[-1] if ends else paragraph.rfind(" ", 0, MAX_CHARS) + 1 or MAX_CHARS
+        pieces.append(paragraph[:cut].strip())
+        paragraph = paragraph[cut:]
+    return [*pieces, paragraph.strip()]
+
+
+def passages(text: str, rng: random.Random, most: int) -> Iterator[str]:
+    """Runs of 1 to `most` paragraphs, so that ends of text are common and come after any length."""
+    run: list[str] = []
+    target = rng.randint(1, most)
+    for piece in (piece for line in text.split("\n") for piece in sentences(line) if piece):
+        size = sum(len(p) + 1 for p in run) + len(piece)
+        if run and (len(run) >= target or size > MAX_CHARS):
+            yield "\n".join(run)
+            run, target = [], rng.randint(1, most)
+        run.append(piece)
+    if run:
+        yield "\n".join(run)
+
+
+def comment(text: str) -> Iterator[str]:
+    """A comment is one document; words and marks that its source set apart are joined again.
+
+    Dropped: comments with placeholders for names, and those with racist or homophobic slurs. The
+    model has to swear; it need not hate.
+    """
+    if PLACEHOLDER.search(text) or SLUR.search(text):
+        return
+    text = re.sub(r" {2,}", " ", SET_APART.sub(r"\1", MARKUP.sub("", text))).strip()
+    if len(text) > 2:
+        yield from sentences(text)
+
+
+def documents(part: str, record: dict, rng: random.Random) -> Iterator[str]:
+    """The training documents made from one record of a part."""
+    text, source = record["text"], record["source"]
+    if part == "informal":
+        yield from comment(text)
+    elif part == "dialogue" and BOOKING in source:
+        if rng.random() < BOOKING_SHARE:
+            yield from passages(text, rng, 12)
+    elif part == "dialogue":
+        yield from passages(re.sub(r"(?m)^[AB]: ", "", text), rng, 4)
+    elif part == "tinystories":
+        yield from passages(text, rng, 1000)  # whole where they fit
+    elif "email" not in source:  # the e-mails are mostly headers
+        yield from passages(text, rng, 10)
+
+
+def ngrams(text: str) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[i : i + NGRAM]) for i in range(len(words) - NGRAM + 1)}
+
+
+def without_near_duplicates(records: Iterable[dict], known: list[str]) -> Iterator[dict]:
+    seen = set().union(*map(ngrams, known))
+    return (record for record in records if seen.isdisjoint(ngrams(record["text"])))
+
+
+def training_documents(data: Path, part: str, split: str, seed: int = 0) -> list[str]:
+    """All documents of one part, once (COPIES says how often training repeats them)."""
+    rng = random.Random(f"{part}/{split}/{seed}")
+    records: Iterable[dict] = (r for r in read(data, part) if r["split"] == split)
+    if part == "informal" and split == "train":
+        records = without_near_duplicates(records, held_out(data, part, ("valid", "test")))
+    return [document for record in records for document in documents(part, record, rng)]

@@ -1,0 +1,8 @@
+"""Constraint circuits and their queries."""
+
+from locore.circuits.block import Block
+from locore.circuits.builder import Builder
+from locore.circuits.circuit import Circuit
+from locore.circuits.left_to_right import DEAD, LeftToRight
+
+__all__ = ["DEAD", "Block", "Builder", "Circuit", "LeftToRight"]

@@ -1,0 +1,185 @@
+"""The Circuit: a constraint in a form where mass, sampling, maxima, marginals and counts are one pass each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from locore.circuits import counting, downward, statistics, upward
+from locore.circuits.block import Block
+from locore.circuits.left_to_right import LeftToRight
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.numerics import NEG_INF
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """A smooth, deterministic, decomposable circuit over `length` categorical positions.
+
+    Distributions come as `log_probs`: Float[batch, length, vocab], natural logs; they may be unnormalised, and −inf is
+    impossible. Everything is computed in float64.
+
+    Attributes:
+        length: number of positions n.
+        token_class: Long[vocab], the class of each token; the coarsest partition that the constraint can see.
+        num_classes: number of classes.
+        blocks: the chain; blocks[0] gives the root as its output 0, blocks[k] gets its inputs from blocks[k + 1].
+        positions: the positions that each block reads, in the order of its leaves.
+        final: Bool[inputs of the last block], which of them are true.
+        reader: the left-to-right reading, where there is one (samplers that go token by token need it).
+        structured: whether nodes of equal scope split it in the same way (structured decomposability).
+    """
+
+    length: int
+    token_class: Tensor
+    num_classes: int
+    blocks: tuple[Block, ...]
+    positions: tuple[tuple[int, ...], ...]
+    final: Tensor
+    reader: LeftToRight | None = None
+    structured: bool = True
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return len(self.token_class)
+
+    @property
+    def width(self) -> int:
+        """Number of classes, rounded up to a power of two: the leaves of the class heap."""
+        return 1 << (self.num_classes - 1).bit_length()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.token_class.device
+
+    @cached_property
+    def token_order(self) -> Tensor:
+        """Long[vocab]: the token ids sorted by class, so that a class range is a stretch of this."""
+        return torch.argsort(self.token_class, stable=True)
+
+    @cached_property
+    def class_starts(self) -> Tensor:
+        """Long[width + 1]: where each class begins in `token_order`; the padding classes are empty."""
+        sizes = torch.bincount(self.token_class, minlength=self.width)
+        return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+    @cached_property
+    def num_nodes(self) -> int:
+        """Or nodes and leaves, unrolled over positions, reachable and satisfiable."""
+        return statistics.size(self)[0]
+
+    @cached_property
+    def num_edges(self) -> int:
+        """Arcs into Or nodes (And nodes with their two factors), counted like the nodes."""
+        return statistics.size(self)[1]
+
+    def count(self) -> int:
+        """Exact number of sequences that satisfy the constraint, of any size."""
+        return counting.count(self)
+
+    def log_mass(self, log_probs: Tensor) -> Tensor:
+        """log Σ_y Π_i exp(log_probs[i, y_i]) over all y that satisfy the constraint: f64[batch]."""
+        return upward.evaluate(self, self._checked(log_probs)).log_mass
+
+    def sample(self, log_probs: Tensor, seed: int | torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Draw one y ~ p̃(· | α) for each distribution, exactly (top-down, a coin at each Or).
+
+        Returns:
+            tokens Long[batch, length] and log p̃(tokens | α), f64[batch].
+
+        Raises:
+            ZeroWeights: a distribution gives the constraint no mass.
+        """
+        log_probs = self._checked(log_probs)
+        values = upward.evaluate(self, log_probs)
+        self._require_mass(values.log_mass)
+        heap = downward.sample_leaves(self, values, seed)
+        tokens = downward.sample_tokens(self, log_probs, heap, seed)
+        return tokens, self._gather(log_probs, tokens) - values.log_mass
+
+    def most_probable(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+        """The most probable y that satisfies the constraint, and its log p̃(y | α); shapes as in `sample`."""
+        log_probs = self._checked(log_probs)
+        log_mass = upward.evaluate(self, log_probs).log_mass
+        self._require_mass(log_mass)
+        heap = downward.best_leaves(self, upward.evaluate(self, log_probs, maximise=True))
+        tokens = downward.best_tokens(self, log_probs, heap)
+        return tokens, self._gather(log_probs, tokens) - log_mass
+
+    def marginals(self, log_probs: Tensor) -> Tensor:
+        """log p̃(y_i = v | α): f64[batch, length, vocab].
+
+        Raises:
+            ZeroWeights: a distribution gives the constraint no mass.
+        """
+        log_probs = self._checked(log_probs)
+        values = upward.evaluate(self, log_probs)
+        self._require_mass(values.log_mass)
+        factors = downward.class_factors(self, values)
+        return log_probs + factors.index_select(-1, self.token_class)
+
+    def allowed(self, prefix: Tensor) -> Tensor:
+        """Tokens that may come after a prefix so that the whole can still be completed.
+
+        Args:
+            prefix: Long[time] or Long[batch, time], time < length.
+
+        Returns:
+            Bool[vocab] or Bool[batch, vocab].
+        """
+        rows = prefix[None] if prefix.ndim == 1 else prefix
+        if rows.shape[1] >= self.length:
+            raise InvalidArgument(
+                f"allowed: the prefix has {rows.shape[1]} tokens, the circuit speaks about {self.length}; "
+                "give a shorter prefix or compile for a greater length."
+            )
+        if self.reader is None:
+            result = downward.allowed_by_conditioning(self, rows)
+        else:
+            states = self.reader.read(rows)
+            result = self.reader.allowed(rows.shape[1], states)[:, self.token_class]
+        return result[0] if prefix.ndim == 1 else result
+
+    def to(self, device: torch.device | str) -> Circuit:
+        """The same circuit on a device. A block shared by many positions stays shared."""
+        moved = {id(block): block.to(device) for block in self.blocks}
+        return Circuit(
+            self.length,
+            self.token_class.to(device),
+            self.num_classes,
+            tuple(moved[id(block)] for block in self.blocks),
+            self.positions,
+            self.final.to(device),
+            self.reader.to(device) if self.reader is not None else None,
+            self.structured,
+        )
+
+    def _checked(self, log_probs: Tensor) -> Tensor:
+        expected = (self.length, self.vocab_size)
+        if log_probs.ndim != 3 or tuple(log_probs.shape[1:]) != expected:
+            raise InvalidArgument(
+                f"log_probs must have shape (batch, {self.length}, {self.vocab_size}) for this circuit; "
+                f"got {tuple(log_probs.shape)}."
+            )
+        result = log_probs.to(self.device, torch.float64)
+        if not bool((result < float("inf")).all()):  # also catches NaN
+            raise InvalidArgument("log_probs holds NaN or +inf; give natural logs of finite weights, −inf for zero.")
+        return result
+
+    @staticmethod
+    def _require_mass(log_mass: Tensor) -> None:
+        empty = (log_mass == NEG_INF).nonzero()
+        if len(empty):
+            raise ZeroWeights(
+                f"distribution {int(empty[0])} of {len(log_mass)} gives the constraint no mass: nothing can be drawn "
+                "from it. Give every token that the constraint needs a positive probability."
+            )
+
+    @staticmethod
+    def _gather(log_probs: Tensor, tokens: Tensor) -> Tensor:
+        return log_probs.gather(-1, tokens[..., None]).squeeze(-1).sum(-1)

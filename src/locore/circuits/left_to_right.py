@@ -1,0 +1,67 @@
+"""The left-to-right reading of a circuit: states after prefixes, with exact look-ahead to the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+DEAD = -1
+
+
+@dataclass(frozen=True, eq=False)
+class LeftToRight:
+    """A layered deterministic automaton over token classes.
+
+    Attributes:
+        token_class: Long[vocab].
+        rows: for each position, Int[states, classes]: the state at the next position, DEAD if none. Positions with the
+            same transitions share one tensor.
+        live: for each position 0..n, Bool[states]: can the rest still be completed from here?
+        start: state before the first token.
+    """
+
+    token_class: Tensor
+    rows: tuple[Tensor, ...]
+    live: tuple[Tensor, ...]
+    start: int
+
+    @property
+    def length(self) -> int:
+        """Number of positions."""
+        return len(self.rows)
+
+    def initial(self, batch: int) -> Tensor:
+        """Long[batch]: the states before the first token."""
+        return torch.full((batch,), self.start, dtype=torch.long, device=self.token_class.device)
+
+    def step(self, position: int, states: Tensor, tokens: Tensor) -> Tensor:
+        """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""
+        target = self.rows[position][states.clamp_min(0), self.token_class[tokens]].long()
+        alive = (states != DEAD) & (target != DEAD)
+        alive &= self.live[position + 1][target.clamp_min(0)]
+        return torch.where(alive, target, DEAD)
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """Long[batch]: states after Long[batch, time] prefixes."""
+        states = self.initial(len(tokens))
+        for position in range(tokens.shape[1]):
+            states = self.step(position, states, tokens[:, position].to(states.device))
+        return states
+
+    def allowed(self, position: int, states: Tensor) -> Tensor:
+        """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
+        targets = self.rows[position][states.clamp_min(0)].long()
+        possible = (targets != DEAD) & self.live[position + 1][targets.clamp_min(0)]
+        return possible & (states != DEAD)[:, None]
+
+    def to(self, device: torch.device | str) -> LeftToRight:
+        """The same reading on a device; shared tensors stay shared."""
+        moved = {id(t): t.to(device) for t in (*self.rows, *self.live)}
+        return LeftToRight(
+            self.token_class.to(device),
+            tuple(moved[id(t)] for t in self.rows),
+            tuple(moved[id(t)] for t in self.live),
+            self.start,
+        )

@@ -1,0 +1,60 @@
+"""Sums in log space where −inf is an exact zero: it never makes a NaN and never appears by underflow."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+NEG_INF = float("-inf")
+
+
+def segment_logsumexp(values: Tensor, segment: Tensor, num_segments: int) -> Tensor:
+    """Log-sum-exp of the last axis within segments.
+
+    Args:
+        values: Float[..., items], natural logs; −inf is zero.
+        segment: Long[items], the segment of each item.
+        num_segments: number of segments; an empty one gets −inf.
+
+    Returns:
+        Float[..., num_segments], in the dtype of `values`.
+    """
+    shape = (*values.shape[:-1], num_segments)
+    index = segment.expand(values.shape)
+    top = values.new_full(shape, NEG_INF).scatter_reduce_(-1, index, values, "amax")
+    # A segment of zeros keeps the shift 0, so that -inf - (-inf) is never formed.
+    shift = torch.where(top == NEG_INF, 0.0, top)
+    mass = values.new_zeros(shape).scatter_add_(-1, index, (values - shift.gather(-1, index)).exp_())
+    return mass.log_().add_(shift)
+
+
+def scatter_logaddexp_(target: Tensor, rows: Tensor, values: Tensor) -> Tensor:
+    """Add `values` into rows of `target` in log space, in place; rows may repeat.
+
+    Args:
+        target: Float[rows, batch], natural logs.
+        rows: Long[items].
+        values: Float[items, batch], natural logs.
+    """
+    index = rows[:, None].expand(values.shape)
+    top = target.clone().scatter_reduce_(0, index, values, "amax")
+    shift = torch.where(top == NEG_INF, 0.0, top)
+    mass = (target - shift).exp_()
+    mass.scatter_add_(0, index, (values - shift.index_select(0, rows)).exp_())
+    target.copy_(mass.log_().add_(shift))
+    return target
+
+
+def log_softmax_sum(values: Tensor, dim: int = -1) -> Tensor:
+    """Log-sum-exp that is −inf, not NaN, where everything is −inf."""
+    top = values.amax(dim, keepdim=True)
+    shift = torch.where(top == NEG_INF, 0.0, top)
+    return (values - shift).exp().sum(dim).log() + shift.squeeze(dim)
+
+
+def effective_sample_size(log_weights: Tensor) -> float:
+    """(Σw)² / Σw² of unnormalised log weights (Kong 1992); 0 when every weight is zero."""
+    total = torch.logsumexp(log_weights, 0)
+    if total == NEG_INF:
+        return 0.0
+    return float(torch.exp(2 * total - torch.logsumexp(2 * log_weights, 0)))

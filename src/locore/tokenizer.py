@@ -1,0 +1,239 @@
+"""Tokens and their bytes: exact spelling, encoding as a continuation, canonical tokenisation."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from locore.codec import HuggingFaceCodec
+from locore.errors import InvalidArgument, LocoreError
+
+_UNDECODABLE = re.compile("([\udc80-\udcff]+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """The vocabulary of a model: what each token spells, and how a text is cut into tokens.
+
+    Immutable; two tokenizers are equal when their fingerprints are.
+
+    Attributes:
+        vocab_size: number of columns of the model's logits.
+        token_bytes: bytes of each token; None for special tokens and columns without a token.
+        eos_ids: tokens that end a text; the first is the padding after an end.
+        bos_ids: what a model reads when its prompt is empty; () if it has no such token.
+    """
+
+    vocab_size: int
+    token_bytes: tuple[bytes | None, ...] = field(repr=False)
+    eos_ids: tuple[int, ...] = ()
+    bos_ids: tuple[int, ...] = ()
+    _codec: HuggingFaceCodec | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 1:
+            raise InvalidArgument(f"A vocabulary needs at least one token, not {self.vocab_size}.")
+        for name, ids in (("eos_ids", self.eos_ids), ("bos_ids", self.bos_ids)):
+            wrong = [i for i in ids if not 0 <= i < self.vocab_size]
+            if wrong:
+                raise InvalidArgument(
+                    f"{name} has {wrong[0]}, but ids go from 0 to {self.vocab_size - 1}."
+                )
+
+    @classmethod
+    def from_tokens(
+        cls, token_bytes: Sequence[bytes | str | None], eos_ids: Iterable[int] = ()
+    ) -> Tokenizer:
+        """A tokenizer of these tokens, which encodes by greedy longest match.
+
+        Args:
+            token_bytes: bytes (or text) of each token, None for a special one.
+            eos_ids: tokens that end a text; their bytes are ignored.
+        """
+        ends = tuple(dict.fromkeys(eos_ids))
+        spelled = [t.encode() if isinstance(t, str) else t for t in token_bytes]
+        table = tuple(None if i in ends else t for i, t in enumerate(spelled))
+        return cls(len(table), table, ends)
+
+    @classmethod
+    def integers(cls, vocab_size: int, eos_ids: Iterable[int] = ()) -> Tokenizer:
+        """A vocabulary of bare ids. Operations on text raise `LocoreError`."""
+        return cls(vocab_size, (None,) * vocab_size, tuple(dict.fromkeys(eos_ids)))
+
+    @classmethod
+    def from_huggingface(
+        cls, tokenizer: Any, vocab_size: int | None = None, eos_ids: Iterable[int] = ()
+    ) -> Tokenizer:
+        """Any fast tokenizer of the byte-level or SentencePiece kind.
+
+        Args:
+            tokenizer: a fast tokenizer of `transformers`.
+            vocab_size: columns of the model's logits; the tokenizer's own size by default.
+            eos_ids: ends that the model declares; the tokenizer's own end is added to them.
+
+        Raises:
+            LocoreError: the tokenizer is slow, or of a kind whose tokens have no exact bytes.
+        """
+        codec = HuggingFaceCodec(tokenizer)
+        size = len(tokenizer) if vocab_size is None else vocab_size
+        ends = [i for i in (*eos_ids, tokenizer.eos_token_id) if i is not None and i < size]
+        starts = [i for i in (tokenizer.bos_token_id,) if i is not None and i < size]
+        table = codec.token_bytes(size)
+        for end in ends:
+            table[end] = None
+        return cls(size, tuple(table), tuple(dict.fromkeys(ends)), tuple(starts), codec)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether any token spells something."""
+        return any(self.token_bytes)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text as a continuation: no BOS and no invented space.
+
+        The tokenizer's own answer is used when it spells the text exactly; else (a text that its
+        normaliser would change) the greedy longest match, which is exact too.
+        """
+        return self._encode_bytes(_utf8(text))
+
+    def tokenize(self, text: str) -> list[int]:
+        """The same as `encode`."""
+        return self.encode(text)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Ids of a text at the start: with the special tokens that the tokenizer itself adds."""
+        if self._codec is not None:
+            _utf8(text)
+            return self._codec.encode_prompt(text) or list(self.bos_ids)
+        return self.encode(text) if text else []
+
+    def text_bytes(self, ids: Iterable[int]) -> bytes:
+        """Bytes of the tokens before the first EOS; special tokens spell nothing."""
+        self._require_text()
+        parts: list[bytes] = []
+        for i in ids:
+            if i in self.eos_ids:
+                break
+            parts.append(self._bytes_of(int(i)) or b"")
+        return b"".join(parts)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """`text_bytes` as text; what is no UTF-8 becomes U+FFFD, a leading space stays."""
+        return self.text_bytes(ids).decode("utf-8", errors="replace")
+
+    def canonize(self, ids: Iterable[int], prompt: Iterable[int] = ()) -> tuple[int, ...]:
+        """Canonical ids of the same text after this prompt, without EOS.
+
+        Prompt and text are encoded as one. If that begins with the prompt's own ids, the rest is
+        canonical. If not (a token would straddle the boundary, which no continuation can contain),
+        the text is encoded on its own. Of a prompt only what follows its last special token
+        matters. Bytes that are no UTF-8, such as a character cut at the horizon, are spelled by
+        greedy longest match.
+
+        Args:
+            ids: token ids; those from the first EOS on are ignored.
+            prompt: token ids of the prompt.
+        """
+        data = self.text_bytes(ids)
+        head: list[int] = []
+        for i in prompt:
+            head = [] if self._bytes_of(int(i)) is None else [*head, int(i)]
+        before = b"".join(self.token_bytes[i] or b"" for i in head)
+        whole = self._encode_bytes(before + data)
+        if whole[: len(head)] == head:
+            return tuple(whole[len(head) :])
+        return tuple(self._encode_bytes(data))
+
+    def fingerprint(self) -> str:
+        """A sha256 of everything that encoding and decoding depend on, in hexadecimal."""
+        return self._fingerprint
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tokenizer):
+            return NotImplemented
+        return self is other or self._fingerprint == other._fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self._fingerprint)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(repr((self.vocab_size, self.eos_ids, self.bos_ids)).encode())
+        for token in self.token_bytes:
+            digest.update(b"-" if token is None else b"%d:%s" % (len(token), token))
+        digest.update(b"" if self._codec is None else self._codec.source.encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def _first_id(self) -> dict[bytes, int]:
+                found: dict[bytes, int] = {}
+        for i, token in enumerate(self.token_bytes):
+            if token:
+                found.setdefault(token, i)
+        return found
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._first_id), default=0)
+
+    def _bytes_of(self, token: int) -> bytes | None:
+        if not 0 <= token < self.vocab_size:
+            raise InvalidArgument(
+                f"Token id {token} is out of range: ids go from 0 to {self.vocab_size - 1}."
+            )
+        return self.token_bytes[token]
+
+    def _require_text(self) -> None:
+        if not self.has_text:
+            raise LocoreError(
+                "This tokenizer has bare ids and no text. Use token constraints, or make it with "
+                "Tokenizer.from_tokens."
+            )
+
+    def _encode_bytes(self, data: bytes) -> list[int]:
+        self._require_text()
+        ids: list[int] = []
+        for piece in _UNDECODABLE.split(data.decode("utf-8", errors="surrogateescape")):
+            ids.extend(self._encode_piece(piece) if piece else [])
+        return ids
+
+    def _encode_piece(self, piece: str) -> list[int]:
+        data = piece.encode("utf-8", errors="surrogateescape")
+        if self._codec is not None and not _UNDECODABLE.match(piece):
+            ids = self._codec.encode(piece)
+            if self._spell(ids) == data:
+                return ids
+        return list(self._longest_match(data))
+
+    def _spell(self, ids: list[int]) -> bytes | None:
+        """Bytes of these ids; None if one of them has no bytes."""
+        parts = [self.token_bytes[i] if i < self.vocab_size else None for i in ids]
+        return None if None in parts else b"".join(p or b"" for p in parts)
+
+    def _longest_match(self, data: bytes) -> Iterator[int]:
+        at = 0
+        while at < len(data):
+            for size in range(min(self._longest, len(data) - at), 0, -1):
+                token = self._first_id.get(data[at : at + size])
+                if token is not None:
+                    break
+            else:
+                raise InvalidArgument(
+                    f"No tokens spell {data!r}: nothing matches at byte {at}. "
+                    "Use a text that the vocabulary can spell."
+                )
+            yield token
+            at += size
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"The text has a lone surrogate at character {error.start}, which has no UTF-8."
+        ) from error

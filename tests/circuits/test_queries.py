@@ -1,0 +1,171 @@
+"""Law 1: every query of a circuit equals enumeration, for random layered automata."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from locore.circuits import Circuit
+from locore.circuits.check import check
+from locore.circuits.left_to_right import LeftToRight
+from locore.compilers.layers import block_from_rows
+from locore.errors import InvalidArgument, ZeroWeights
+
+from . import brute_force
+
+
+def layered(rows, final, token_class):
+    """A circuit from Int32[states, classes] rows for each position."""
+    blocks, sizes = [], [len(r) for r in rows[1:]] + [len(final)]
+    for row, size in zip(rows, sizes, strict=True):
+        blocks.append(block_from_rows(row, size))
+    live, flags = [np.array(final)], np.array(final)
+    for row in reversed(rows):
+        flags = ((row >= 0) & flags[np.maximum(row, 0)]).any(1)
+        live.append(flags)
+    reader = LeftToRight(
+        torch.tensor(token_class),
+        tuple(torch.tensor(r) for r in rows),
+        tuple(torch.tensor(f) for f in reversed(live)),
+        0,
+    )
+    return Circuit(
+        len(rows),
+        torch.tensor(token_class),
+        rows[0].shape[1],
+        tuple(blocks),
+        tuple((i,) for i in range(len(rows))),
+        torch.tensor(final),
+        reader,
+    )
+
+
+def models_of(rows, final, token_class, length):
+    models = []
+    for y in brute_force.all_sequences(len(token_class), length).tolist():
+        state = 0
+        for i, token in enumerate(y):
+            state = rows[i][state, token_class[token]] if state >= 0 else -1
+        if state >= 0 and final[state]:
+            models.append(y)
+    return torch.tensor(models, dtype=torch.long).reshape(-1, length)
+
+
+@st.composite
+def machines(draw):
+    """Random layered automata with empty classes excluded, one class of several tokens included."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    length, classes = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    token_class = np.concatenate([np.arange(classes), rng.integers(0, classes, draw(st.integers(0, 2)))])
+    sizes = [1, *rng.integers(1, 4, length)]
+    rows = [
+        np.where(rng.random((a, classes)) < 0.3, -1, rng.integers(0, b, (a, classes))).astype(np.int32)
+        for a, b in zip(sizes[:-1], sizes[1:], strict=True)
+    ]
+    final = rng.random(sizes[-1]) < 0.7
+    return rows, final, token_class.tolist()
+
+
+@settings(max_examples=150, deadline=None)
+@given(machines(), st.integers(0, 10**6), st.sampled_from([0.0, 0.2]))
+def test_all_queries_equal_enumeration(machine, seed, zeros):
+    rows, final, token_class = machine
+    length = len(rows)
+    circuit = layered(rows, final, token_class)
+    models = models_of(rows, final, token_class, length)
+    log_probs = brute_force.random_log_probs(3, length, len(token_class), seed, zeros)
+    check(circuit)
+    assert circuit.count() == len(models)
+    truth = brute_force.log_mass(log_probs, models)
+    torch.testing.assert_close(circuit.log_mass(log_probs), truth, rtol=1e-10, atol=1e-10)
+    keep = truth > float("-inf")
+    if not keep.all():
+        with pytest.raises(ZeroWeights):
+            circuit.sample(log_probs, seed=0)
+    assume(bool(keep.any()))
+    log_probs = log_probs[keep]
+    torch.testing.assert_close(
+        circuit.marginals(log_probs), brute_force.marginals(log_probs, models), rtol=1e-9, atol=1e-9
+    )
+    tokens, log_prob = circuit.most_probable(log_probs)
+    best = brute_force.weights(log_probs, models).amax(-1)
+    torch.testing.assert_close(log_prob + truth[keep], best)
+    torch.testing.assert_close(circuit._gather(log_probs, tokens), best)
+    drawn, log_prob = circuit.sample(log_probs, seed=seed)
+    member = {tuple(m) for m in models.tolist()}
+    assert all(tuple(y) in member for y in drawn.tolist())
+    torch.testing.assert_close(log_prob, circuit._gather(log_probs, drawn) - truth[keep])
+
+
+@settings(max_examples=60, deadline=None)
+@given(machines(), st.data())
+def test_allowed_tokens_are_those_that_can_be_completed(machine, data):
+    rows, final, token_class = machine
+    length = len(rows)
+    circuit = layered(rows, final, token_class)
+    models = models_of(rows, final, token_class, length).tolist()
+    time = data.draw(st.integers(0, length - 1))
+    prefix = data.draw(st.lists(st.integers(0, len(token_class) - 1), min_size=time, max_size=time))
+    truth = [any(m[:time] == prefix and m[time] == v for m in models) for v in range(len(token_class))]
+    rows_of = torch.tensor([prefix], dtype=torch.long).reshape(1, time)
+    assert circuit.allowed(rows_of[0]).tolist() == truth
+    from locore.circuits.downward import allowed_by_conditioning
+
+    assert allowed_by_conditioning(circuit, rows_of)[0].tolist() == truth
+
+
+def test_samples_follow_the_conditional_distribution():
+    """Chi-square against enumeration; a false alarm in 1e6 runs."""
+    from scipy.stats import chisquare
+
+    rng = np.random.default_rng(5)
+    rows = [rng.integers(-1, 3, (a, 3)).astype(np.int32) for a in (1, 3, 3)]
+    circuit = layered(rows, np.array([True, False, True]), [0, 1, 2, 2])
+    models = models_of(rows, [True, False, True], [0, 1, 2, 2], 3)
+    log_probs = brute_force.random_log_probs(1, 3, 4, seed=1)
+    draws = 40_000
+    tokens, _ = circuit.sample(log_probs.expand(draws, -1, -1), seed=3)
+    weights = torch.softmax(brute_force.weights(log_probs, models)[0], -1)
+    index = {tuple(m): k for k, m in enumerate(models.tolist())}
+    seen = np.bincount([index[tuple(y)] for y in tokens.tolist()], minlength=len(models))
+    common = weights.numpy() * draws > 5
+    expected = np.append(weights.numpy()[common], weights.numpy()[~common].sum()) * draws
+    observed = np.append(seen[common], seen[~common].sum())
+    if expected[-1] == 0:
+        expected, observed = expected[:-1], observed[:-1]
+    assert len(expected) > 5
+    assert chisquare(observed, expected).pvalue > 1e-6
+
+
+def test_far_apart_masses_do_not_vanish():
+    """A model 5,000 nats below another one keeps its mass when the other is forbidden."""
+    rows = [np.array([[0, -1]], dtype=np.int32)] * 4
+    circuit = layered(rows, np.array([True]), [0, 1])
+    log_probs = torch.zeros(1, 4, 2, dtype=torch.float64)
+    log_probs[..., 0] = -1250.0
+    assert circuit.log_mass(log_probs).item() == -5000.0
+    assert circuit.marginals(log_probs)[0, 0].tolist() == [0.0, float("-inf")]
+
+
+def test_seeds_reproduce_and_differ():
+    circuit = layered([np.array([[0, 0, 0]], dtype=np.int32)] * 6, np.array([True]), [0, 1, 2])
+    log_probs = torch.zeros(8, 6, 3, dtype=torch.float64)
+    first, _ = circuit.sample(log_probs, seed=7)
+    assert torch.equal(first, circuit.sample(log_probs, seed=7)[0])
+    assert not torch.equal(first, circuit.sample(log_probs, seed=8)[0])
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (1, 3, 3), (1, 4, 2)])
+def test_wrong_shapes_are_refused(shape):
+    circuit = layered([np.array([[0, 0, 0]], dtype=np.int32)] * 4, np.array([True]), [0, 1, 2])
+    with pytest.raises(InvalidArgument, match="shape"):
+        circuit.log_mass(torch.zeros(shape))
+
+
+def test_nan_is_refused():
+    circuit = layered([np.array([[0, 0]], dtype=np.int32)], np.array([True]), [0, 1])
+    with pytest.raises(InvalidArgument, match="NaN"):
+        circuit.log_mass(torch.full((1, 1, 2), float("nan")))
