@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from locore.errors import InvalidArgument
+
 NEG_INF = float("-inf")
 
 
@@ -58,3 +60,25 @@ def effective_sample_size(log_weights: Tensor) -> float:
     if total == NEG_INF:
         return 0.0
     return float(torch.exp(2 * total - torch.logsumexp(2 * log_weights, 0)))
+
+
+def categorical(log_probs: Tensor, uniforms: Tensor) -> Tensor:
+    """One draw from each row by inversion; an item of probability zero is never drawn.
+
+    Args:
+        log_probs: Float[batch, items], natural logs, normalised or not; −inf is zero.
+        uniforms: f64[batch] in [0, 1).
+
+    Returns:
+        Long[batch].
+
+    Raises:
+        InvalidArgument: a row has no mass or a NaN.
+    """
+    top = log_probs.amax(-1, keepdim=True)
+    if not bool(torch.isfinite(top).all()):
+        raise InvalidArgument("Cannot draw from a distribution without mass or with a NaN.")
+    mass = (log_probs - top).double().exp_().cumsum(-1)
+    # A uniform below 1 times the total rounds to below the total, so the first sum that exceeds
+    # it exists, and the item that made it exceed has mass.
+    return torch.searchsorted(mass, (uniforms * mass[:, -1])[:, None], right=True)[:, 0]

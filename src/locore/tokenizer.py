@@ -170,7 +170,7 @@ class Tokenizer:
 
     @cached_property
     def _first_id(self) -> dict[bytes, int]:
-                found: dict[bytes, int] = {}
+        found: dict[bytes, int] = {}
         for i, token in enumerate(self.token_bytes):
             if token:
                 found.setdefault(token, i)

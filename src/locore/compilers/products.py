@@ -9,13 +9,6 @@ from locore.constraints.automaton import Automaton, minimise
 from locore.errors import BudgetExceeded
 
 
-def complement(automaton: Automaton) -> Automaton:
-    """Accepts what `automaton` refuses."""
-    return Automaton(
-        automaton.table, ~automaton.accepting, automaton.column, automaton.default, automaton.start
-    )
-
-
 def product(first: Automaton, second: Automaton, conjunction: bool, max_states: int) -> Automaton:
     """Accepts what both (conjunction) or at least one of two automata accept; minimal.
 

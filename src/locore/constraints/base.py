@@ -7,81 +7,246 @@ graph: every walk visits a node once and never recurses, however deep the expres
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from locore.constraints.reading import Reading, current_reading, reading_with
+from locore.constraints.reading import Readable, reading_with
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.walk import fold, postorder
-from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint
+from locore.constraints.structure import fold
+from locore.errors import InvalidArgument
 
 Json = dict[str, Any]
-MAX_JSON_DEPTH = 100
-MAX_JSON_NODES = 1_000_000
 
 
-class Constraint(ABC):
+class Constraint(Readable):
     """An immutable Boolean value; combine with `&`, `|`, `~`, `^` and `>>` (implies).
 
-    Subclasses are frozen dataclasses. Equality and hash are structural; while a `@constraint`
-    function runs, `==` and `!=` mean "has the same truth value" instead, as for Python's bools.
+    Kinds are frozen dataclasses with structural equality and hash.
     """
 
-    __array_ufunc__ = None  # numpy's bools leave `&` and `|` to the methods below
+    __array_ufunc__ = None  # numpy's bools leave the operators to the methods below
+    is_text = False  # does it speak about the text?
 
-    # --- combining
+    # What a kind says about itself.
 
-    def __and__(self, other: object) -> Constraint:
-        return _combine(self, other, lambda a, b: conjunction([a, b]))
+    @abstractmethod
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """Does it hold, given which of its children hold?"""
 
-    def __or__(self, other: object) -> Constraint:
-        return _combine(self, other, lambda a, b: disjunction([a, b]))
+    @abstractmethod
+    def json_of(self, parts: list[Json]) -> Json:
+        """Its JSON form, given those of its children."""
 
-    def __xor__(self, other: object) -> Constraint:
-        return _combine(self, other, lambda a, b: if_then_else(a, negation(b), b))
+    def leaf_at(self, length: int) -> Constraint:
+        """A leaf, checked and traced at a length; see `at`."""
+        return self
 
-    def __rshift__(self, other: object) -> Constraint:
-        return _combine(self, other, lambda a, b: disjunction([negation(a), b]))
+    def leaf_bound(self, tokenizer: TokenizerLike) -> Constraint:
+        """A leaf in terms of the ids of one tokenizer; see `bind`."""
+        return self
 
-    def __rrshift__(self, other: object) -> Constraint:
-        return _combine(self, other, lambda a, b: disjunction([negation(b), a]))
+    def named_ids(self) -> Iterable[int]:
+        """The token ids that a leaf names."""
+        return ()
+
+    # What one can ask of any constraint.
+
+    def at(self, length: int) -> Constraint:
+        """The constraint on sequences of `length` tokens, Python functions traced.
+
+        **Raises:** `InvalidConstraint` for a position outside 0..length-1; `BudgetExceeded` when
+        a Python function has too many paths; `InvalidArgument` for a length below 1.
+        """
+        if length < 1:
+            raise InvalidArgument(f"a constraint needs a length of at least 1, got {length}")
+        return self.transform(lambda leaf: leaf.leaf_at(length))
+
+    def bind(self, tokenizer: TokenizerLike) -> Constraint:
+        """The constraint with phrases that speak of a tokenizer's ids turned into these ids."""
+        return self.transform(lambda leaf: leaf.leaf_bound(tokenizer))
+
+    def evaluate(self, tokens: Iterable[int], tokenizer: TokenizerLike | None = None) -> bool:
+        """Does the constraint hold on these tokens? Read plainly, without any automaton.
+
+        Never true when anything but padding follows the first end of sequence, nor when an
+        expression about text meets a special token before the end.
+        """
+        sequence = TokenSequence(tokens, tokenizer)
+        if not sequence.padded:
+            return False
+        if sequence.has_special and has_text(self.at(len(sequence.tokens))):
+            return False
+        return self.truth(sequence)
+
+    def truth(self, sequence: TokenSequence) -> bool:
+        """The Boolean value alone, without the rules on padding and special tokens."""
+        holds: bool = fold(self, lambda node, parts: node.holds_on(sequence, parts))
+        return holds
+
+    def to_json(self) -> Json:
+        """The JSON form, which `from_json` reads back. Shared parts are the same dict."""
+        return fold(self, lambda node, parts: node.json_of(parts))
+
+    # Combining.
+
+    def __and__(self, other: Any) -> Any:
+        return _combined(self, other, lambda a, b: conjunction([a, b]))
+
+    def __or__(self, other: Any) -> Any:
+        return _combined(self, other, lambda a, b: disjunction([a, b]))
+
+    def __xor__(self, other: Any) -> Any:
+        return _combined(self, other, lambda a, b: if_then_else(a, negation(b), b))
+
+    def __rshift__(self, other: Any) -> Any:
+        return _combined(self, other, lambda a, b: disjunction([negation(a), b]))
+
+    def __rrshift__(self, other: Any) -> Any:
+        return _combined(self, other, lambda a, b: disjunction([negation(b), a]))
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     def __invert__(self) -> Constraint:
         return negation(self)
 
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
-    # --- inside a `@constraint` function
+@dataclass(frozen=True, eq=False)
+class Constant(Constraint):
+    """Always or never."""
 
-    def __bool__(self) -> bool:
-        return self._reading("a truth value").decide(self)
+    value: bool
 
-    def __int__(self) -> int:
-        return int(bool(self))
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """Its value."""
+        return self.value
 
-    def __add__(self, other: Any) -> Any:
-        return self._reading("a number").summand(self) + other
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "true"}` or `{"type": "false"}`."""
+        return {"type": "true" if self.value else "false"}
 
-    def __sub__(self, other: Any) -> Any:
-        return self._reading("a number").summand(self) - other
 
-    def __rsub__(self, other: Any) -> Any:
-        return other - self._reading("a number").summand(self)
+@dataclass(frozen=True, eq=False)
+class Several(Constraint):
+    """A Boolean operation on any number of constraints, in the user's order."""
 
-    def __mul__(self, other: Any) -> Any:
-        return self._reading("a number").summand(self) * other
+    of: tuple[Constraint, ...]
+    json_type: ClassVar[str]
 
-    __radd__, __rmul__ = __add__, __mul__
+    def children(self) -> tuple[Constraint, ...]:
+        """The parts."""
+        return self.of
 
-    def _reading(self, what: str) -> Any:
-        reading = current_reading()
-        if reading is None:
-            raise InvalidConstraint(
-                f"a constraint has no value as {what} before the tokens are known; combine "
-                "constraints with & | ~ >>, or write a function decorated with @constraint"
-            )
-        return reading
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "and" or "or", "of": [...]}`."""
+        return {"type": self.json_type, "of": parts}
+
+
+@dataclass(frozen=True, eq=False)
+class And(Several):
+    """All of them hold."""
+
+    json_type = "and"
+
+    def rebuilt(self, parts: list[Constraint]) -> Constraint:
+        """The conjunction of other parts."""
+        return conjunction(parts)
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """All parts hold."""
+        return all(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Or(Several):
+    """At least one of them holds."""
+
+    json_type = "or"
+
+    def rebuilt(self, parts: list[Constraint]) -> Constraint:
+        """The disjunction of other parts."""
+        return disjunction(parts)
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """Some part holds."""
+        return any(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Not(Constraint):
+    """It does not hold."""
+
+    of: Constraint
+
+    def children(self) -> tuple[Constraint, ...]:
+        """The one part."""
+        return (self.of,)
+
+    def rebuilt(self, parts: list[Constraint]) -> Constraint:
+        """The negation of another part."""
+        return negation(parts[0])
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The part does not hold."""
+        return not parts[0]
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "not", "of": ...}`."""
+        return {"type": "not", "of": parts[0]}
+
+
+def negation(part: Constraint) -> Constraint:
+    """Not `part`; double negations and constants are resolved."""
+    if isinstance(part, Constant):
+        return Constant(not part.value)
+    return part.of if isinstance(part, Not) else Not(part)
+
+
+def conjunction(parts: Iterable[Constraint]) -> Constraint:
+    """All of `parts`: flattened, without repetitions and constants; always true when empty."""
+    return _several(And, parts, neutral=True)
+
+
+def disjunction(parts: Iterable[Constraint]) -> Constraint:
+    """Some of `parts`: flattened, without repetitions and constants; never true when empty."""
+    return _several(Or, parts, neutral=False)
+
+
+def _several(kind: type[Several], parts: Iterable[Constraint], neutral: bool) -> Constraint:
+    distinct: dict[Constraint, None] = {}
+    with reading_with(None):  # the dictionary asks for structural equality
+        for part in parts:
+            for piece in part.of if isinstance(part, kind) else (part,):
+                if isinstance(piece, Constant) and piece.value != neutral:
+                    return piece
+                if not isinstance(piece, Constant):
+                    distinct[piece] = None
+        if any(isinstance(piece, Not) and piece.of in distinct for piece in distinct):
+            return Constant(not neutral)
+    if len(distinct) == 1:
+        return next(iter(distinct))
+    return kind(tuple(distinct)) if distinct else Constant(neutral)
+
+
+def if_then_else(test: Constraint, then: Constraint, other: Constraint) -> Constraint:
+    """`then` where `test` holds and `other` where it does not."""
+    with reading_with(None):
+        if then == other:
+            return then
+    return disjunction([conjunction([test, then]), conjunction([negation(test), other])])
+
+
+def has_text(constraint: Constraint) -> bool:
+    """Does any leaf speak about the text, so that special tokens are excluded?"""
+    return any(leaf.is_text for leaf in constraint.leaves())
+
+
+def _combined(
+    left: Constraint, right: object, rule: Callable[[Constraint, Constraint], Constraint]
+) -> Any:
+    if isinstance(right, bool | np.bool_):
+        right = Constant(bool(right))
+    return rule(left, right) if isinstance(right, Constraint) else NotImplemented

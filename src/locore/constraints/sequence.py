@@ -61,7 +61,9 @@ class TokenSequence:
     def end(self) -> int:
         """How many tokens come before the first end of sequence."""
         eos_ids = () if self.tokenizer is None else self.tokenizer.eos_ids
-        return next((i for i, token in enumerate(self.tokens) if token in eos_ids), len(self.tokens))
+        return next(
+            (i for i, token in enumerate(self.tokens) if token in eos_ids), len(self.tokens)
+        )
 
     @property
     def padded(self) -> bool:

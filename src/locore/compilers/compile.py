@@ -1,0 +1,122 @@
+"""`compile`: from a constraint and a vocabulary to a circuit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+from locore.circuits import Circuit
+from locore.compilers.left_to_right import Layered, explore, minimise, to_circuit, unroll
+from locore.compilers.partition import Partition
+from locore.compilers.problem import Problem, blocked_classes, classes_of
+from locore.compilers.residual import Residuals, State
+from locore.compilers.sdd import Vtree, compile_sdd
+from locore.compilers.text import Automata
+from locore.constraints import Constraint, Not, check_vocabulary
+from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.tokenizer import Tokenizer
+
+DEFAULT_MAX_STATES = 200_000
+
+
+@runtime_checkable
+class HasTokenizer(Protocol):
+    """A language model, as far as compiling goes."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its vocabulary."""
+
+
+def compile(
+    constraint: Constraint,
+    target: HasTokenizer | Tokenizer | int,
+    length: int,
+    *,
+    min_length: int = 0,
+    vtree: Vtree | None = None,
+    max_states: int = DEFAULT_MAX_STATES,
+) -> Circuit:
+    """The circuit of a constraint over `length` positions, with the end of the text as padding.
+
+    A token that follows an end of sequence and is not the padding has no model. A constraint with a text leaf also forbids
+    special tokens before the end.
+
+    Args:
+        constraint: what must hold.
+        target: a language model, a tokenizer, or a number of tokens (ids without text or end).
+        length: number of positions, n.
+        min_length: the text may not end before so many tokens.
+        vtree: nested pairs of positions, for constraints that are small only when far positions are read together; compiled
+            through sentential decision diagrams (extra `locore[sdd]`). Default: left to right.
+        max_states: limit on the states of a left-to-right circuit.
+
+    Raises:
+        Unsatisfiable: no sequence of this length satisfies the constraint.
+        BudgetExceeded: the circuit would be larger than `max_states` allows.
+        InvalidConstraint, InvalidArgument: the constraint or an argument has no meaning here.
+    """
+    problem = _prepare(constraint, target, length, min_length, max_states)
+    try:
+        return _left_to_right(problem) if vtree is None else compile_sdd(problem, vtree)
+    except Unsatisfiable as error:
+        raise Unsatisfiable(_why_unsatisfiable(problem, error)) from None
+
+
+def _prepare(
+    constraint: Constraint, target: HasTokenizer | Tokenizer | int, length: int, min_length: int, max_states: int
+) -> Problem:
+    if not isinstance(constraint, Constraint):
+        raise InvalidConstraint(
+            f"compile needs a constraint, got {type(constraint).__name__}; decorate a Boolean function with @constraint, or "
+            "use ban, contains, ends_with, choice."
+        )
+    if length <= 0:
+        raise InvalidArgument(f"the number of tokens must be at least 1, got {length}.")
+    if not 0 <= min_length <= length:
+        raise InvalidArgument(f"the least number of tokens must lie in 0..{length}, got {min_length}.")
+    tokenizer = _tokenizer_of(target)
+    bound = constraint.at(length).bind(tokenizer)
+    check_vocabulary(bound, tokenizer.vocab_size)
+    return Problem(bound, tokenizer, length, min_length, max_states)
+
+
+def _tokenizer_of(target: HasTokenizer | Tokenizer | int) -> Tokenizer:
+    if isinstance(target, Tokenizer):
+        return target
+    if isinstance(target, int) and not isinstance(target, bool):
+        return Tokenizer.integers(target)
+    if isinstance(target, HasTokenizer):
+        return target.tokenizer
+    raise InvalidArgument(
+        f"compile needs a model, a tokenizer or a number of tokens, got {type(target).__name__}."
+    )
+
+
+def _left_to_right(problem: Problem) -> Circuit:
+    automata = Automata(problem.tokenizer.token_bytes, problem.max_states)
+    root = automata.atoms_of(problem.constraint)
+    classes = classes_of(problem, root, automata.lifted)
+    layered = minimise(_layers(problem, root, automata, classes))
+    return to_circuit(layered, classes, problem.length)
+
+
+def _layers(problem: Problem, root: Constraint, automata: Automata, classes: Partition) -> Layered:
+    """One automaton is unrolled with its rows shared; anything else is explored by restriction."""
+    eos_ids = problem.tokenizer.eos_ids
+    blocked = blocked_classes(problem, classes)
+    alone = root.of if isinstance(root, Not) else root
+    if isinstance(alone, State) and automata.ends_with_text[alone.automaton]:
+        automaton = automata.lifted[alone.automaton]
+        if isinstance(root, Not):
+            automaton = replace(automaton, accepting=~automaton.accepting)
+        return unroll(automaton, classes, blocked, eos_ids, problem.length, problem.min_length)
+    residuals = Residuals(problem.length, classes, automata.lifted, automata.ends_with_text, eos_ids)
+    return explore(root, residuals, blocked, problem.min_length, problem.max_states)
+
+
+def _why_unsatisfiable(problem: Problem, error: Unsatisfiable) -> str:
+    return (
+        f"{error}: {problem.constraint}. Ask for more tokens, or weaken the constraint; if a phrase must appear, it has to "
+        "fit into the number of tokens."
+    )

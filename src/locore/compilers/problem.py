@@ -1,0 +1,43 @@
+"""A constraint made ready for a compiler, and what it sees of the vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.compilers.lift import TokenAutomaton
+from locore.compilers.partition import Partition, partition
+from locore.constraints import Constraint, Count, Literal, has_text
+from locore.constraints.structure import postorder
+from locore.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A constraint made ready for a compiler: traced at its length, bound to its vocabulary."""
+
+    constraint: Constraint
+    tokenizer: Tokenizer
+    length: int
+    min_length: int
+    max_states: int
+
+
+def classes_of(problem: Problem, root: Constraint, lifted: list[TokenAutomaton]) -> Partition:
+    """The coarsest partition that tells apart token sets, automaton functions, special tokens and ends."""
+    tokenizer = problem.tokenizer
+    special = np.array([content is None for content in tokenizer.token_bytes], dtype=np.int64)
+    sets = [node.tokens for node in postorder(root) if isinstance(node, Literal | Count)]
+    ends = [frozenset({token}) for token in tokenizer.eos_ids]
+    return partition(tokenizer.vocab_size, [special, *(a.function for a in lifted)], [*sets, *ends])
+
+
+def blocked_classes(problem: Problem, classes: Partition) -> NDArray[np.bool_]:
+    """Bool[classes]: special tokens, if the constraint speaks about text. Ends are handled by the compilers."""
+    if not has_text(problem.constraint):
+        return np.zeros(classes.num_classes, dtype=np.bool_)
+    token_bytes = problem.tokenizer.token_bytes
+    flags = [token_bytes[t] is None for t in classes.representative.tolist()]
+    return np.array(flags, dtype=np.bool_)

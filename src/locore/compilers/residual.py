@@ -1,0 +1,232 @@
+"""What is left of a constraint after a prefix: memoised restriction, for formulas and automata alike.
+
+A residual is a Boolean expression over literals and counts of later positions and over automaton states. Reading a token
+replaces literals by constants and states by their successors; equal residuals are one state. The decision diagram of a formula
+and the product of automata are both special cases, so mixtures need no rule of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.compilers.lift import TokenAutomaton
+from locore.compilers.partition import Partition
+from locore.constraints import (
+    And,
+    Constant,
+    Constraint,
+    Count,
+    Literal,
+    Not,
+    Or,
+    conjunction,
+    disjunction,
+    negation,
+)
+from locore.constraints.base import Json
+from locore.constraints.sequence import TokenSequence
+from locore.constraints.structure import postorder
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class State(Constraint):
+    """The atom "automaton number `automaton`, from `state`, accepts what follows". It lives inside a compiler only."""
+
+    automaton: int
+    state: int
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """Not known here: the automata belong to the compiler."""
+        raise NotImplementedError
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """None: the automata belong to the compiler."""
+        raise NotImplementedError
+
+
+@dataclass
+class Residuals:
+    """Restriction of residuals, token class by token class.
+
+    Attributes:
+        length: number of positions.
+        classes: the token classes.
+        automata: the automata that `State` atoms number, in lifted form.
+        ends_with_text: for each automaton, whether the end of the text stops it (it reads bytes).
+        eos_ids: ids that end the text; the first is the padding.
+    """
+
+    length: int
+    classes: Partition
+    automata: list[TokenAutomaton]
+    ends_with_text: list[bool]
+    eos_ids: tuple[int, ...]
+    _cache: dict[tuple[object, ...], dict[Constraint, Constraint]] = field(default_factory=dict)
+    _fate: dict[int, NDArray[np.int8]] = field(default_factory=dict)
+    _signatures: dict[int, Ints] = field(default_factory=dict)
+    _sets: dict[int, list[frozenset[int]]] = field(default_factory=dict)
+
+    def prepare(self, root: Constraint) -> Constraint:
+        """Learn which token sets matter at which position; must be called once, with the whole constraint."""
+        for atom in _atoms(root):
+            positions = atom.positions if isinstance(atom, Count) else ()
+            if isinstance(atom, Literal):
+                positions = (atom.position,)
+            for position in positions:
+                self._sets.setdefault(position, []).append(atom.tokens)  # type: ignore[attr-defined]
+        return self._settle(root)
+
+    def row(self, residual: Constraint, position: int) -> tuple[list[Constraint], Ints]:
+        """The distinct residuals after each class at `position`, and Int64[classes], which of them a class leads to."""
+        states = [atom for atom in _atoms(residual) if isinstance(atom, State)]
+        columns = [self._signature(position)] + [self._successors(atom) for atom in states]
+        code = columns[0]
+        for column in columns[1:]:
+            code = code * (int(column.max()) + 2) + column + 1
+            code = np.unique(code, return_inverse=True)[1].ravel()
+        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+        outcomes = []
+        for representative in first:
+            successor = {atom: int(c[representative]) for atom, c in zip(states, columns[1:], strict=True)}
+            token = int(self.classes.representative[representative])
+            key = (position, int(columns[0][representative]), *sorted((a.automaton, a.state, s) for a, s in successor.items()))
+            outcomes.append(self._restrict(residual, position, token, successor, key))
+        return outcomes, inverse.ravel()
+
+    def at_end(self, residual: Constraint, position: int, token: int) -> bool:
+        """Does a residual hold if the token at `position` is this end of sequence and only padding follows?"""
+        return self._fold_constant(residual, position, token)
+
+    def finished(self, residual: Constraint) -> bool:
+        """Does a residual hold when all positions have been read?"""
+        return self._fold_constant(residual, self.length, None)
+
+    def _fold_constant(self, residual: Constraint, position: int, token: int | None) -> bool:
+        """The truth of a residual once all later tokens are known to be the end and its padding."""
+        later = [token, *self.eos_ids[:1] * (self.length - position - 1)] if token is not None else []
+        value: dict[Constraint, bool] = {}
+        for node in postorder(residual):
+            if isinstance(node, Constant):
+                value[node] = node.value
+            elif isinstance(node, Literal):
+                value[node] = later[node.position - position] in node.tokens
+            elif isinstance(node, Count):
+                held = sum(later[p - position] in node.tokens for p in node.positions)
+                value[node] = node.at_least <= held and (node.at_most is None or held <= node.at_most)
+            elif isinstance(node, State):
+                value[node] = self._accepts(node, later)
+            elif isinstance(node, Not):
+                value[node] = not value[node.of]
+            elif isinstance(node, And):
+                value[node] = all(value[child] for child in node.of)
+            elif isinstance(node, Or):
+                value[node] = any(value[child] for child in node.of)
+        return value[residual]
+
+    def _accepts(self, atom: State, later: list[int]) -> bool:
+        automaton = self.automata[atom.automaton]
+        state = atom.state
+        if not self.ends_with_text[atom.automaton]:
+            for token in later:
+                state = int(automaton.functions[automaton.function[token], state])
+        return bool(automaton.accepting[state])
+
+    def _signature(self, position: int) -> Ints:
+        """Int64[classes]: classes with equal numbers are in the same token sets at this position."""
+        if position not in self._signatures:
+            sets = list(dict.fromkeys(self._sets.get(position, [])))
+            names: dict[tuple[bool, ...], int] = {}
+            tokens = self.classes.representative.tolist()
+            numbers = [names.setdefault(tuple(t in s for s in sets), len(names)) for t in tokens]
+            self._signatures[position] = np.array(numbers, dtype=np.int64)
+        return self._signatures[position]
+
+    def _successors(self, atom: State) -> Ints:
+        """Int64[classes]: the automaton's next state; -1 after a token that it cannot read."""
+        automaton = self.automata[atom.automaton]
+        function = automaton.function[self.classes.representative]
+        target = automaton.functions[np.maximum(function, 0), atom.state].astype(np.int64)
+        return np.where(function < 0, -1, target)
+
+    def _restrict(
+        self, residual: Constraint, position: int, token: int, successor: dict[State, int], key: tuple[object, ...]
+    ) -> Constraint:
+        """The residual after `token` at `position`. Parts restricted before, under the same outcome, are not walked again."""
+        known = self._cache.setdefault(key, {})
+        stack = [residual]
+        while stack:
+            node = stack[-1]
+            if node in known:
+                stack.pop()
+                continue
+            todo = [child for child in node.children() if child not in known]
+            if todo:
+                stack.extend(todo)
+                continue
+            known[node] = self._rebuild(node, known, position, token, successor)
+            stack.pop()
+        return known[residual]
+
+    def _rebuild(
+        self, node: Constraint, known: dict[Constraint, Constraint], position: int, token: int, successor: dict[State, int]
+    ) -> Constraint:
+        if isinstance(node, Literal):
+            return Constant(token in node.tokens) if node.position == position else node
+        if isinstance(node, Count):
+            return _restrict_count(node, position, token)
+        if isinstance(node, State):
+            target = successor[node]
+            return Constant(False) if target < 0 else self._settle(State(node.automaton, target))
+        if isinstance(node, Not):
+            return negation(known[node.of])
+        if isinstance(node, And):
+            return conjunction([known[child] for child in node.of])
+        if isinstance(node, Or):
+            return disjunction([known[child] for child in node.of])
+        return node
+
+    def _settle(self, residual: Constraint) -> Constraint:
+        """A state whose fate is sealed is a constant; this keeps products of automata small."""
+        if not isinstance(residual, State):
+            return residual
+        fate = self._fate.get(residual.automaton)
+        if fate is None:
+            fate = self._fate[residual.automaton] = _fates(self.automata[residual.automaton])
+        return residual if fate[residual.state] < 0 else Constant(bool(fate[residual.state]))
+
+
+def _atoms(residual: Constraint) -> Iterator[Constraint]:
+    return (node for node in postorder(residual) if isinstance(node, Literal | Count | State))
+
+
+def _restrict_count(count: Count, position: int, token: int) -> Constraint:
+    """A count with one position less, and its bounds lowered if the token is counted."""
+    if position not in count.positions:
+        return count
+    rest = tuple(p for p in count.positions if p != position)
+    hit = int(token in count.tokens)
+    at_least = max(0, count.at_least - hit)
+    at_most = None if count.at_most is None or count.at_most - hit >= len(rest) else count.at_most - hit
+    if at_least > len(rest) or (at_most is not None and at_most < at_least):
+        return Constant(False)
+    if at_least == 0 and at_most is None:
+        return Constant(True)
+    return Count(rest, count.tokens, at_least, at_most)
+
+
+def _fates(automaton: TokenAutomaton) -> NDArray[np.int8]:
+    """Int8[states]: 1 if every continuation is accepted, 0 if none is, -1 if it depends."""
+    may = {True: automaton.accepting.copy(), False: ~automaton.accepting}
+    for flags in may.values():
+        while True:
+            more = flags | flags[automaton.functions].any(0)
+            if (more == flags).all():
+                break
+            flags |= more
+    return np.where(may[False] & may[True], -1, may[True].astype(np.int8)).astype(np.int8)

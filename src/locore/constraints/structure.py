@@ -1,0 +1,82 @@
+"""Immutable expressions as graphs: equality, hash, pickling, and walks without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any, TypeVar
+
+N = TypeVar("N", bound="Structural")
+T = TypeVar("T")
+
+
+class Structural:
+    """A frozen dataclass whose equality and cached hash are those of its fields."""
+
+    def children(self) -> tuple[Any, ...]:
+        """The nodes directly below, in order; none for a leaf."""
+        return ()
+
+    def rebuilt(self, parts: list[Any]) -> Any:
+        """The same kind of node over other children."""
+        return self
+
+    def leaves(self: N) -> Iterator[N]:
+        """The distinct nodes without children, in the order in which they are written."""
+        yield from dict.fromkeys(node for node in postorder(self) if not node.children())
+
+    def transform(self: N, change: Callable[[N], N]) -> N:
+        """The same expression with `change(leaf)` in the place of every leaf."""
+
+        def rule(node: N, parts: list[N]) -> N:
+            if not parts:
+                return change(node)
+            unchanged = all(new is old for new, old in zip(parts, node.children(), strict=True))
+            return node if unchanged else node.rebuilt(parts)
+
+        return fold(self, rule)
+
+    def same_as(self, other: object) -> bool:
+        """Structural equality."""
+        return self is other or (
+            isinstance(other, Structural)
+            and type(self) is type(other)
+            and hash(self) == hash(other)
+            and self._values() == other._values()
+        )
+
+    def __hash__(self) -> int:
+        if "_hash" not in self.__dict__:
+            self.__dict__["_hash"] = hash((type(self), self._values()))
+        return int(self.__dict__["_hash"])
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        # Without the cached hash: Python salts the hashes of strings anew in every process.
+        return type(self), self._values()
+
+
+def postorder(root: N) -> Iterator[N]:
+    """Every node below and including `root`, children first, shared nodes once."""
+    seen: set[int] = set()
+    stack = [(root, False)]
+    while stack:
+        node, children_done = stack.pop()
+        if id(node) in seen:
+            continue
+        if children_done:
+            seen.add(id(node))
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(node.children()))
+
+
+def fold(root: N, rule: Callable[[N, list[T]], T]) -> T:
+    """The value of `root`, where `rule(node, values of its children)` gives that of each node."""
+    values: dict[int, T] = {}
+    for node in postorder(root):
+        values[id(node)] = rule(node, [values[id(child)] for child in node.children()])
+    return values[id(root)]

@@ -1,0 +1,30 @@
+"""Language models: one protocol, from tables of probabilities to Hugging Face checkpoints."""
+
+from typing import TYPE_CHECKING, Any
+
+from locore.models.base import Drafts, LanguageModel
+from locore.models.bundled import load
+from locore.models.cursor import Cursor
+from locore.models.table import MarkovModel, TableModel
+
+__all__ = [
+    "Cursor",
+    "Drafts",
+    "HuggingFaceModel",
+    "LanguageModel",
+    "MarkovModel",
+    "TableModel",
+    "load",
+]
+
+if TYPE_CHECKING:
+    from locore.models.huggingface import HuggingFaceModel
+
+
+def __getattr__(name: str) -> Any:
+    # `transformers` takes seconds to import, and only this class needs it.
+    if name == "HuggingFaceModel":
+        from locore.models.huggingface import HuggingFaceModel
+
+        return HuggingFaceModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

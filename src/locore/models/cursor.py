@@ -1,0 +1,110 @@
+"""Cursors: a model read step by step, with its caches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from locore.models.ending import end_row, is_end
+from locore.models.validation import row_indices, token_ids
+
+
+class Cursor(ABC):
+    """Where a batch of sequences stands. Immutable: `advance` returns a new one."""
+
+    @property
+    @abstractmethod
+    def log_probs(self) -> Tensor:
+        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
+
+    @abstractmethod
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> Cursor:
+        """Feed one token to each row that goes on.
+
+        Args:
+            tokens: Long[new], the next tokens.
+            parents: Long[new], the row of this cursor that each continues; rows may repeat or
+                stop. By default every row goes on, in order.
+
+        Returns:
+            A cursor of `new` rows; this one stays valid.
+        """
+
+
+class RecomputingCursor(Cursor):
+    """A cursor for models without a cache: it keeps the tokens and asks again when read."""
+
+    def __init__(self, next_log_probs: Callable[[Tensor], Tensor], tokens: Tensor) -> None:
+        """`next_log_probs` maps tokens Long[batch, time] to Float[batch, vocab]."""
+        self._next_log_probs = next_log_probs
+        self._tokens = tokens
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        return self._next_log_probs(self._tokens)
+
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> RecomputingCursor:
+        """Feed one token to each row that goes on; see `Cursor.advance`."""
+        rows = row_indices(parents, len(tokens), len(self._tokens))
+        return RecomputingCursor(
+            self._next_log_probs, torch.cat([self._tokens[rows], tokens[:, None]], 1)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbingCursor(Cursor):
+    """Makes the end of sequence absorbing; rows that ended never reach the inner cursor.
+
+    Attributes:
+        inner: the model's own cursor over the rows that go on; None when all have ended.
+        slot: Long[batch], the row of `inner` of each sequence, −1 where it has ended.
+    """
+
+    inner: Cursor | None
+    slot: Tensor
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def begin(
+        cls, inner: Cursor, batch: int, vocab_size: int, eos_ids: tuple[int, ...]
+    ) -> AbsorbingCursor:
+        """At the start nothing has ended."""
+        return cls(inner, torch.arange(batch), vocab_size, eos_ids, inner.log_probs.dtype)
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Float[batch, vocab]: the padding is certain in rows that ended."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        live = self.slot >= 0
+        if self.inner is not None and bool(live.all()):
+            return self.inner.log_probs
+        rows = end_row(self.vocab_size, self.eos_ids, self.dtype).repeat(len(self.slot), 1)
+        if self.inner is not None:
+            rows[live] = self.inner.log_probs
+        return rows
+
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> AbsorbingCursor:
+        """Feed one token to each row that goes on; see `Cursor.advance`."""
+        tokens = token_ids(tokens, "new", self.vocab_size)
+        before = self.slot[row_indices(parents, len(tokens), len(self.slot))]
+        live = (before >= 0) & ~is_end(tokens, self.eos_ids)
+        slot = torch.where(live, live.long().cumsum(0) - 1, -1)
+        inner = self.inner
+        if inner is not None:
+            inner = inner.advance(tokens[live], before[live]) if bool(live.any()) else None
+        return AbsorbingCursor(inner, slot, self.vocab_size, self.eos_ids, self.dtype)

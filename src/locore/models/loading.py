@@ -1,0 +1,137 @@
+"""Reading a model and its tokenizer from disk or the Hub, quietly, with errors that help."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import utils as hub
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from locore.errors import ModelNotFound
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the progress bars and warnings of `transformers`; all settings come back after."""
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    hub_bars = not hub.are_progress_bars_disabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    hub.disable_progress_bars()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+        if hub_bars:
+            hub.enable_progress_bars()
+
+
+def load_parts(
+    name: str | Path,
+    device: str | torch.device,
+    dtype: torch.dtype,
+    attn_implementation: str | None,
+) -> tuple[Any, Any]:
+    """The module and the fast tokenizer of a model; see `HuggingFaceModel.load`."""
+    folder = _folder(name)
+    source = str(name if folder is None else folder)
+    where = {"trust_remote_code": False, "local_files_only": folder is not None}
+    with quiet():
+        with _explained(source, "config.json"):
+            config = AutoConfig.from_pretrained(source, **where)
+        with _explained(source, "tokenizer"):
+            tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True, **where)
+        with _explained(source, "safetensors weights"):
+            module, report = AutoModelForCausalLM.from_pretrained(
+                source,
+                config=config,
+                dtype=dtype,
+                use_safetensors=True,
+                attn_implementation=attn_implementation,
+                output_loading_info=True,
+                **where,
+            )
+    if report["missing_keys"]:
+        raise ModelNotFound(
+            f"The weights of {source} lack {sorted(report['missing_keys'])[0]} and "
+            f"{len(report['missing_keys']) - 1} more. Get a complete copy of the model."
+        )
+    return module.to(device), tokenizer
+
+
+def declared_ends(module: Any) -> list[int]:
+    """Every EOS id that the model's files declare, in their order."""
+    ends: dict[int, None] = {}
+    for config in (getattr(module, "generation_config", None), module.config.get_text_config()):
+        declared = getattr(config, "eos_token_id", None)
+        ids = declared if isinstance(declared, list) else [declared]
+        ends.update(dict.fromkeys(i for i in ids if i is not None))
+    return list(ends)
+
+
+def _folder(name: str | Path) -> Path | None:
+    """The folder of this name, complete; None if it is a name on the Hub."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        _require_files(folder)
+        return folder
+    text = str(name)
+    looks_like_path = isinstance(name, Path) or text.startswith((".", "~", os.sep))
+    if looks_like_path or text.count("/") > 1 or folder.exists():
+        raise ModelNotFound(
+            f"{text} is not a folder. Give the folder of a model in Hugging Face format, "
+            "a name on the Hub, or \"tiny\"."
+        )
+    return None
+
+
+def _require_files(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise ModelNotFound(
+            f"{folder} has no config.json. Give a folder that save_pretrained wrote."
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise ModelNotFound(
+            f"{folder} has no *.safetensors file, the only format of weights that Locore reads. "
+            "Convert the weights: load them with transformers and call save_pretrained."
+        )
+    if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
+        raise ModelNotFound(
+            f"{folder} has no tokenizer (such as tokenizer.json). Save the tokenizer there with "
+            "save_pretrained."
+        )
+
+
+@contextmanager
+def _explained(source: str, what: str) -> Iterator[None]:
+    """Turn what `transformers` raises into one sentence; its own words stay as the cause."""
+    try:
+        yield
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise ModelNotFound(
+                f"{source} needs code of its own (trust_remote_code), which Locore does not run. "
+                "Use a model whose architecture is part of transformers."
+            ) from error
+        if "Unrecognized configuration class" in str(error):
+            raise ModelNotFound(
+                f"{source} is not a causal language model. Use a decoder-only model."
+            ) from error
+        raise ModelNotFound(
+            f"Cannot read the {what} of {source}: {str(error).strip().splitlines()[0]} "
+            "Check the name, the network and the files."
+        ) from error
