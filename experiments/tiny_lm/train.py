@@ -1,19 +1,23 @@
 """Trains the model within a wall-clock budget, from a fresh start or from the last checkpoint.
 
 `python train.py --minutes 60` starts anew; with `--resume` it continues, also after kill -9.
+`OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 train.py --minutes 60` splits every
+batch over two processes that meet once a step; on a CPU shared with other work that is much faster
+than two threads, which meet several hundred times a step and wait for each other each time.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 RUNS = Path(__file__).parent / "runs"
@@ -51,14 +55,18 @@ def optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     ]
 
 
-def batches(rows: np.ndarray, size: int, step: int) -> Iterator[Tensor]:
-    """Endless batches from `step` on; every epoch has its own order, so that resuming is exact."""
+def batches(rows: np.ndarray, size: int, step: int, rank: int, ranks: int) -> Iterator[Tensor]:
+    """This process's rows of endless batches from `step` on.
+
+    Every epoch has an order of its own that no state but the step decides: resuming is exact.
+    """
     per_epoch = len(rows) // size
     while True:
         epoch, position = divmod(step, per_epoch)
         order = np.random.default_rng(epoch).permutation(len(rows))
         for start in range(position * size, per_epoch * size, size):
-            yield torch.from_numpy(rows[np.sort(order[start : start + size])].astype(np.int64))
+            mine = np.sort(order[start + rank : start + size : ranks])
+            yield torch.from_numpy(rows[mine].astype(np.int64))
             step += 1
 
 
@@ -110,8 +118,23 @@ class Run:
             optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
 
-    def update(self, loss: Tensor, progress: float) -> None:
-        loss.backward()
+    def share(self, loss: Tensor) -> Tensor:
+        """Averages gradients, loss and clock over the processes, so that all stay identical."""
+        if not distributed.is_initialized():
+            return loss.detach()
+        gradients = [p.grad for p in self.model.parameters()]
+        extra = torch.stack([loss.detach(), torch.tensor(self.seconds)])
+        flat = torch.cat([*(g.flatten() for g in gradients), extra])
+        distributed.all_reduce(flat)
+        flat /= distributed.get_world_size()
+        sizes = [g.numel() for g in gradients]
+        for gradient, mean in zip(gradients, flat[:-2].split(sizes), strict=True):
+            gradient.copy_(mean.view_as(gradient))
+        self.seconds = flat[-1].item()
+        return flat[-2]
+
+    def update(self, budget: float) -> None:
+        progress = self.seconds / budget
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer, rate in zip(self.optimizers, self.base_rates, strict=True):
             optimizer.param_groups[0]["lr"] = rate * learning_rate(progress, self.step)
@@ -124,7 +147,7 @@ class Run:
                 self.ema[name].lerp_(parameter, 1 - decay)
 
     @torch.no_grad()
-    def validation_loss(self, rows: np.ndarray, size: int = 16, most: int = 8) -> float:
+    def validation_loss(self, rows: np.ndarray, size: int = 16, most: int = 4) -> float:
         """Of the averaged weights, which are the ones exported."""
         averaged = LlamaForCausalLM(CONFIG)
         averaged.load_state_dict(self.ema, strict=False)  # the tied output head is not listed
@@ -133,32 +156,39 @@ class Run:
         return torch.stack(losses).mean().item()
 
 
-def train(run: Run, args: argparse.Namespace) -> None:
+def train(run: Run, args: argparse.Namespace, rank: int, ranks: int) -> None:
     rows = np.load(args.runs / "train.npy", mmap_mode="r")
     valid = np.load(args.runs / "valid.npy")
-    checkpoint, budget = args.runs / "checkpoint.pt", args.minutes * 60
+    budget = args.minutes * 60
     loss_function = loss_of if args.no_compile else torch.compile(loss_of)
-    source = batches(rows, args.batch, run.step)
-    saved = now = time.monotonic()
-    total, count = torch.zeros(()), 0
-    while run.seconds < budget:
+    source = batches(rows, args.batch, run.step, rank, ranks)
+    saved, now, recent = run.seconds, time.monotonic(), []
+    finished = False
+    while not finished:
         loss = loss_function(run.model, next(source))
-        run.update(loss, run.seconds / budget)
-        total, count = total + loss.detach(), count + 1
-        # Slow first steps count too: the budget is wall-clock time, shared machine or not.
+        loss.backward()
+        recent.append(run.share(loss))
+        finished = run.seconds >= budget  # by the shared clock, so that all processes stop at once
+        run.update(budget)
+        # All that takes time counts: the budget is wall-clock time, on a shared machine or not.
         run.seconds, now = run.seconds + time.monotonic() - now, time.monotonic()
-        if run.step % 50 == 0:
+        if rank == 0 and run.step % 50 == 0:
             tokens = run.step * args.batch * CONFIG.max_position_embeddings / 1e6
-            print(
-                f"step {run.step} minutes {run.seconds / 60:.1f} Mtokens {tokens:.2f} "
-                f"loss {total.item() / count:.4f}",
-                flush=True,
-            )
-            total, count = torch.zeros(()), 0
-        if now - saved > args.save_minutes * 60 or run.seconds >= budget:
-            run.save(checkpoint)
-            saved = now
-            print(f"saved at step {run.step}, valid {run.validation_loss(valid):.4f}", flush=True)
+            minutes, mean = run.seconds / 60, torch.stack(recent).mean()
+            print(f"step {run.step} minutes {minutes:.1f} Mtokens {tokens:.2f} loss {mean:.4f}")
+            recent.clear()
+        if rank == 0 and (run.seconds - saved > args.save_minutes * 60 or finished):
+            run.save(args.runs / "checkpoint.pt")
+            saved = run.seconds
+            print(f"saved at step {run.step}, valid {run.validation_loss(valid):.4f}")
+
+
+def processes() -> tuple[int, int]:
+    """This process's number and how many there are; more than one if torchrun started them."""
+    if "RANK" in os.environ:
+        distributed.init_process_group("gloo")
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
 
 
 def main() -> None:
@@ -171,12 +201,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)
+    rank, ranks = processes()
     run = Run(args.seed)
-    print(f"{sum(p.numel() for p in run.model.parameters())} parameters", flush=True)
+    print(f"{sum(p.numel() for p in run.model.parameters())} parameters")
     if args.resume and (args.runs / "checkpoint.pt").exists():
         run.load(args.runs / "checkpoint.pt")
-        print(f"resumed at step {run.step}, minute {run.seconds / 60:.1f}", flush=True)
-    train(run, args)
+        print(f"resumed at step {run.step}, minute {run.seconds / 60:.1f}")
+    train(run, args, rank, ranks)
 
 
 if __name__ == "__main__":

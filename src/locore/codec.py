@@ -1,4 +1,4 @@
-"""What a fast tokenizer of `transformers` knows: the bytes of its tokens, and how it cuts a text."""
+"""What a fast tokenizer of `transformers` knows: bytes of tokens, and how to cut a text."""
 
 from __future__ import annotations
 

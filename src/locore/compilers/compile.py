@@ -106,7 +106,7 @@ def _layers(problem: Problem, root: Constraint, automata: Automata, classes: Par
     eos_ids = problem.tokenizer.eos_ids
     blocked = blocked_classes(problem, classes)
     alone = root.of if isinstance(root, Not) else root
-    if isinstance(alone, State) and automata.ends_with_text[alone.automaton]:
+    if isinstance(alone, State) and automata.stops_at_end(alone.automaton, eos_ids):
         automaton = automata.lifted[alone.automaton]
         if isinstance(root, Not):
             automaton = replace(automaton, accepting=~automaton.accepting)

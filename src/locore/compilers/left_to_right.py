@@ -36,6 +36,16 @@ class Layered:
     one_numbering: bool = False
 
 
+def is_false(residual: Constraint) -> bool:
+    """Is nothing left that could hold?"""
+    return isinstance(residual, Constant) and not residual.value
+
+
+def no_model(length: int) -> Unsatisfiable:
+    """The error of a constraint that nothing satisfies."""
+    return Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
+
+
 def explore(
     root: Constraint, residuals: Residuals, blocked: Flags, min_length: int, max_states: int
 ) -> Layered:
@@ -54,10 +64,10 @@ def explore(
         table = np.full((len(layer), classes.num_classes), DEAD, dtype=np.int32)
         following: dict[tuple[Constraint, bool], int] = {}
         for (residual, ended), state in layer.items():
-            if not ended and residual != Constant(False):
+            if not ended and not is_false(residual):
                 outcomes, which = residuals.row(residual, position)
                 numbers = [
-                    DEAD if outcome == Constant(False) else following.setdefault((outcome, False), len(following))
+                    DEAD if is_false(outcome) else following.setdefault((outcome, False), len(following))
                     for outcome in outcomes
                 ]
                 table[state] = np.array(numbers, dtype=np.int32)[which]
@@ -66,6 +76,8 @@ def explore(
                 holds = number == 0 if ended else residuals.at_end(residual, position, token)
                 holds = holds and (ended or position >= min_length)
                 table[state, column] = following.setdefault((END, True), len(following)) if holds else DEAD
+        if not following:
+            raise no_model(residuals.length)
         rows.append(table)
         total += len(following)
         if total > max_states:
@@ -174,7 +186,7 @@ def to_circuit(layered: Layered, classes: Partition, length: int) -> Circuit:
         live.append(_can_step(table, live[-1]))
     live.reverse()
     if not live[0][0]:
-        raise Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
+        raise no_model(length)
     sizes = [len(flags) for flags in live[1:]]
     blocks: dict[tuple[int, int], Block] = {}
     for table, size in zip(rows, sizes, strict=True):

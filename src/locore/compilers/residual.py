@@ -32,6 +32,7 @@ from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import postorder
 
 Ints = NDArray[np.int64]
+Row = tuple[list[Constraint], Ints]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +72,10 @@ class Residuals:
     _fate: dict[int, NDArray[np.int8]] = field(default_factory=dict)
     _signatures: dict[int, Ints] = field(default_factory=dict)
     _sets: dict[int, list[frozenset[int]]] = field(default_factory=dict)
+    _rows: dict[Constraint, Row] = field(default_factory=dict)
+    _one_object: dict[Constraint, Constraint] = field(default_factory=dict)
+    _after_state: dict[tuple[int, int], Constraint] = field(default_factory=dict)
+    _timeless: dict[Constraint, bool] = field(default_factory=dict)
 
     def prepare(self, root: Constraint) -> Constraint:
         """Learn which token sets matter at which position; must be called once, with the whole constraint."""
@@ -82,25 +87,52 @@ class Residuals:
                 self._sets.setdefault(position, []).append(atom.tokens)  # type: ignore[attr-defined]
         return self._settle(root)
 
-    def row(self, residual: Constraint, position: int) -> tuple[list[Constraint], Ints]:
+    def row(self, residual: Constraint, position: int) -> Row:
         """The distinct residuals after each class at `position`, and Int64[classes], which of them a class leads to."""
+        if not self._is_timeless(residual):
+            return self._row(residual, position)
+        if residual not in self._rows:
+            self._rows[residual] = self._row(residual, position)
+        return self._rows[residual]
+
+    def _is_timeless(self, residual: Constraint) -> bool:
+        """Does the residual do the same at every position (no literals, no counts)?"""
+        known = self._timeless.get(residual)
+        if known is None:
+            known = all(isinstance(atom, State) for atom in _atoms(residual))
+            self._timeless[residual] = known
+        return known
+
+    def _row(self, residual: Constraint, position: int) -> Row:
         states = [atom for atom in _atoms(residual) if isinstance(atom, State)]
-        columns = [self._signature(position)] + [self._successors(atom) for atom in states]
-        code = columns[0]
-        for column in columns[1:]:
-            code = code * (int(column.max()) + 2) + column + 1
-            code = np.unique(code, return_inverse=True)[1].ravel()
+        columns = [self._signature(position)] if not self._is_timeless(residual) else []
+        columns += [self._successors(atom) for atom in states]
+        code = np.zeros(self.classes.num_classes, dtype=np.int64)
+        for column in columns:
+            code = np.unique(code * (int(column.max()) + 2) + column + 1, return_inverse=True)[1].ravel()
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+        if residual in states:  # a lone automaton: its successors are the residuals
+            targets = columns[0][first].tolist()
+            return [self._after(residual, target) for target in targets], inverse.ravel()
         outcomes = []
         for representative in first:
-            successor = {atom: int(c[representative]) for atom, c in zip(states, columns[1:], strict=True)}
-            token = int(self.classes.representative[representative])
-            key = (position, int(columns[0][representative]), *sorted((a.automaton, a.state, s) for a, s in successor.items()))
-            outcomes.append(self._restrict(residual, position, token, successor, key))
+            successor = {atom: int(self._successors(atom)[representative]) for atom in states}
+            outcome = self._restrict(residual, position, int(representative), successor)
+            outcomes.append(self._one_object.setdefault(outcome, outcome))
         return outcomes, inverse.ravel()
+
+    def _after(self, atom: State, target: int) -> Constraint:
+        """The residual of an automaton in its next state; always the same object, which makes comparing residuals fast."""
+        key = (atom.automaton, target)
+        if key not in self._after_state:
+            known = Constant(False) if target < 0 else self._settle(State(atom.automaton, target))
+            self._after_state[key] = known
+        return self._after_state[key]
 
     def at_end(self, residual: Constraint, position: int, token: int) -> bool:
         """Does a residual hold if the token at `position` is this end of sequence and only padding follows?"""
+        if isinstance(residual, State) and self.ends_with_text[residual.automaton]:
+            return bool(self.automata[residual.automaton].accepting[residual.state])
         return self._fold_constant(residual, position, token)
 
     def finished(self, residual: Constraint) -> bool:
@@ -155,21 +187,22 @@ class Residuals:
         return np.where(function < 0, -1, target)
 
     def _restrict(
-        self, residual: Constraint, position: int, token: int, successor: dict[State, int], key: tuple[object, ...]
+        self, residual: Constraint, position: int, representative: int, successor: dict[State, int]
     ) -> Constraint:
-        """The residual after `token` at `position`. Parts restricted before, under the same outcome, are not walked again."""
-        known = self._cache.setdefault(key, {})
+        """The residual after a token class. Parts restricted before, with the same outcome, are not walked again."""
+        token = int(self.classes.representative[representative])
+        signature = int(self._signature(position)[representative])
+        moves = sorted((atom.automaton, atom.state, target) for atom, target in successor.items())
+        known = self._cache.setdefault((position, signature, *moves), {})
         stack = [residual]
         while stack:
             node = stack[-1]
-            if node in known:
-                stack.pop()
-                continue
             todo = [child for child in node.children() if child not in known]
-            if todo:
+            if todo and node not in known:
                 stack.extend(todo)
                 continue
-            known[node] = self._rebuild(node, known, position, token, successor)
+            if node not in known:
+                known[node] = self._rebuild(node, known, position, token, successor)
             stack.pop()
         return known[residual]
 
@@ -181,8 +214,7 @@ class Residuals:
         if isinstance(node, Count):
             return _restrict_count(node, position, token)
         if isinstance(node, State):
-            target = successor[node]
-            return Constant(False) if target < 0 else self._settle(State(node.automaton, target))
+            return self._after(node, successor[node])
         if isinstance(node, Not):
             return negation(known[node.of])
         if isinstance(node, And):

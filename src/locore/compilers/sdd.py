@@ -7,15 +7,17 @@ lies inside one position is a set of classes, and what lies above is a decision 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 
 import torch
 
 from locore.circuits import Builder, Circuit
 from locore.circuits.block import FALSE
 from locore.compilers.formula import FormulaWriter
+from locore.compilers.left_to_right import no_model
 from locore.compilers.problem import Problem, blocked_classes, classes_of
 from locore.compilers.sdd_process import Diagram, run_pysdd
-from locore.errors import InvalidArgument, MissingExtra, Unsatisfiable
+from locore.errors import InvalidArgument, MissingExtra
 
 Vtree = int | tuple["Vtree", "Vtree"]  # a position, or a pair
 DEADLINE_SECONDS = 60.0
@@ -48,7 +50,7 @@ def compile_sdd(problem: Problem, vtree: Vtree, deadline: float = DEADLINE_SECON
     reader = _Reader(diagram, Builder(problem.length, classes.num_classes), writer.bits, allowed)
     root = reader.build(diagram.root, vtree)
     if root == FALSE:
-        raise Unsatisfiable(f"no sequence of {problem.length} tokens satisfies the constraint")
+        raise no_model(problem.length)
     return Circuit(
         problem.length,
         torch.from_numpy(classes.token_class),
@@ -75,29 +77,24 @@ def _positions(vtree: Vtree) -> list[int]:
 
 
 def _vtree_lines(vtree: Vtree, bits: int) -> list[str]:
-    """The vtree over Boolean variables in libsdd's file format: in-order ids, variable i·bits + j + 1 for bit j."""
+    """The vtree over Boolean variables in libsdd's file format: in-order ids, children before parents.
+
+    Bit j of position i is variable i·bits + j + 1; the bits of a position are a right-linear subtree.
+    """
     lines: list[str] = []
+    ids = itertools.count()
 
-    def add(tree: Vtree) -> int:
-        """Append a subtree in order; returns the id of its top."""
-        if isinstance(tree, int):
-            return add_bits(tree, 0)
-        left = add(tree[0])
-        own = len(lines)
-        lines.append("")
-        right = add(tree[1])
-        lines[own] = f"I {own} {left} {right}"
-        return own
-
-    def add_bits(position: int, bit: int) -> int:
-        leaf = len(lines)
-        lines.append(f"L {leaf} {position * bits + bit + 1}")
-        if bit == bits - 1:
-            return leaf
-        own = len(lines)
-        lines.append("")
-        right = add_bits(position, bit + 1)
-        lines[own] = f"I {own} {leaf} {right}"
+    def add(tree: Vtree, bit: int = 0) -> int:
+        """Append the lines of a subtree; returns the id of its top."""
+        if not isinstance(tree, int):
+            left, own, right = add(tree[0]), next(ids), add(tree[1])
+        else:
+            left = next(ids)
+            lines.append(f"L {left} {tree * bits + bit + 1}")
+            if bit == bits - 1:
+                return left
+            own, right = next(ids), add(tree, bit + 1)
+        lines.append(f"I {own} {left} {right}")
         return own
 
     add(vtree)

@@ -48,6 +48,14 @@ class Automata:
         """
         return self._placed(fold(constraint, self._rule))
 
+    def stops_at_end(self, number: int, eos_ids: tuple[int, ...]) -> bool:
+        """Is the answer of an automaton settled by the end of the text, whatever padding follows?"""
+        if self.ends_with_text[number]:
+            return True
+        automaton = self.lifted[number]
+        after = [automaton.accepting[automaton.functions[automaton.function[token]]] for token in eos_ids]
+        return all((flags == automaton.accepting).all() for flags in after)
+
     def _rule(self, node: Constraint, parts: list[Part]) -> Part:
         if isinstance(node, AutomatonLeaf):
             return node.automaton() if node.over == "bytes" else self._place_tokens(node.automaton())

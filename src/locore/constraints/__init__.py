@@ -13,7 +13,9 @@ from locore.constraints.base import (
     if_then_else,
     negation,
 )
+from locore.constraints.function import PythonFunction, constraint
 from locore.constraints.leaves import AutomatonLeaf, Count, Literal, check_vocabulary
+from locore.constraints.serial import from_json
 from locore.constraints.text import (
     Ban,
     Choice,
@@ -47,16 +49,19 @@ __all__ = [
     "Literal",
     "Not",
     "Or",
+    "PythonFunction",
     "TokenPhrases",
     "ban",
     "check_vocabulary",
     "choice",
     "conjunction",
+    "constraint",
     "contains",
     "contains_tokens",
     "count_tokens",
     "disjunction",
     "ends_with",
+    "from_json",
     "has_text",
     "if_then_else",
     "minimise",

@@ -16,9 +16,12 @@ Bools = NDArray[np.bool_]
 class Automaton:
     """A complete deterministic automaton, one column per symbol class.
 
-    **Arguments:** `table`: int32[states, columns], the next state. `accepting`: bool[states].
-    `column`: symbol (byte value or token id) -> column; every other symbol reads the column
-    `default`. `start`: the first state.
+    Attributes:
+        table: int32[states, columns], the next state.
+        accepting: bool[states].
+        column: symbol (byte value or token id) -> column.
+        default: the column that every other symbol reads.
+        start: the first state.
     """
 
     table: Int32

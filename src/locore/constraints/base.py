@@ -16,7 +16,7 @@ import numpy as np
 
 from locore.constraints.reading import Readable, reading_with
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.structure import fold
+from locore.constraints.structure import check_tree, fold
 from locore.errors import InvalidArgument
 
 Json = dict[str, Any]
@@ -58,8 +58,10 @@ class Constraint(Readable):
     def at(self, length: int) -> Constraint:
         """The constraint on sequences of `length` tokens, Python functions traced.
 
-        **Raises:** `InvalidConstraint` for a position outside 0..length-1; `BudgetExceeded` when
-        a Python function has too many paths; `InvalidArgument` for a length below 1.
+        Raises:
+            InvalidConstraint: a position lies outside 0..length-1.
+            BudgetExceeded: a Python function has too many paths.
+            InvalidArgument: the length is below 1.
         """
         if length < 1:
             raise InvalidArgument(f"a constraint needs a length of at least 1, got {length}")
@@ -84,11 +86,16 @@ class Constraint(Readable):
 
     def truth(self, sequence: TokenSequence) -> bool:
         """The Boolean value alone, without the rules on padding and special tokens."""
-        holds: bool = fold(self, lambda node, parts: node.holds_on(sequence, parts))
-        return holds
+        return bool(fold(self, lambda node, parts: node.holds_on(sequence, parts)))
 
     def to_json(self) -> Json:
-        """The JSON form, which `from_json` reads back. Shared parts are the same dict."""
+        """The JSON form, which `from_json` reads back.
+
+        Raises:
+            InvalidConstraint: it has none, being an untraced Python function, or deeper than 100
+                or of more than a million parts when written out.
+        """
+        check_tree(self)
         return fold(self, lambda node, parts: node.json_of(parts))
 
     # Combining.
@@ -129,53 +136,43 @@ class Constant(Constraint):
         return {"type": "true" if self.value else "false"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Several(Constraint):
-    """A Boolean operation on any number of constraints, in the user's order."""
+    """`And` or `Or` of any number of constraints, in the user's order."""
 
     of: tuple[Constraint, ...]
-    json_type: ClassVar[str]
+    neutral: ClassVar[bool]  # the value of none at all; one part with the other value decides
 
     def children(self) -> tuple[Constraint, ...]:
         """The parts."""
         return self.of
 
+    def rebuilt(self, parts: list[Constraint]) -> Constraint:
+        """The same operation on other parts."""
+        return _several(type(self), parts)
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """All parts hold, or some part holds."""
+        return all(parts) if self.neutral else any(parts)
+
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "and" or "or", "of": [...]}`."""
-        return {"type": self.json_type, "of": parts}
+        return {"type": "and" if self.neutral else "or", "of": parts}
 
 
-@dataclass(frozen=True, eq=False)
 class And(Several):
     """All of them hold."""
 
-    json_type = "and"
-
-    def rebuilt(self, parts: list[Constraint]) -> Constraint:
-        """The conjunction of other parts."""
-        return conjunction(parts)
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """All parts hold."""
-        return all(parts)
+    neutral = True
 
 
-@dataclass(frozen=True, eq=False)
 class Or(Several):
     """At least one of them holds."""
 
-    json_type = "or"
-
-    def rebuilt(self, parts: list[Constraint]) -> Constraint:
-        """The disjunction of other parts."""
-        return disjunction(parts)
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """Some part holds."""
-        return any(parts)
+    neutral = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Not(Constraint):
     """It does not hold."""
 
@@ -207,28 +204,28 @@ def negation(part: Constraint) -> Constraint:
 
 def conjunction(parts: Iterable[Constraint]) -> Constraint:
     """All of `parts`: flattened, without repetitions and constants; always true when empty."""
-    return _several(And, parts, neutral=True)
+    return _several(And, parts)
 
 
 def disjunction(parts: Iterable[Constraint]) -> Constraint:
     """Some of `parts`: flattened, without repetitions and constants; never true when empty."""
-    return _several(Or, parts, neutral=False)
+    return _several(Or, parts)
 
 
-def _several(kind: type[Several], parts: Iterable[Constraint], neutral: bool) -> Constraint:
+def _several(kind: type[Several], parts: Iterable[Constraint]) -> Constraint:
     distinct: dict[Constraint, None] = {}
     with reading_with(None):  # the dictionary asks for structural equality
         for part in parts:
             for piece in part.of if isinstance(part, kind) else (part,):
-                if isinstance(piece, Constant) and piece.value != neutral:
+                if isinstance(piece, Constant) and piece.value != kind.neutral:
                     return piece
                 if not isinstance(piece, Constant):
                     distinct[piece] = None
         if any(isinstance(piece, Not) and piece.of in distinct for piece in distinct):
-            return Constant(not neutral)
+            return Constant(not kind.neutral)
     if len(distinct) == 1:
         return next(iter(distinct))
-    return kind(tuple(distinct)) if distinct else Constant(neutral)
+    return kind(tuple(distinct)) if distinct else Constant(kind.neutral)
 
 
 def if_then_else(test: Constraint, then: Constraint, other: Constraint) -> Constraint:

@@ -34,10 +34,12 @@ class TokenizerLike(Protocol):
 class TokenSequence:
     """`length` token ids, of which those after the first end of sequence are padding.
 
-    **Arguments:** `tokens`: ids in 0..vocab_size-1. `tokenizer`: None for a bare vocabulary, which
-    has no end of sequence and no text.
+    Args:
+        tokens: ids in 0..vocab_size-1.
+        tokenizer: None for a bare vocabulary, which has no end of sequence and no text.
 
-    **Raises:** `InvalidArgument` when an id lies outside the vocabulary.
+    Raises:
+        InvalidArgument: an id lies outside the vocabulary.
     """
 
     def __init__(self, tokens: Iterable[int], tokenizer: TokenizerLike | None) -> None:

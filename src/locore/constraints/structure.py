@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, TypeVar
 
+from locore.errors import InvalidConstraint
+
+MAX_DEPTH = 100  # of a JSON form
+MAX_SIZE = 1_000_000
 N = TypeVar("N", bound="Structural")
 T = TypeVar("T")
 
@@ -37,13 +41,19 @@ class Structural:
         return fold(self, rule)
 
     def same_as(self, other: object) -> bool:
-        """Structural equality."""
-        return self is other or (
-            isinstance(other, Structural)
-            and type(self) is type(other)
-            and hash(self) == hash(other)
-            and self._values() == other._values()
-        )
+        """Structural equality; shared parts are compared once, however often they occur."""
+        pending: list[tuple[Any, Any]] = [(self, other)]
+        compared: set[tuple[int, int]] = set()
+        while pending:
+            mine, theirs = pending.pop()
+            key = (id(mine), id(theirs))
+            if mine is theirs or key in compared:
+                continue
+            compared.add(key)
+            if not _alike(mine, theirs):
+                return False
+            pending.extend(zip(mine.children(), theirs.children(), strict=True))
+        return True
 
     def __hash__(self) -> int:
         if "_hash" not in self.__dict__:
@@ -53,9 +63,29 @@ class Structural:
     def _values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
+    def __repr__(self) -> str:
+        return _outline(self, levels=4)
+
     def __reduce__(self) -> str | tuple[Any, ...]:
         # Without the cached hash: Python salts the hashes of strings anew in every process.
         return type(self), self._values()
+
+
+def _alike(mine: Any, theirs: Any) -> bool:
+    """Equal, but perhaps for their children; a node that has children has no other fields."""
+    if type(mine) is not type(theirs) or hash(mine) != hash(theirs):
+        return False
+    if mine.children():
+        return len(mine.children()) == len(theirs.children())
+    return bool(mine._values() == theirs._values())
+
+
+def _outline(node: Structural, levels: int) -> str:
+    """The upper levels only: written out in full, a graph can be exponentially long."""
+    if not node.children():
+        return repr(node)
+    parts = [_outline(child, levels - 1) for child in node.children()] if levels else ["…"]
+    return f"{type(node).__name__}({', '.join(parts)})"
 
 
 def postorder(root: N) -> Iterator[N]:
@@ -80,3 +110,17 @@ def fold(root: N, rule: Callable[[N, list[T]], T]) -> T:
     for node in postorder(root):
         values[id(node)] = rule(node, [values[id(child)] for child in node.children()])
     return values[id(root)]
+
+
+def check_tree(root: Structural) -> None:
+    """`InvalidConstraint` when `root`, every shared part written out, is too big for JSON."""
+
+    def rule(node: Structural, parts: list[tuple[int, int]]) -> tuple[int, int]:
+        return 1 + max((depth for depth, _ in parts), default=0), 1 + sum(n for _, n in parts)
+
+    depth, size = fold(root, rule)
+    if depth > MAX_DEPTH or size > MAX_SIZE:
+        raise InvalidConstraint(
+            f"a constraint of depth {depth} with {size} parts has no JSON form (at most depth "
+            f"{MAX_DEPTH} and {MAX_SIZE} parts); say it with ban, token or count_tokens"
+        )

@@ -14,6 +14,7 @@ from locore.constraints.automaton import Automaton, aho_corasick, ends_with_one_
 from locore.constraints.base import Json
 from locore.constraints.leaves import AutomatonLeaf
 from locore.constraints.sequence import TokenSequence
+from locore.constraints.serial import list_of, read_string, register
 from locore.constraints.tokens import BanTokens
 from locore.errors import InvalidConstraint
 
@@ -21,12 +22,14 @@ from locore.errors import InvalidConstraint
 def ban(phrases: str | Iterable[str], level: OneOf["text", "tokens"] = "text") -> Ban | BanTokens:
     """None of `phrases` occurs.
 
-    **Arguments:** `phrases`: one string or several, none empty. `level`: "text": not as a substring
-    of the text, whatever its tokens. "tokens": no phrase, plain or after a space, as the token ids
-    that the tokenizer gives it, at any position (Ahmed et al., ICLR 2025, section 5); other
-    tokenisations of the phrase pass.
+    Args:
+        phrases: one string or several, none empty.
+        level: "text": not as a substring of the text, whatever its tokens. "tokens": not as the
+            token ids that the tokenizer gives to the phrase, plain or after a space, from any
+            position on, as in Ahmed et al., ICLR 2025; other tokenisations pass.
 
-    **Raises:** `InvalidConstraint` for no phrases, an empty phrase or an unknown level.
+    Raises:
+        InvalidConstraint: no phrases, an empty phrase, or an unknown level.
     """
     known = _phrases(phrases, "ban")
     if level == "text":
@@ -158,3 +161,9 @@ def _phrase(value: object, where: str) -> str:
             "surrogate"
         ) from error
     return value
+
+
+register("ban", ban, {"phrases": list_of(read_string)}, {"level": read_string})
+register("contains", contains, {"text": read_string})
+register("ends_with", ends_with, {"text": read_string})
+register("choice", choice, {"texts": list_of(read_string)})

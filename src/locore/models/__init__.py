@@ -4,16 +4,23 @@ from typing import TYPE_CHECKING, Any
 
 from locore.models.base import Drafts, LanguageModel
 from locore.models.bundled import load
+from locore.models.counting import Counted
 from locore.models.cursor import Cursor
 from locore.models.table import MarkovModel, TableModel
+from locore.models.wrappers import Mixture, Tempered, TopK, TopP
 
 __all__ = [
+    "Counted",
     "Cursor",
     "Drafts",
     "HuggingFaceModel",
     "LanguageModel",
     "MarkovModel",
+    "Mixture",
     "TableModel",
+    "Tempered",
+    "TopK",
+    "TopP",
     "load",
 ]
 

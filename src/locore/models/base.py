@@ -167,6 +167,7 @@ class LanguageModel(ABC):
 
     def _require_length(self, length: int) -> None:
         """Raise `CannotScore` if the model cannot read continuations of this length."""
+        return None
 
     def _begin(self, batch: int) -> Cursor:
         """The model's own cursor; it need not know about ends."""
@@ -182,7 +183,7 @@ class LanguageModel(ABC):
         rows = max(1, _TABLE_NUMBERS // (tokens.shape[1] * self.vocab_size))
         parts = [
             self._log_probs(part).gather(2, part[..., None])[..., 0].double()
-            for part in tokens.split(rows)
+            for part in torch.split(tokens, rows)
         ]
         return torch.cat(parts)
 

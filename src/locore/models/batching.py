@@ -22,7 +22,7 @@ def in_batches(rows: int, size: int, work: Callable[[slice], Tensor]) -> Tensor:
         CannotScore: one row alone does not fit.
     """
     parts: list[Tensor] = []
-    at, size = 0, max(1, size)
+    at, size = 0, max(1, min(size, rows))
     while at < rows:
         try:
             parts.append(work(slice(at, min(at + size, rows))))

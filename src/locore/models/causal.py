@@ -43,9 +43,8 @@ class KeyValues:
 
     def repeated(self, batch: int) -> KeyValues:
         """One row seen as `batch` rows; a view."""
-        return KeyValues(
-            tuple((k.expand(batch, -1, -1, -1), v.expand(batch, -1, -1, -1)) for k, v in self.layers)
-        )
+        shape = (batch, -1, -1, -1)
+        return KeyValues(tuple((k.expand(shape), v.expand(shape)) for k, v in self.layers))
 
     def rows(self, index: Tensor) -> KeyValues:
         """These rows, in this order; a copy."""

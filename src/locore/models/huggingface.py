@@ -102,7 +102,7 @@ class HuggingFaceModel(LanguageModel):
                 no token to start from.
         """
         if not isinstance(prompt, str):
-            ids = token_ids(torch.tensor(prompt, dtype=torch.int64), "prompt", self.vocab_size)
+            ids = token_ids(torch.as_tensor(prompt, dtype=torch.int64), "prompt", self.vocab_size)
             added = ids.tolist()
         elif self._prompt is None:
             added = self.tokenizer.encode_prompt(prompt)
@@ -167,7 +167,7 @@ class HuggingFaceModel(LanguageModel):
         scores[:, 0] = gathered_scores(self._start[0].expand(len(tokens), -1), tokens[:, 0])
         lengths = live_lengths(tokens, self.tokenizer.eos_ids)
         # Rows of one length go together, so that no token after an end is ever read.
-        for length in lengths.unique().tolist():
+        for length in sorted(set(lengths.tolist())):
             if length > 1:
                 group = (lengths == length).nonzero()[:, 0]
                 scores[group, 1:length] = self._scores_after_first(tokens[group, :length])

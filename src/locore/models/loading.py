@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
-from huggingface_hub import utils as hub
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
+import transformers
 
 from locore.errors import ModelNotFound
+
+# Neither declares all that it documents, so their types are left open.
+hub: Any = huggingface_hub.utils
+logging: Any = transformers.utils.logging
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 
@@ -52,11 +55,11 @@ def load_parts(
     where = {"trust_remote_code": False, "local_files_only": folder is not None}
     with quiet():
         with _explained(source, "config.json"):
-            config = AutoConfig.from_pretrained(source, **where)
+            config = transformers.AutoConfig.from_pretrained(source, **where)
         with _explained(source, "tokenizer"):
-            tokenizer = AutoTokenizer.from_pretrained(source, use_fast=True, **where)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, use_fast=True, **where)
         with _explained(source, "safetensors weights"):
-            module, report = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 source,
                 config=config,
                 dtype=dtype,
@@ -65,6 +68,7 @@ def load_parts(
                 output_loading_info=True,
                 **where,
             )
+    module, report = loaded
     if report["missing_keys"]:
         raise ModelNotFound(
             f"The weights of {source} lack {sorted(report['missing_keys'])[0]} and "
@@ -94,7 +98,7 @@ def _folder(name: str | Path) -> Path | None:
     if looks_like_path or text.count("/") > 1 or folder.exists():
         raise ModelNotFound(
             f"{text} is not a folder. Give the folder of a model in Hugging Face format, "
-            "a name on the Hub, or \"tiny\"."
+            'a name on the Hub, or "tiny".'
         )
     return None
 

@@ -58,7 +58,12 @@ class Neighbourhood:
     """
 
     def __init__(
-        self, causal: CausalLM, start: Tensor, past: KeyValues, tokens: Tensor, eos_ids: tuple[int, ...]
+        self,
+        causal: CausalLM,
+        start: Tensor,
+        past: KeyValues,
+        tokens: Tensor,
+        eos_ids: tuple[int, ...],
     ) -> None:
         """Read the sequence.
 

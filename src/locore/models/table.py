@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from locore.errors import CannotScore, InvalidArgument
 from locore.models.base import LanguageModel
-from locore.models.validation import positive
 from locore.tokenizer import Tokenizer
+
+_Numbers = Tensor | Sequence[Any]
 
 # Probabilities of a distribution that was typed in sum to 1 within this.
 _SUM_TOLERANCE = 1e-6
@@ -22,7 +24,7 @@ class TableModel(LanguageModel):
 
     def __init__(
         self,
-        tables: Sequence[Tensor],
+        tables: Sequence[_Numbers],
         eos_ids: Sequence[int] = (),
         tokenizer: Tokenizer | None = None,
     ) -> None:
@@ -40,7 +42,7 @@ class TableModel(LanguageModel):
         if not tables:
             raise InvalidArgument("A table model needs at least one table.")
         self._tables = [torch.as_tensor(t, dtype=torch.float64) for t in tables]
-        vocab_size = self._tables[0].shape[-1]
+        vocab_size = self._tables[0].numel()
         self.tokenizer = _tokenizer(vocab_size, eos_ids, tokenizer)
         self.full_support = True
         for step, table in enumerate(self._tables):
@@ -99,8 +101,8 @@ class MarkovModel(LanguageModel):
 
     def __init__(
         self,
-        initial: Tensor,
-        transition: Tensor,
+        initial: _Numbers,
+        transition: _Numbers,
         eos_ids: Sequence[int] = (),
         tokenizer: Tokenizer | None = None,
     ) -> None:
@@ -118,7 +120,7 @@ class MarkovModel(LanguageModel):
         """
         self._initial = torch.as_tensor(initial, dtype=torch.float64)
         self._transition = torch.as_tensor(transition, dtype=torch.float64)
-        vocab_size = self._initial.shape[-1]
+        vocab_size = self._initial.numel()
         self.tokenizer = _tokenizer(vocab_size, eos_ids, tokenizer)
         if self._transition.shape != (vocab_size, vocab_size) or self._initial.ndim != 1:
             raise InvalidArgument(

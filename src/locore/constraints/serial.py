@@ -1,0 +1,136 @@
+"""Constraints from JSON. `type` is the name of a public function, the fields its parameters.
+
+A new type is one call of `register` in the file that defines it; nothing is dropped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from reprlib import repr as shortened
+from typing import Any
+
+from locore.constraints.base import Constant, Constraint, conjunction, disjunction, negation
+from locore.constraints.structure import MAX_DEPTH
+from locore.errors import InvalidConstraint, UnsupportedKeyword
+
+Reader = Callable[[Any, str], Any]  # a value and where it stands -> the argument
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How one type is built: the readers of its fields, and a function of what they give."""
+
+    build: Callable[..., Constraint]
+    required: dict[str, Reader]
+    optional: dict[str, Reader]
+
+
+_KINDS: dict[str, _Kind] = {}
+
+
+def register(
+    name: str,
+    build: Callable[..., Constraint],
+    required: dict[str, Reader] | None = None,
+    optional: dict[str, Reader] | None = None,
+) -> None:
+    """Teach `from_json` the type `name`: `build(field=..., ...)` gets the fields that are given."""
+    _KINDS[name] = _Kind(build, required or {}, optional or {})
+
+
+def from_json(obj: Any) -> Constraint:
+    """The constraint whose `to_json()` is `obj`, a dict as `json.loads` gives it.
+
+    Raises:
+        InvalidConstraint: an unknown type, a value of the wrong kind, a missing field, or nesting
+            deeper than 100; the message names the place.
+        UnsupportedKeyword: an unknown field, likewise.
+    """
+    return read_constraint(obj, "")
+
+
+def read_constraint(obj: Any, path: str) -> Constraint:
+    """Reader of a field that holds a constraint; `path` is where it stands, such as `of[1]`."""
+    kind = _kind_of(obj, path)
+    known = kind.required | kind.optional
+    for field in obj:
+        if field not in known and field != "type":
+            names = ", ".join(known) or "none"
+            raise UnsupportedKeyword(
+                f"a constraint of type {obj['type']!r} has no field {field!r} (at "
+                f"{_inside(path, field)}); its fields are: {names}"
+            )
+    for field in kind.required:
+        if field not in obj:
+            raise InvalidConstraint(
+                f"a constraint of type {obj['type']!r} needs the field {field!r} (missing at "
+                f"{_inside(path, field)})"
+            )
+    values = {
+        field: read(obj[field], _inside(path, field))
+        for field, read in known.items()
+        if field in obj
+    }
+    try:
+        return kind.build(**values)
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"{error} (at {path or 'the top'})") from error
+
+
+def _kind_of(obj: Any, path: str) -> _Kind:
+    where = path or "the top"
+    if path and 1 + len(path.split(".")) > MAX_DEPTH:
+        raise InvalidConstraint(f"a constraint is nested deeper than {MAX_DEPTH}; make it flatter")
+    if not isinstance(obj, dict) or not isinstance(obj.get("type"), str):
+        raise InvalidConstraint(
+            f'a constraint is an object such as {{"type": "ban", "phrases": [...]}}; at {where} '
+            f"there is {shortened(obj)}"
+        )
+    if obj["type"] not in _KINDS:
+        raise InvalidConstraint(
+            f"unknown constraint type {obj['type']!r} (at {_inside(path, 'type')}); known types "
+            f"are: {', '.join(sorted(_KINDS))}"
+        )
+    return _KINDS[obj["type"]]
+
+
+def _inside(path: str, field: str) -> str:
+    return f"{path}.{field}" if path else field
+
+
+# Readers of fields, for `register`.
+
+
+def read_string(value: Any, path: str) -> str:
+    """A string."""
+    return str(_checked(value, isinstance(value, str), path, "a string"))
+
+
+def read_integer(value: Any, path: str) -> int:
+    """An integer."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return int(_checked(value, is_integer, path, "an integer"))
+
+
+def list_of(read: Reader) -> Reader:
+    """The reader of a list of what `read` reads."""
+
+    def read_list(value: Any, path: str) -> list[Any]:
+        _checked(value, isinstance(value, list), path, "a list")
+        return [read(item, f"{path}[{index}]") for index, item in enumerate(value)]
+
+    return read_list
+
+
+def _checked(value: Any, right: bool, path: str, wanted: str) -> Any:
+    if not right:
+        raise InvalidConstraint(f"{path} must be {wanted}, got {shortened(value)}")
+    return value
+
+
+register("true", lambda: Constant(True))
+register("false", lambda: Constant(False))
+register("and", lambda of: conjunction(of), {"of": list_of(read_constraint)})
+register("or", lambda of: disjunction(of), {"of": list_of(read_constraint)})
+register("not", lambda of: negation(of), {"of": read_constraint})

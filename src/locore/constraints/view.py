@@ -1,0 +1,176 @@
+"""`tokens` as a Python function decorated with `@constraint` sees it.
+
+Nothing here knows whether the tokens are finished or only imagined: every comparison asks the
+current `Reading` for a literal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, overload
+
+from locore.constraints.base import Constant, Constraint, conjunction, disjunction
+from locore.constraints.reading import Reading
+from locore.constraints.sums import Sum
+from locore.constraints.tokens import as_integer, id_list
+from locore.errors import InvalidConstraint
+
+
+class TokensView:
+    """The tokens at some positions, by default all of them: a sequence as Python knows it.
+
+    Args:
+        reading: makes the literals.
+        positions: absolute positions, in the order of the view.
+        function: the name of the user's function, for messages.
+    """
+
+    __array_ufunc__ = None  # numpy's integers leave `==` to this class
+
+    def __init__(self, reading: Reading, positions: Sequence[int], function: str) -> None:
+        self._reading = reading
+        self._positions = positions
+        self._function = function
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __call__(self, position: int, ids: Any) -> Constraint:
+        """`tokens(i, v)`: the token at i is v. `tokens(i, [v, w])`: v at i, then w, and so on.
+
+        False for a sequence of ids that runs past the end; `InvalidConstraint` when i itself does.
+        """
+        start = self._index(position)
+        sequence = id_list(ids, f"`{self._function}`")
+        if not sequence:
+            raise InvalidConstraint(f"`{self._function}` asks for an empty list of token ids")
+        if start + len(sequence) > len(self):
+            return Constant(False)
+        return conjunction(self[start + step] == one for step, one in enumerate(sequence))
+
+    @overload
+    def __getitem__(self, index: slice) -> TokensView: ...
+    @overload
+    def __getitem__(self, index: int) -> TokenView: ...
+    def __getitem__(self, index: int | slice) -> TokensView | TokenView:
+        if isinstance(index, slice):
+            return TokensView(self._reading, self._positions[index], self._function)
+        return TokenView(self._reading, self._positions[self._index(index)], self._function)
+
+    def __iter__(self) -> Iterator[TokenView]:
+        return (self[index] for index in range(len(self)))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def __eq__(self, other: object) -> Any:
+        return Conditions([token == other for token in self])
+
+    def __ne__(self, other: object) -> Any:
+        return ~(self == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def isin(self, ids: Any) -> Conditions:
+        """For each token: is it one of `ids`?"""
+        return Conditions([token.isin(ids) for token in self])
+
+    def _index(self, index: Any) -> int:
+        given = as_integer(index, f"a position in `{self._function}`")
+        if not -len(self) <= given < len(self):
+            raise InvalidConstraint(
+                f"`{self._function}` reads position {given} of {len(self)} tokens (0 to "
+                f"{len(self) - 1}); use `len(tokens)` for the bound, or ask for a longer sequence"
+            )
+        return given % len(self)
+
+
+class TokenView:
+    """The token at one position."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, reading: Reading, position: int, function: str) -> None:
+        self._reading = reading
+        self._position = position
+        self._function = function
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, TokenView | TokensView):
+            self._refuse(
+                "compares tokens with each other; a constraint compares them with ids: combine "
+                "(tokens[i] == v) & (tokens[j] == v) with | over the ids v that you mean"
+            )
+        if not hasattr(other, "__index__"):
+            self._refuse(f"compares one token with {other!r}; use .isin for several ids")
+        return self.isin([other])
+
+    def __ne__(self, other: object) -> Any:
+        return ~(self == other)
+
+    def isin(self, ids: Any) -> Constraint:
+        """The token is one of `ids`; never true when there are none."""
+        return self._reading.literal(self._position, frozenset(id_list(ids, f"`{self._function}`")))
+
+    def __bool__(self) -> bool:
+        self._refuse("uses a token as a truth value; compare it with an id")
+
+    def __hash__(self) -> int:
+        self._refuse("looks a token up in a set or dictionary; use .isin")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise InvalidConstraint(f"`{self._function}` {what} (position {self._position})")
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """One condition for each of several tokens, combined elementwise with `&`, `|`, `~`."""
+
+    __array_ufunc__ = None
+    of: list[Constraint]
+
+    def all(self) -> Constraint:
+        """All of them hold."""
+        return conjunction(self.of)
+
+    def any(self) -> Constraint:
+        """Some of them holds."""
+        return disjunction(self.of)
+
+    def sum(self) -> Sum:
+        """How many of them hold, to be compared with a number."""
+        return sum(map(Sum.of, self.of), Sum())
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def __getitem__(self, index: Any) -> Any:
+        return Conditions(self.of[index]) if isinstance(index, slice) else self.of[index]
+
+    def __invert__(self) -> Conditions:
+        return Conditions([~condition for condition in self.of])
+
+    def __and__(self, other: Any) -> Conditions:
+        return self._with(other, lambda mine, theirs: mine & theirs)
+
+    def __or__(self, other: Any) -> Conditions:
+        return self._with(other, lambda mine, theirs: mine | theirs)
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __bool__(self) -> bool:
+        raise InvalidConstraint("several conditions have no single truth value; use .any or .all")
+
+    def _with(self, other: Any, combine: Callable[[Constraint, Any], Constraint]) -> Conditions:
+        others = other.of if isinstance(other, Conditions) else [other] * len(self)
+        if len(others) != len(self):
+            raise InvalidConstraint(
+                f"{len(self)} conditions were combined with {len(others)}; use equal slices"
+            )
+        return Conditions(
+            [combine(mine, theirs) for mine, theirs in zip(self.of, others, strict=True)]
+        )

@@ -1,0 +1,207 @@
+"""Counting what is asked of a model."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from locore.models.base import Drafts, LanguageModel, substituted
+from locore.models.cursor import Cursor
+from locore.models.ending import ended_before, is_end
+from locore.models.validation import row_indices
+
+_Hashes = NDArray[np.uint64]
+
+# An odd multiplier; hashes are polynomials in it modulo 2**64 over mixed token ids.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Tally:
+    """What has been asked so far, shared by a counted model and its prompted forms."""
+
+    def __init__(self) -> None:
+        self.lm_tokens = 0
+        self.seconds = 0.0
+        self._contexts: list[_Hashes] = []
+
+    def ask(self, contexts: _Hashes) -> None:
+        """A next-token distribution was asked for after each of these contexts."""
+        self.lm_tokens += len(contexts)
+        self._contexts.append(np.unique(contexts))
+
+    @property
+    def lm_contexts(self) -> int:
+        """How many of the contexts were distinct."""
+        if self._contexts:
+            self._contexts = [np.unique(np.concatenate(self._contexts))]
+        return sum(map(len, self._contexts))
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the time that passes inside."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+class Counted(LanguageModel):
+    """A model that counts what is asked of it.
+
+    Counted is every next-token distribution after at least one generated token and before the
+    end: what the method needs, not what an implementation evaluates. Wrap last: inside another
+    wrapper it counts what that wrapper asks for.
+
+    Attributes:
+        base: the model that is asked.
+    """
+
+    def __init__(
+        self, base: LanguageModel, tally: Tally | None = None, prompt_hash: int = 0
+    ) -> None:
+        """Count from zero, or on a tally that is shared with others.
+
+        Args:
+            base: the model that is asked.
+            tally: where to count; a new one by default.
+            prompt_hash: 64 bits that tell this prompt from others on the same tally.
+        """
+        self.base = base
+        self.tokenizer = base.tokenizer
+        self.full_support = base.full_support
+        self._tally = Tally() if tally is None else tally
+        self._prompt_hash = np.uint64(prompt_hash)
+
+    @property
+    def lm_tokens(self) -> int:
+        """Next-token distributions asked for."""
+        return self._tally.lm_tokens
+
+    @property
+    def lm_contexts(self) -> int:
+        """Distinct ones (by a 64-bit hash of the tokens and the prompt)."""
+        return self._tally.lm_contexts
+
+    @property
+    def model_seconds(self) -> float:
+        """Wall-clock seconds inside the model."""
+        return self._tally.seconds
+
+    def prompted(self, prompt: str | Sequence[int]) -> Counted:
+        """The prompted model, on the same count."""
+        with self._tally.timed():
+            after = self.base.prompted(prompt)
+        text = repr((int(self._prompt_hash), prompt if isinstance(prompt, str) else list(prompt)))
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        return Counted(after, self._tally, int.from_bytes(digest, "little"))
+
+    def log_probs(self, tokens: Tensor) -> Tensor:
+        """As the base; counts every position but the first of each row, up to its end."""
+        with self._tally.timed():
+            rows = self.base.log_probs(tokens)
+        self._ask_along(torch.as_tensor(tokens))
+        return rows
+
+    def token_scores(self, tokens: Tensor) -> Tensor:
+        """As the base; counts as `log_probs`."""
+        with self._tally.timed():
+            scores = self.base.token_scores(tokens)
+        self._ask_along(torch.as_tensor(tokens))
+        return scores
+
+    def sample(
+        self,
+        num: int,
+        length: int,
+        seed: int | torch.Generator | None = None,
+        keep_log_probs: bool = False,
+    ) -> Drafts:
+        """As the base; counts as `log_probs` of what was drawn."""
+        with self._tally.timed():
+            drafts = self.base.sample(num, length, seed, keep_log_probs)
+        self._ask_along(drafts.tokens)
+        return drafts
+
+    def neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
+        """As the base; counts the sequence, and of each neighbour what it does not share."""
+        with self._tally.timed():
+            scores = self.base.neighbours(tokens, candidates)
+        tokens, candidates = torch.as_tensor(tokens), torch.as_tensor(candidates)
+        self._ask_along(tokens[None])
+        sequences = substituted(tokens, candidates)
+        differs = torch.arange(len(tokens)) > torch.arange(len(tokens))[:, None]
+        asked = differs[:, None, :] & (candidates != tokens[:, None])[..., None]
+        self._ask_along(sequences.flatten(0, 1), asked.flatten(0, 1))
+        return scores
+
+    def begin(self, batch: int) -> Cursor:
+        """As the base; each row that is fed a token and has not ended counts once."""
+        with self._tally.timed():
+            inner = self.base.begin(batch)
+        start = np.full(batch, self._prompt_hash, dtype=np.uint64)
+        ended = torch.zeros(batch, dtype=torch.bool)
+        return _CountedCursor(inner, self._tally, self.tokenizer.eos_ids, start, ended)
+
+    def _require_length(self, length: int) -> None:
+        self.base._require_length(length)
+
+    def _log_probs(self, tokens: Tensor) -> Tensor:
+        return self.base.log_probs(tokens)
+
+    def _ask_along(self, tokens: Tensor, asked: Tensor | None = None) -> None:
+        """Count positions t ≥ 1 of Long[batch, time] up to the end, only those `asked` if given."""
+        live = ~ended_before(tokens, self.tokenizer.eos_ids)
+        live = live if asked is None else live & asked
+        hashes = np.full(tokens.shape, self._prompt_hash, dtype=np.uint64)
+        for step in range(1, tokens.shape[1]):
+            hashes[:, step] = _extended(hashes[:, step - 1], tokens[:, step - 1])
+        self._tally.ask(hashes[:, 1:][live[:, 1:].numpy()])
+
+
+class _CountedCursor(Cursor):
+    def __init__(
+        self,
+        inner: Cursor,
+        tally: Tally,
+        eos_ids: tuple[int, ...],
+        contexts: _Hashes,
+        ended: Tensor,
+    ) -> None:
+        self._inner = inner
+        self._tally = tally
+        self._eos_ids = eos_ids
+        self._contexts = contexts
+        self._ended = ended
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
+        with self._tally.timed():
+            return self._inner.log_probs
+
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _CountedCursor:
+        """Feed one token to each row that goes on; see `Cursor.advance`."""
+        with self._tally.timed():
+            inner = self._inner.advance(tokens, parents)
+        tokens = torch.as_tensor(tokens)
+        rows = row_indices(parents, len(tokens), len(self._ended))
+        contexts = _extended(self._contexts[rows.numpy()], tokens)
+        ended = self._ended[rows] | is_end(tokens, self._eos_ids)
+        self._tally.ask(contexts[~ended.numpy()])
+        return _CountedCursor(inner, self._tally, self._eos_ids, contexts, ended)
+
+
+def _extended(contexts: _Hashes, tokens: Tensor) -> _Hashes:
+    """Hashes of contexts that are one token longer."""
+    mixed = tokens.numpy().astype(np.uint64) + _MULTIPLIER
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return contexts * _MULTIPLIER + (mixed ^ (mixed >> np.uint64(31)))

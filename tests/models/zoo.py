@@ -1,0 +1,121 @@
+"""Tiny models of every kind, for laws that hold for all of them."""
+
+import itertools
+
+import torch
+import transformers
+
+from locore.models import Counted, HuggingFaceModel, Mixture, TableModel, Tempered, TopK, TopP
+from locore.models.base import LanguageModel
+from locore.models.loading import quiet
+from locore.models.table import MarkovModel
+from locore.tokenizer import Tokenizer
+
+VOCAB = 23
+LENGTH = 7
+
+_SHAPE = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.4,
+}
+_GPT2 = {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
+_SSM = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}
+_QWEN_NEXT = _SHAPE | {
+    "head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "layer_types": ["linear_attention", "full_attention"],
+}
+
+# Architecture -> its configuration and whether its cache can be cut and continued.
+ARCHITECTURES = {
+    "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True),
+    "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True),
+    "bloom": (
+        lambda: transformers.BloomConfig(
+            vocab_size=VOCAB, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.4
+        ),
+        True,
+    ),
+    "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True),
+    "hybrid sliding": (
+        lambda: transformers.Gemma3TextConfig(
+            **_SHAPE,
+            head_dim=8,
+            sliding_window=3,
+            layer_types=["sliding_attention", "full_attention"],
+        ),
+        True,
+    ),
+    "state space": (lambda: transformers.MambaConfig(**_SSM, initializer_range=0.4), False),
+    "hybrid recurrent": (lambda: transformers.Qwen3NextConfig(**_QWEN_NEXT), False),
+}
+
+
+def huggingface(
+    architecture: str = "llama",
+    eos_ids: tuple[int, ...] = (2, 5),
+    memory_bytes: int | None = None,
+    attention: str | None = None,
+) -> HuggingFaceModel:
+    """A random model after the prompt (1, 7, 3)."""
+    with torch.random.fork_rng(), quiet():
+        torch.manual_seed(0)
+        config = ARCHITECTURES[architecture][0]()
+        module = transformers.AutoModelForCausalLM.from_config(
+            config, attn_implementation=attention
+        )
+        tokenizer = Tokenizer.integers(VOCAB, eos_ids)
+        model = HuggingFaceModel.from_module(module, tokenizer, memory_bytes)
+    return model.prompted((1, 7, 3))
+
+
+def table(eos: bool = True) -> TableModel:
+    return TableModel.random(vocab_size=4, length=LENGTH, seed=3, eos=eos, concentration=0.5)
+
+
+def markov() -> MarkovModel:
+    generator = torch.Generator().manual_seed(4)
+    rows = torch.rand(7, 6, generator=generator, dtype=torch.float64)
+    rows[1, 2] = rows[3, 1] = 0.0
+    rows /= rows.sum(-1, keepdim=True)
+    return MarkovModel(rows[0], rows[1:], eos_ids=(4, 5))
+
+
+MODELS = {
+    "table": table,
+    "table without end": lambda: table(eos=False),
+    "markov": markov,
+    "tempered": lambda: Tempered(table(), 0.6),
+    "nucleus": lambda: TopP(table(), 0.7),
+    "top-k": lambda: TopK(markov(), 2),
+    "mixture": lambda: Mixture(TopP(table(), 0.6), table(), 0.1),
+    "counted": lambda: Counted(Tempered(table(), 1.5)),
+    "counted inside": lambda: Tempered(Counted(table()), 1.5),
+    **{name: lambda name=name: huggingface(name) for name in ARCHITECTURES},
+    "tempered llama": lambda: Tempered(huggingface(), 0.8),
+}
+
+
+def ending_sequences(model: LanguageModel, num: int, length: int) -> torch.Tensor:
+    """Long[num, length], any ids, half of the rows proper: nothing but padding after an end."""
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(0, model.vocab_size, (num, length), generator=generator)
+    proper = model.sample(num - num // 2, length, seed=6).tokens
+    return torch.cat([tokens[: num // 2], proper])
+
+
+def all_sequences(vocab_size: int, length: int) -> torch.Tensor:
+    return torch.tensor(list(itertools.product(range(vocab_size), repeat=length)))
