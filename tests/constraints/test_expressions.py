@@ -105,7 +105,7 @@ def test_no_truth_value_and_no_arithmetic_outside_a_function():
     with pytest.raises(InvalidConstraint, match=r"& \| ~ >>.*@constraint"):
         bool(A)
     with pytest.raises(InvalidConstraint, match="@constraint"):
-        A and B
+        _ = A and B
     with pytest.raises(InvalidConstraint, match="count_tokens"):
         sum([A, B])
     with pytest.raises(TypeError):

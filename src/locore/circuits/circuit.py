@@ -123,6 +123,15 @@ class Circuit:
         factors = downward.class_factors(self, values)
         return log_probs + factors.index_select(-1, self.token_class)
 
+    def accepts(self, tokens: Tensor) -> Tensor:
+        """Bool[batch]: which of Long[batch, length] satisfy the constraint."""
+        tokens = tokens.to(self.device)
+        if self.reader is not None:
+            return self.reader.accepting(self.reader.read(tokens))
+        shape = (*tokens.shape, self.vocab_size)
+        single = torch.full(shape, NEG_INF, dtype=torch.float64, device=self.device)
+        return self.log_mass(single.scatter_(-1, tokens[..., None], 0.0)) > NEG_INF
+
     def allowed(self, prefix: Tensor) -> Tensor:
         """Tokens that may come after a prefix so that the whole can still be completed.
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from locore.errors import InvalidArgument
+
 DEAD = -1
 
 
@@ -20,12 +22,15 @@ class LeftToRight:
             same transitions share one tensor.
         live: for each position 0..n, Bool[states]: can the rest still be completed from here?
         start: state before the first token.
+        hopeful: Bool[states]: can the rest be completed at *some* length? Known where all positions number their states alike;
+            it serves only to reproduce engines that do not know the length.
     """
 
     token_class: Tensor
     rows: tuple[Tensor, ...]
     live: tuple[Tensor, ...]
     start: int
+    hopeful: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -36,11 +41,11 @@ class LeftToRight:
         """Long[batch]: the states before the first token."""
         return torch.full((batch,), self.start, dtype=torch.long, device=self.token_class.device)
 
-    def step(self, position: int, states: Tensor, tokens: Tensor) -> Tensor:
+    def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
         """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""
         target = self.rows[position][states.clamp_min(0), self.token_class[tokens]].long()
         alive = (states != DEAD) & (target != DEAD)
-        alive &= self.live[position + 1][target.clamp_min(0)]
+        alive &= self._open(position + 1, look_ahead)[target.clamp_min(0)]
         return torch.where(alive, target, DEAD)
 
     def read(self, tokens: Tensor) -> Tensor:
@@ -50,11 +55,26 @@ class LeftToRight:
             states = self.step(position, states, tokens[:, position].to(states.device))
         return states
 
-    def allowed(self, position: int, states: Tensor) -> Tensor:
+    def allowed(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
         """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
         targets = self.rows[position][states.clamp_min(0)].long()
-        possible = (targets != DEAD) & self.live[position + 1][targets.clamp_min(0)]
+        possible = (targets != DEAD) & self._open(position + 1, look_ahead)[targets.clamp_min(0)]
         return possible & (states != DEAD)[:, None]
+
+    def accepting(self, states: Tensor) -> Tensor:
+        """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
+        return (states != DEAD) & self.live[-1][states.clamp_min(0)]
+
+    def _open(self, position: int, look_ahead: bool) -> Tensor:
+        """Bool[states]: which states are worth reaching, within the length or (no look-ahead) at any length."""
+        if look_ahead:
+            return self.live[position]
+        if self.hopeful is None:
+            raise InvalidArgument(
+                "without look-ahead a mask needs one automaton for all positions; this constraint speaks about single positions. "
+                "Leave look_ahead on."
+            )
+        return self.hopeful
 
     def to(self, device: torch.device | str) -> LeftToRight:
         """The same reading on a device; shared tensors stay shared."""
@@ -64,4 +84,5 @@ class LeftToRight:
             tuple(moved[id(t)] for t in self.rows),
             tuple(moved[id(t)] for t in self.live),
             self.start,
+            None if self.hopeful is None else self.hopeful.to(device),
         )

@@ -171,6 +171,16 @@ def _can_step(table: Rows, live: Flags) -> Flags:
     return flags
 
 
+def _hopeful(table: Rows, final: Flags) -> torch.Tensor:
+    """Bool[states]: can acceptance be reached at all, in however many steps?"""
+    flags = final
+    while True:
+        more = flags | _can_step(table, flags)
+        if (more == flags).all():
+            return torch.from_numpy(more)
+        flags = more
+
+
 def to_circuit(layered: Layered, classes: Partition, length: int) -> Circuit:
     """Merge classes that no row tells apart, look ahead to the end, and cut the rows into blocks.
 
@@ -194,7 +204,13 @@ def to_circuit(layered: Layered, classes: Partition, length: int) -> Circuit:
             blocks[id(table), size] = block_from_rows(table, size)
     token_class = torch.from_numpy(merged.token_class)
     shared = {id(table): torch.from_numpy(table) for table in rows}
-    reader = LeftToRight(token_class, tuple(shared[id(t)] for t in rows), tuple(map(torch.from_numpy, live)), 0)
+    reader = LeftToRight(
+        token_class,
+        tuple(shared[id(t)] for t in rows),
+        tuple(map(torch.from_numpy, live)),
+        0,
+        _hopeful(rows[-1], layered.final) if layered.one_numbering else None,
+    )
     return Circuit(
         length,
         token_class,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from locore.errors import InvalidConstraint
@@ -61,7 +60,8 @@ class Structural:
         return int(self.__dict__["_hash"])
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        # The names of a dataclass's fields, without the search that `dataclasses.fields` makes.
+        return tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return _outline(self, levels=4)
@@ -106,6 +106,8 @@ def postorder(root: N) -> Iterator[N]:
 
 def fold(root: N, rule: Callable[[N, list[T]], T]) -> T:
     """The value of `root`, where `rule(node, values of its children)` gives that of each node."""
+    if not root.children():
+        return rule(root, [])
     values: dict[int, T] = {}
     for node in postorder(root):
         values[id(node)] = rule(node, [values[id(child)] for child in node.children()])

@@ -45,6 +45,8 @@ class TokensView:
         sequence = id_list(ids, f"`{self._function}`")
         if not sequence:
             raise InvalidConstraint(f"`{self._function}` asks for an empty list of token ids")
+        if len(sequence) == 1:
+            return self[start].isin(sequence)
         if start + len(sequence) > len(self):
             return Constant(False)
         return conjunction(self[start + step] == one for step, one in enumerate(sequence))

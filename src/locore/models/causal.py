@@ -54,8 +54,10 @@ class KeyValues:
     def to_cache(self) -> DynamicCache:
         """A cache that a forward pass may change without changing this."""
         cache = DynamicCache()
-        for layer, (keys, values) in enumerate(self.layers):
-            cache.update(keys, values, layer)
+        for index, (keys, values) in enumerate(self.layers):
+            # An update with everything would copy it, and reading on copies it once more.
+            cache.update(keys[:, :, :0], values[:, :, :0], index)
+            cache.layers[index].keys, cache.layers[index].values = keys, values
         return cache
 
 

@@ -1,0 +1,88 @@
+"""Python functions that are no constraints: each error says what was wrong and what to do."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from locore.constraints import Constant, constraint, contains, token
+from locore.errors import InvalidConstraint
+
+
+def test_values_that_are_not_boolean():
+    for result in (None, 1, "yes", [True], 0.5):
+        with pytest.raises(
+            InvalidConstraint, match=rf"`<lambda>` returned .*{type(result).__name__}"
+        ):
+            constraint(lambda tokens, result=result: result).at(2)
+    with pytest.raises(InvalidConstraint, match="a count"):
+        constraint(lambda tokens: (tokens == 1).sum()).at(2)
+    for result in (True, np.False_, contains("a"), token(0, 1)):
+        constraint(lambda tokens, result=result: result).at(2)
+    with pytest.raises(InvalidConstraint, match="decorates"):
+        constraint(5)
+
+
+def test_reading_past_the_end():
+    def far(tokens):
+        return tokens[0] == 1 or tokens[5] == 1
+
+    with pytest.raises(InvalidConstraint, match=r"`far` reads position 5 of 4 tokens"):
+        constraint(far).at(4)
+    with pytest.raises(InvalidConstraint, match=r"position -5 of 4"):
+        constraint(lambda tokens: tokens(-5, 1)).at(4)
+    assert constraint(lambda tokens: tokens(3, [1, 2])).at(4) == Constant(False)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda t: bool(t[0]), "as a truth value"),
+        (lambda t: t[0] == t[1], "tokens with each other"),
+        (lambda t: t[0] in {1, 2}, "isin"),
+        (lambda t: t[0] == [1, 2], "isin"),
+        (lambda t: t[0] == "a", "isin"),
+        (lambda t: t[0] == True, "integer"),  # noqa: E712
+        (lambda t: t["a"] == 1, "position"),
+        (lambda t: t(0, []), "empty"),
+        (lambda t: t(0, -3), "-3"),
+        (lambda t: bool(t == 1), r"\.any"),
+        (lambda t: (t == 1) & (t[1:] == 1), "equal slices"),
+        (lambda t: (t == 1).sum() > 0.5, "0.5"),
+        (lambda t: t(0, 1) == "a", "'a'"),
+    ],
+)
+def test_misuse_is_explained(function, message):
+    with pytest.raises(InvalidConstraint, match=message):
+        constraint(function).at(3)
+
+
+def test_errors_of_the_users_code_pass_through():
+    with pytest.raises(ZeroDivisionError):
+        constraint(lambda tokens: 1 // 0).at(2)
+
+
+def test_functions_that_change_their_mind_are_refused():
+    generator = random.Random(0)
+
+    @constraint
+    def fickle(tokens):
+        return all(tokens[generator.randrange(5)] == 1 for _ in range(5))
+
+    @constraint
+    def shrinking(tokens, seen=[]):  # noqa: B006
+        seen.append(0)
+        return all(tokens[i] != 1 for i in range(4 - len(seen)))
+
+    for function in (fickle, shrinking):
+        with pytest.raises(InvalidConstraint, match="asked other questions"):
+            function.at(5)
+
+
+def test_a_failed_trace_leaves_no_trace():
+    with pytest.raises(ZeroDivisionError):
+        constraint(lambda tokens: tokens[0] == 1 and 1 // 0).at(2)
+    with pytest.raises(InvalidConstraint, match="before the tokens are known"):
+        bool(token(0, 1))
