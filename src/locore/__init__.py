@@ -1,1 +1,86 @@
-"""Locore: sampling from language models under constraints, from the right distribution."""
+"""Locore: sampling from language models under constraints, from the right distribution.
+
+    import locore
+    from locore import ban, contains
+
+    model = locore.load("tiny")
+    p = locore.generate(model, "The weather is", ban(["awful"]) & contains(" sun"), max_new_tokens=20)
+    print(p.report())
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from locore import errors
+
+if TYPE_CHECKING:
+    from locore import samplers
+    from locore.compilers import compile
+    from locore.constraints import (
+        Constraint,
+        ban,
+        choice,
+        constraint,
+        contains,
+        contains_tokens,
+        count_tokens,
+        ends_with,
+        from_json,
+        token,
+    )
+    from locore.generate import generate, holds
+    from locore.models import load
+    from locore.particles import Particles
+    from locore.tokenizer import Tokenizer
+
+__version__ = "0.1.0"
+
+_CONSTRAINTS = (
+    "Constraint", "ban", "choice", "constraint", "contains", "contains_tokens", "count_tokens", "ends_with", "from_json", "token",
+)
+_HOME = {
+    **{name: "locore.constraints" for name in _CONSTRAINTS},
+    "compile": "locore.compilers",
+    "generate": "locore.generate",
+    "holds": "locore.generate",
+    "load": "locore.models",
+    "Particles": "locore.particles",
+    "Tokenizer": "locore.tokenizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Torch takes a second to import; nothing is loaded before it is used.
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    if name in ("samplers", "models", "circuits", "constraints", "local", "testing"):
+        return import_module(f"locore.{name}")
+    raise AttributeError(f"module 'locore' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
+__all__ = [
+    "Constraint",
+    "Particles",
+    "Tokenizer",
+    "ban",
+    "choice",
+    "compile",
+    "constraint",
+    "contains",
+    "contains_tokens",
+    "count_tokens",
+    "ends_with",
+    "errors",
+    "from_json",
+    "generate",
+    "holds",
+    "load",
+    "samplers",
+    "token",
+]

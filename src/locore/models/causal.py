@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 # Cached and uncached log-probabilities of a self-check may differ by this many nats.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
@@ -73,6 +74,7 @@ class CausalLM:
         vocab_size: columns of its logits.
         context: how many tokens it can read; None if it has no limit.
         caches: can its keys and values be cut and continued?
+        packs: can several continuations share a row behind a mask?
         full_support: are all its logits finite?
         memory_bytes: what a batch may take beside the weights, roughly.
     """
@@ -91,6 +93,7 @@ class CausalLM:
         self.full_support = bool(torch.isfinite(logits).all())
         self.bytes_per_token = 0
         self.caches = "past_key_values" in self._accepted and self._check_cache()
+        self.packs = self.caches and self._check_packing()
 
     def read(self, tokens: Tensor, past: KeyValues | None = None, keep: int = 1) -> Tensor:
         """Logits of the last `keep` positions.
@@ -112,15 +115,41 @@ class CausalLM:
         logits, cache = self._forward(tokens, past.to_cache() if past else DynamicCache(), keep)
         return logits, KeyValues(tuple((layer.keys, layer.values) for layer in cache.layers))
 
+    def read_packed(
+        self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor
+    ) -> Tensor:
+        """Logits after each of the tokens of one row. Only if `packs`.
+
+        Args:
+            tokens: Long[time].
+            past: what was read before, of one row.
+            positions: Long[time], where each token stands in its own text.
+            visible: Bool[time, past + time], which tokens each token attends to.
+
+        Returns:
+            Float32[time, vocab] on the model's device, not normalised.
+        """
+        # Always a mask of floats: eager attention adds a mask of Booleans as 0 and 1.
+        hidden = torch.finfo(self.module.dtype).min
+        mask = torch.zeros(visible.shape, dtype=self.module.dtype).masked_fill(~visible, hidden)
+        options = {
+            "attention_mask": mask[None, None].to(self.device),
+            "position_ids": positions[None].to(self.device),
+        }
+        return self._forward(tokens[None], past.to_cache(), len(tokens), options)[0][0]
+
     @torch.no_grad()
-    def _forward(self, tokens: Tensor, cache: Any, keep: int) -> tuple[Tensor, Any]:
+    def _forward(
+        self, tokens: Tensor, cache: Any, keep: int, options: dict[str, Any] | None = None
+    ) -> tuple[Tensor, Any]:
+        """Logits of the last positions, and the cache, which has grown."""
         tokens = tokens.to(self.device)
-        options: dict[str, Any] = {"use_cache": cache is not None}
+        options = {**(options or {}), "use_cache": cache is not None}
         start = 0
         if cache is not None:
             options["past_key_values"] = cache
             start = cache.get_seq_length()
-        if "position_ids" in self._accepted:
+        if "position_ids" in self._accepted and "position_ids" not in options:
             positions = torch.arange(start, start + tokens.shape[1], device=self.device)
             options["position_ids"] = positions.expand(len(tokens), -1)
         if "logits_to_keep" in self._accepted:
@@ -130,16 +159,47 @@ class CausalLM:
 
     def _check_cache(self) -> bool:
         """Does reading in two parts give what reading at once gives?"""
-        tokens = torch.arange(16).view(2, 8) % self.vocab_size
-        if self.context is not None and self.context < 8:
+        tokens = self._trial()
+        if self.context is not None and self.context < tokens.shape[1]:
             return False
         try:
-            whole = self.read(tokens, keep=4).log_softmax(-1)
-            _, past = self.read_on(tokens[:, :4])
-            parts = self.read(tokens[:, 4:], past, keep=4).log_softmax(-1)
-            plain = past.length == 4
+            whole = self.read(tokens, keep=4)
+            past = self.read_on(tokens[:, :4])[1]
+            parts = self.read(tokens[:, 4:], past, keep=4)
+            self.bytes_per_token = past.bytes_per_token
+            return past.length == 4 and self._agree(whole, parts)
         except Exception:  # an architecture without such a cache fails in a way of its own
             return False
-        tolerance = _TOLERANCE.get(self.module.dtype, _HALF_TOLERANCE)
-        self.bytes_per_token = past.bytes_per_token
-        return plain and bool((whole - parts).abs().max() <= tolerance)
+
+    def _check_packing(self) -> bool:
+        """Do two continuations in one row get what they get in rows of their own?"""
+        layers = DynamicCache(config=self.module.config).layers
+        if not {"attention_mask", "position_ids"} <= self._accepted:
+            return False
+        # A window counts keys, not positions, so layers with one need rows of their own.
+        if not all(type(layer) is DynamicLayer for layer in layers):
+            return False
+        # Other implementations of attention take no mask of this shape, or crash on it.
+        if self.module.config._attn_implementation not in ("eager", "sdpa"):
+            return False
+        tokens = self._trial()
+        past = self.read_on(tokens[:1, :4])[1]
+        # The first three tokens continue all four, the last three only three of them.
+        owner = torch.tensor([0, 0, 0, 1, 1, 1])
+        new = (owner[:, None] == owner) & torch.ones(6, 6, dtype=torch.bool).tril()
+        old = torch.arange(4) < (4 - owner)[:, None]
+        positions = torch.tensor([4, 5, 6, 3, 4, 5])
+        together = torch.cat([tokens[0, 4:7], tokens[1, 4:7]])
+        packed = self.read_packed(together, past, positions, torch.cat([old, new], 1))
+        first = self.read(tokens[:1, 4:7], past, keep=3)[0]
+        second = self.read(tokens[1:, 4:7], past.first(3), keep=3)[0]
+        return self._agree(packed, torch.cat([first, second]))
+
+    def _trial(self) -> Tensor:
+        """Long[2, 8], any tokens."""
+        return torch.arange(16).view(2, 8) % self.vocab_size
+
+    def _agree(self, one: Tensor, other: Tensor) -> bool:
+        """Are these the same distributions up to rounding?"""
+        difference = (one.log_softmax(-1) - other.log_softmax(-1)).abs().max()
+        return bool(difference <= _TOLERANCE.get(self.module.dtype, _HALF_TOLERANCE))

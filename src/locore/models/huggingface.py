@@ -17,7 +17,8 @@ from locore.models.causal import CausalLM, KeyValues
 from locore.models.cursor import Cursor
 from locore.models.ending import live_lengths
 from locore.models.loading import declared_ends, load_parts, quiet
-from locore.models.prefix import CachedCursor, Neighbourhood, batch_size, gathered_scores
+from locore.models.neighbourhood import Neighbourhood
+from locore.models.prefix import CachedCursor, batch_size, gathered_scores
 from locore.models.validation import token_ids, within_context
 from locore.tokenizer import Tokenizer
 
@@ -164,7 +165,7 @@ class HuggingFaceModel(LanguageModel):
 
     def _token_scores(self, tokens: Tensor) -> Tensor:
         scores = torch.zeros(tokens.shape, dtype=torch.float64)
-        scores[:, 0] = gathered_scores(self._start[0].expand(len(tokens), -1), tokens[:, 0])
+        scores[:, 0] = gathered_scores(self._start[0], tokens[:, 0])
         lengths = live_lengths(tokens, self.tokenizer.eos_ids)
         # Rows of one length go together, so that no token after an end is ever read.
         for length in sorted(set(lengths.tolist())):
@@ -178,7 +179,7 @@ class HuggingFaceModel(LanguageModel):
 
         def work(rows: slice) -> Tensor:
             part = tokens[rows]
-            return gathered_scores(self._read_after_prompt(part[:, :-1]), part[:, 1:])
+            return gathered_scores(self._read_after_prompt(part[:, :-1]), part[:, 1:, None])[..., 0]
 
         return in_batches(len(tokens), self._batch_size(tokens.shape[1]), work)
 

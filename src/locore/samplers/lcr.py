@@ -23,6 +23,7 @@ from locore.errors import BudgetExceeded, InvalidArgument
 from locore.local import Exact, Kernel, kernel_by_name
 from locore.models import LanguageModel
 from locore.samplers.base import Draws, Guarantee, affordable, keep_positive
+from locore.tokenizer import Tokenizer
 
 DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
 
@@ -115,8 +116,6 @@ def _padded_circuit(model: LanguageModel, length: int) -> Circuit:
 
 @functools.lru_cache(maxsize=32)
 def _padded(vocab_size: int, eos_ids: tuple[int, ...], length: int) -> Circuit:
-    from locore.tokenizer import Tokenizer
-
     return compile(Constant(True), Tokenizer.integers(vocab_size, eos_ids), length)
 
 

@@ -1,0 +1,127 @@
+"""What to trust: one verdict from the weights, with its reasons and a remedy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from locore.models.ending import is_end
+
+if TYPE_CHECKING:
+    from locore.particles import Particles
+
+Level = Literal["trust", "rough", "do not trust", "biased"]
+ENOUGH, SOME = 30.0, 10.0  # effective sample sizes
+LARGE_SHARE = 0.2  # of one particle: above it, the answer hangs on that particle
+EOS_NATS = 5.0  # a price of ending above this is worth saying
+K_HAT_PARTICLES = 25
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement on a set of particles.
+
+    Attributes:
+        level: "trust", "rough", "do not trust", or "biased" where no weight can help.
+        text: the whole report, its first line the verdict.
+    """
+
+    level: Level
+    text: str
+
+
+def diagnose(particles: Particles) -> Verdict:
+    """Judge particles by their effective sample size, their largest weight, and what made them."""
+    level = _level(particles)
+    lines = [_headline(particles, level), *_facts(particles), *_caveats(particles, level)]
+    return Verdict(level, "\n".join(lines))
+
+
+def _level(particles: Particles) -> Level:
+    if particles.info.get("guarantee") == "biased":
+        return "biased"
+    ess, largest = _base_ess(particles), float(particles.weights.max())
+    if ess >= ENOUGH and largest <= LARGE_SHARE:
+        return "trust"
+    return "rough" if ess >= SOME else "do not trust"
+
+
+def _base_ess(particles: Particles) -> float:
+    """The ESS to judge by: copies made by resampling add nothing to what they were drawn from."""
+    return float(particles.info.get("ess_before", particles.ess))
+
+
+def _headline(particles: Particles, level: Level) -> str:
+    ess, drawn = _base_ess(particles), particles.info.get("drawn", len(particles))
+    effective = f"ESS {ess:.1f} of {drawn}"
+    if level == "biased":
+        return "Biased: these sequences satisfy the constraint, but are not distributed as p(y | α)."
+    if level == "trust":
+        return f"Trust: {effective}; the weights are even enough for averages over these particles."
+    if level == "rough":
+        return f"Rough: {effective}; use the result for orientation, or draw more particles."
+    return f"Do not trust: {effective}; a few particles carry all the weight. {_remedy(particles)}"
+
+
+def _remedy(particles: Particles) -> str:
+    drawn = int(particles.info.get("drawn", len(particles)))
+    if particles.info.get("sampler") == "lcr":
+        return "Try sampler='greedy', or 'rejection' if the constraint is likely."
+    if drawn < 4 * ENOUGH:
+        return f"Try num_particles={max(4 * drawn, 128)}."
+    return "Try more particles, or a constraint that leaves the model more freedom."
+
+
+def _facts(particles: Particles) -> list[str]:
+    info = particles.info
+    lines = []
+    if not math.isnan(particles.log_evidence):
+        error = particles.log_evidence_error
+        margin = "" if math.isnan(error) else f" ± {1.96 * error:.2f} (95 %)"
+        lines.append(f"log p(α) = {particles.log_evidence:.3f}{margin} nats, p(α) ≈ {math.exp(particles.log_evidence):.3g}")
+    lines.append(
+        f"{len(set(particles.bytes))} distinct texts in {len(particles)} particles, largest weight "
+        f"{float(particles.weights.max()):.0%}; sampler {info.get('sampler', 'unknown')}, "
+        f"guarantee {info.get('guarantee', 'unknown')}"
+    )
+    drawn = int(info.get("drawn", len(particles)))
+    if drawn > len(particles) and not info.get("resampled_from"):
+        lines.append(f"{drawn - len(particles)} of {drawn} weights were zero")
+    for reason, share in info.get("refused", {}).items():
+        lines.append(f"{share:.1%} of the particles refused: {reason}")
+    if "lm_tokens" in info:
+        seconds = f", {info['seconds']:.2f} s ({info.get('model_seconds', 0.0):.2f} s in the model)"
+        lines.append(f"{info['lm_tokens']:,} LM tokens, {info.get('lm_contexts', 0):,} distinct contexts{seconds}")
+    return lines
+
+
+def _caveats(particles: Particles, level: Level) -> list[str]:
+    lines = [f"Note: {note}." for note in particles.info.get("notes", [])]
+    price = eos_price(particles)
+    if price > EOS_NATS:
+        lines.append(
+            f"Note: ending the text costs {price:.1f} nats on average: this model rarely ends here. With stop='complete' the end "
+            "is free where the constraint allows nothing else."
+        )
+    if level in ("trust", "rough"):
+        if len(particles) < K_HAT_PARTICLES:
+            lines.append(f"Note: with fewer than {K_HAT_PARTICLES} particles tail diagnostics such as Pareto k̂ mean nothing.")
+        lines.append("Note: ESS cannot see likely sequences that were never drawn; two runs that agree are better evidence.")
+    return lines
+
+
+def eos_price(particles: Particles) -> float:
+    """Mean −log p(end | text) over particles that end before the horizon, by weight, in nats; 0 if none does."""
+    if particles.token_scores is None or not particles.tokenizer.eos_ids:
+        return 0.0
+    ends = is_end(particles.tokens, particles.tokenizer.eos_ids)
+    ended = ends.any(-1)
+    if not bool(ended.any()):
+        return 0.0
+    first = ends.long().argmax(-1)
+    price = -particles.token_scores.gather(1, first[:, None])[:, 0][ended]
+    weights = particles.weights[ended]
+    return float((price * weights).sum() / weights.sum()) if float(weights.sum()) else float(torch.max(price))

@@ -1,0 +1,156 @@
+"""`generate`: the front door. A model, a prompt and a constraint in; weighted particles out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from locore.compilers import compile
+from locore.constraints import Constraint
+from locore.errors import InvalidArgument, InvalidConstraint, LocoreError
+from locore.models import Counted, LanguageModel, load
+from locore.particles import Particles
+from locore.samplers import Draws, Sampler, sampler_by_name
+from locore.stopping import StopWhenComplete
+from locore.tokenizer import Tokenizer
+
+Stop = Literal["eos", "complete"]
+Canonical = Literal["alpha", "only"]
+SEED_RANGE = 2**31
+
+
+def generate(
+    model: LanguageModel | str | Path,
+    prompt: str | Sequence[int],
+    constraint: Constraint,
+    max_new_tokens: int = 20,
+    min_new_tokens: int = 0,
+    num_particles: int = 32,
+    sampler: str | Sampler | None = None,
+    budget: int | None = None,
+    seed: int | None = None,
+    canonical: Canonical | None = None,
+    stop: Stop = "eos",
+) -> Particles:
+    """Sample continuations of a prompt from p(y | constraint).
+
+    Args:
+        model: a language model, or what `locore.load` accepts.
+        prompt: text or token ids before the continuation.
+        constraint: what the continuation must satisfy; it never speaks about the prompt.
+        max_new_tokens: the horizon; a text may end before it.
+        min_new_tokens: the text may not end before so many tokens; part of the constraint.
+        num_particles: weighted sequences asked for; fewer come back where weights are zero.
+        sampler: "greedy" (default), "lcr", "rejection", "oversampling", or an object of `locore.samplers`.
+        budget: LM tokens that may be spent; None for the sampler's own limit.
+        seed: makes the run repeatable; None draws one, which is in `info["seed"]`.
+        canonical: "alpha" also demands that the canonical tokenisation of the text satisfies the constraint (the paper), "only"
+            that the tokens are canonical themselves.
+        stop: "complete" ends a text, at no cost, once no longer text can satisfy the constraint; "eos" leaves ending to the model.
+
+    Returns:
+        Particles that all satisfy the constraint. Their weights are proper unless `info["guarantee"]` says otherwise.
+
+    Raises:
+        Unsatisfiable: nothing of this length satisfies the constraint.
+        ZeroWeights: the sampler found nothing.
+        BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint: as their messages say.
+    """
+    _check_options(constraint, canonical, stop, budget)
+    chosen = sampler_by_name(sampler)
+    base = model if isinstance(model, LanguageModel) else load(model)
+    start = time.perf_counter()
+    circuit = compile(constraint, base, max_new_tokens, min_length=min_new_tokens)
+    compiled = time.perf_counter()
+    counted = Counted(base.prompted(prompt))
+    target = StopWhenComplete(counted, circuit) if stop == "complete" else counted
+    seed = int(torch.randint(SEED_RANGE, (), generator=_fresh())) if seed is None else seed
+    draws = chosen(target, circuit, num_particles, budget, torch.Generator().manual_seed(seed))
+    info = {
+        "sampler": chosen.name,
+        "guarantee": draws.guarantee,
+        "lm_tokens": counted.lm_tokens,
+        "lm_contexts": counted.lm_contexts,
+        "seconds": time.perf_counter() - start,
+        "compile_seconds": compiled - start,
+        "model_seconds": counted.model_seconds,
+        "seed": seed,
+        "drawn": draws.drawn,
+        "notes": draws.notes,
+        "stop": stop,
+        **draws.info,
+    }
+    particles = Particles(draws.tokens, draws.log_weights, base.tokenizer, info, draws.token_scores)
+    _recheck(constraint, draws, base.tokenizer)
+    return particles if canonical is None else _canonical(particles, constraint, canonical, prompt, base)
+
+
+def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
+    """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text."""
+    known = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.tokenizer
+    ids = [*known.encode(text), *known.eos_ids[:1]]
+    return constraint.at(len(ids)).bind(known).evaluate(ids, known)
+
+
+def _check_options(constraint: object, canonical: object, stop: object, budget: int | None) -> None:
+    if not isinstance(constraint, Constraint):
+        raise InvalidConstraint(
+            f"generate needs a constraint, got {type(constraint).__name__}; decorate a Boolean function with @constraint, or use "
+            "ban, contains, ends_with, choice."
+        )
+    if canonical not in (None, "alpha", "only"):
+        raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {canonical!r}.")
+    if stop not in ("eos", "complete"):
+        raise InvalidArgument(f"stop must be 'eos' or 'complete', got {stop!r}.")
+    if budget is not None and budget < 1:
+        raise InvalidArgument(f"budget is in LM tokens and must be at least 1, got {budget}.")
+
+
+def _fresh() -> torch.Generator:
+    generator = torch.Generator()
+    generator.seed()
+    return generator
+
+
+def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer) -> None:
+    """Read every sequence plainly, by another road than the circuit's. A failure here is a bug, and nothing is returned."""
+    bound = constraint.bind(tokenizer)
+    for y in draws.tokens.tolist():
+        if not bound.evaluate(y, tokenizer):
+            raise LocoreError(
+                f"internal error: the circuit accepted {tokenizer.decode(y)!r} (tokens {y}), which does not satisfy the "
+                "constraint. Nothing was returned; please report this."
+            )
+
+
+def _canonical(
+    particles: Particles, constraint: Constraint, mode: Canonical, prompt: str | Sequence[int], model: LanguageModel
+) -> Particles:
+    """Multiply by the indicator of the paper's Algorithm 2, line 5: canonize(y) ⊨ α, or of canonize(y) = y."""
+    tokenizer = model.tokenizer
+    prompt_ids = tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt)
+    length = particles.tokens.shape[1]
+    bound = constraint.at(length).bind(tokenizer)
+    keep = []
+    for y in particles.tokens.tolist():
+        end = next((i for i, token in enumerate(y) if token in tokenizer.eos_ids), length)
+        canonical = list(tokenizer.canonize(y, prompt_ids))
+        if mode == "only":
+            keep.append(canonical == y[:end])
+        else:
+            keep.append(_satisfies(bound, canonical, length, tokenizer))
+    reason = "not canonical" if mode == "only" else "the canonical tokenisation does not satisfy the constraint"
+    return particles.where(torch.tensor(keep), reason)
+
+
+def _satisfies(bound: Constraint, ids: list[int], length: int, tokenizer: Tokenizer) -> bool:
+    """Canonical ids longer than the horizon fail; shorter ones are padded."""
+    missing = length - len(ids)
+    if missing < 0 or (missing and not tokenizer.eos_ids):
+        return False
+    return bound.evaluate([*ids, *tokenizer.eos_ids[:1] * missing], tokenizer)
+

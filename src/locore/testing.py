@@ -1,0 +1,105 @@
+"""The laws as functions: exact answers to test a model, a circuit or a sampler against, your own included."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locore.circuits import Circuit
+from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
+from locore.models import LanguageModel
+from locore.numerics import NEG_INF
+from locore.tokenizer import Tokenizer
+
+CHUNK = 4096  # prefixes whose next-token distributions are held together
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """p(y, α) for every y that satisfies α.
+
+    Attributes:
+        tokens: Long[models, length].
+        log_joint: f64[models], log p(y), natural logs.
+        pruned: probability of the prefixes that were not followed; an upper bound of the evidence that is missing.
+        contexts: next-token distributions that were asked for.
+    """
+
+    tokens: Tensor
+    log_joint: Tensor
+    pruned: float
+    contexts: int
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(α), up to what was pruned."""
+        return float(torch.logsumexp(self.log_joint, 0))
+
+    @property
+    def probabilities(self) -> Tensor:
+        """f64[models]: p(y | α)."""
+        return torch.softmax(self.log_joint, 0)
+
+    def texts(self, tokenizer: Tokenizer) -> dict[str, float]:
+        """Probability of each text given α, summed over tokenisations, most probable first."""
+        total: dict[str, float] = {}
+        for y, weight in zip(self.tokens.tolist(), self.probabilities.tolist(), strict=True):
+            text = tokenizer.decode(y)
+            total[text] = total.get(text, 0.0) + weight
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def enumerate_posterior(
+    model: LanguageModel, circuit: Circuit, max_contexts: int = 2_000_000, min_prob: float = 0.0
+) -> Posterior:
+    """Walk every prefix that can still be completed, and give each complete sequence its probability.
+
+    Args:
+        model: a prompted model.
+        circuit: a constraint compiled from left to right.
+        max_contexts: BudgetExceeded beyond so many next-token distributions.
+        min_prob: prefixes less probable than this are not followed; what they hold is in `pruned`.
+    """
+    reader = circuit.reader
+    if reader is None:
+        raise InvalidArgument("enumeration needs a circuit compiled from left to right; leave vtree out.")
+    prefixes = torch.zeros(1, 0, dtype=torch.long)
+    scores, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
+    contexts, pruned, floor = 0, 0.0, math.log(min_prob) if min_prob else NEG_INF
+    for position in range(circuit.length):
+        contexts += len(prefixes)
+        if contexts > max_contexts:
+            raise BudgetExceeded(
+                f"enumeration needs more than max_contexts = {max_contexts:,} next-token distributions at position {position}; "
+                "raise it, shorten the sequence, or set min_prob."
+            )
+        parts = []
+        for start in range(0, len(prefixes), CHUNK):
+            part = slice(start, start + CHUNK)
+            allowed = reader.allowed(position, states[part])[:, reader.token_class]
+            joint = scores[part, None] + _next_log_probs(model, prefixes[part])
+            joint = joint.masked_fill(~allowed, NEG_INF)
+            keep = (joint > NEG_INF) & (joint >= floor)
+            pruned += float(joint.exp().masked_fill(keep, 0.0).sum())
+            row, token = keep.nonzero(as_tuple=True)
+            parts.append((row + start, token, joint[row, token]))
+        rows, tokens, scores = (torch.cat(column) for column in zip(*parts, strict=True))
+        prefixes = torch.cat([prefixes[rows], tokens[:, None]], 1)
+        states = reader.step(position, states[rows], tokens)
+    if not len(prefixes):
+        raise Unsatisfiable("the model gives no probability to any sequence that satisfies the constraint.")
+    return Posterior(prefixes, scores, pruned, contexts)
+
+
+def _next_log_probs(model: LanguageModel, prefixes: Tensor) -> Tensor:
+    """f64[batch, vocab] after Long[batch, time]."""
+    unread = prefixes.new_zeros(len(prefixes), 1)
+    return model.log_probs(torch.cat([prefixes, unread], 1))[:, -1].double()
+
+
+def total_variation(first: dict[str, float], second: dict[str, float]) -> float:
+    """½ Σ |p − q| over the union of the keys."""
+    return 0.5 * sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in first.keys() | second.keys())
