@@ -15,7 +15,7 @@ import torch
 from corpus import PARTS, held_out
 from export import ASSET
 from torch import Tensor, nn
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase, logging
 
 PROMPTS = ("The weather is", "She was", "What the")
 INFORMAL_PROMPTS = ("What the", "You are such a", "I hate this", "Shut up you")
@@ -111,9 +111,8 @@ def behaviour(scorer: Scorer, count: int) -> dict:
     ended = {}
     for prompt in PROMPTS:
         rows = scorer.sample(prompt, count, 60, seed=1)
-        ended[prompt] = {
-            n: (rows[:, :n] == scorer.eos).any(1).float().mean().item() for n in (20, 40, 60)
-        }
+        lengths = (rows != scorer.eos).sum(1)  # below n: the text ended within n tokens
+        ended[prompt] = {n: (lengths < n).sum().item() / count for n in (20, 40, 60)}
     swears = {}
     for prompt in (*INFORMAL_PROMPTS, *PROMPTS[:2]):
         texts = scorer.texts("", scorer.sample(prompt, count, 40, seed=2))
@@ -143,6 +142,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=500, help="per prompt")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
+    logging.set_verbosity_error()  # whole documents are longer than the context: meant so
+    logging.disable_progress_bar()
     folders = [args.model, *([args.reference] if args.reference else [])]
     results = {}
     for folder in folders:

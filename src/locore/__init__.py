@@ -52,9 +52,10 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     # Torch takes a second to import; nothing is loaded before it is used.
     if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-        globals()[name] = value
-        return value
+        home = import_module(_HOME[name])
+        # All names of this module: importing `locore.generate` has just bound the name `generate` to the module itself.
+        globals().update({other: getattr(home, other) for other, where in _HOME.items() if where == _HOME[name]})
+        return globals()[name]
     if name in ("samplers", "models", "circuits", "constraints", "local", "testing"):
         return import_module(f"locore.{name}")
     raise AttributeError(f"module 'locore' has no attribute {name!r}")

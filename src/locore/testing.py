@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
+from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable, ZeroWeights
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
+from locore.samplers import Sampler
 from locore.tokenizer import Tokenizer
 
+RARE = 0.01  # share of the evidence below which sequences are tested together
 CHUNK = 4096  # prefixes whose next-token distributions are held together
 
 
@@ -103,3 +105,63 @@ def _next_log_probs(model: LanguageModel, prefixes: Tensor) -> Tensor:
 def total_variation(first: dict[str, float], second: dict[str, float]) -> float:
     """½ Σ |p − q| over the union of the keys."""
     return 0.5 * sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in first.keys() | second.keys())
+
+
+@dataclass(frozen=True, eq=False)
+class ProperWeighting:
+    """How far a sampler's runs are from E[mean_i w_i 1[y_i = y]] = p(y) 1[y ⊨ α].
+
+    Attributes:
+        z: f64[groups + 1], standard scores for each y that satisfies α (rare ones together) and, last, for the evidence.
+        estimates: f64[groups + 1], the means over runs.
+        truth: f64[groups + 1].
+    """
+
+    z: Tensor
+    estimates: Tensor
+    truth: Tensor
+
+    def holds(self, false_alarm: float = 1e-6) -> bool:
+        """No score beyond what chance explains, all scores together (Bonferroni, normal tails)."""
+        normal = torch.distributions.Normal(0.0, 1.0)
+        limit = float(normal.icdf(torch.tensor(1 - false_alarm / (2 * len(self.z)), dtype=torch.float64)))
+        return bool((self.z.abs() < limit).all())
+
+
+def proper_weighting(
+    sampler: Sampler,
+    model: LanguageModel,
+    circuit: Circuit,
+    num_particles: int,
+    runs: int,
+    budget: int | None = None,
+    seed: int = 0,
+) -> ProperWeighting:
+    """Run a sampler many times on a model small enough to enumerate, and compare with the law of proper weighting.
+
+    A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences below `RARE` of the evidence are one group:
+    too few of them are drawn for a standard score.
+    """
+    truth = enumerate_posterior(model, circuit)
+    common = truth.probabilities >= RARE
+    group = torch.where(common, common.long().cumsum(0), 0)
+    index = {tuple(y): k for y, k in zip(truth.tokens.tolist(), group.tolist(), strict=True)}
+    groups = int(group.max()) + 1
+    totals = torch.zeros(runs, groups + 1, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    for run in range(runs):
+        try:
+            draws = sampler(model, circuit, num_particles, budget, generator)
+        except ZeroWeights:
+            continue
+        weights = draws.log_weights.exp() / len(draws.tokens)
+        for y, weight in zip(draws.tokens.tolist(), weights.tolist(), strict=True):
+            totals[run, index[tuple(y)]] += weight
+    totals[:, -1] = totals[:, :-1].sum(-1)
+    exact = torch.zeros(groups, dtype=torch.float64).index_add_(0, group, truth.log_joint.exp())
+    exact = torch.cat([exact, exact.sum(0, keepdim=True)])
+    error = totals.std(0) / math.sqrt(runs)
+    difference = totals.mean(0) - exact
+    # A sequence that never came up has no spread; it is as far off as its expected number of appearances allows.
+    z = torch.where(error > 0, difference / error.clamp_min(1e-300), -(exact * runs * num_particles).sqrt())
+    return ProperWeighting(z, totals.mean(0), exact)

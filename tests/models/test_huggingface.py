@@ -31,7 +31,8 @@ def uncached(architecture: str, attention: str | None = None) -> HuggingFaceMode
 
 @pytest.mark.parametrize("architecture", zoo.ARCHITECTURES)
 def test_caches_are_recognised(architecture):
-    assert zoo.huggingface(architecture).causal.caches is zoo.ARCHITECTURES[architecture][1]
+    causal = zoo.huggingface(architecture).causal
+    assert (causal.caches, causal.packs) == zoo.ARCHITECTURES[architecture][1:]
 
 
 @pytest.mark.parametrize("architecture", zoo.ARCHITECTURES)
@@ -50,6 +51,19 @@ def test_cached_is_uncached(architecture, attention):
         lambda model: model.begin(10).advance(tokens[:, 0]).advance(tokens[:, 1]).log_probs,
     ):
         torch.testing.assert_close(ask(cached), ask(plain), rtol=0, atol=1e-4)
+
+
+def test_packed_is_batched():
+    packed, batched = zoo.huggingface(), zoo.huggingface()
+    batched.causal.packs = False
+    candidates = torch.arange(12 * 20).view(12, 20) % zoo.VOCAB
+    for tokens in zoo.ending_sequences(packed, num=6, length=12):
+        torch.testing.assert_close(
+            packed.neighbours(tokens, candidates),
+            batched.neighbours(tokens, candidates),
+            rtol=0,
+            atol=1e-4,
+        )
 
 
 def test_agrees_with_the_module_itself():
@@ -108,9 +122,11 @@ def test_batches_are_halved_when_memory_runs_out():
         model.token_scores(tokens)
 
 
-def test_neighbours_read_at_most_their_tails():
+@pytest.mark.parametrize("packs", [True, False])
+def test_neighbours_read_at_most_their_tails(packs):
     n, k = 9, 8
     model = zoo.huggingface(eos_ids=())
+    model.causal.packs = packs
     tokens = model.sample(1, n, seed=0).tokens[0]
     others = torch.arange(zoo.VOCAB).expand(n, -1)
     candidates = others[others != tokens[:, None]].view(n, -1)[:, :k]
@@ -137,14 +153,14 @@ def test_what_ended_is_never_read():
 
 
 def test_the_prompt_is_read_once():
-    model = zoo.huggingface()
+    model = zoo.huggingface().prompted((4, 6))
     recorder = Recorder(model)
     tokens = torch.tensor([[3, 4, 3]])
     model.token_scores(tokens)
     model.log_probs(tokens)
     model.neighbours(tokens[0], torch.tensor([[1], [1], [1]]))
     model.begin(2).advance(torch.tensor([1, 3]))
-    assert recorder.shapes.count((1, 3)) == 1
+    assert recorder.shapes.count((1, 5)) == 1
 
 
 def test_prompts_follow_one_another():

@@ -39,17 +39,18 @@ _QWEN_NEXT = _SHAPE | {
     "layer_types": ["linear_attention", "full_attention"],
 }
 
-# Architecture -> its configuration and whether its cache can be cut and continued.
+# Architecture -> its configuration; can its cache be cut and continued; can rows be packed?
 ARCHITECTURES = {
-    "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True),
-    "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True),
+    "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True, True),
+    "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True, True),
     "bloom": (
         lambda: transformers.BloomConfig(
             vocab_size=VOCAB, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.4
         ),
         True,
+        False,
     ),
-    "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True),
+    "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True, False),
     "hybrid sliding": (
         lambda: transformers.Gemma3TextConfig(
             **_SHAPE,
@@ -58,9 +59,10 @@ ARCHITECTURES = {
             layer_types=["sliding_attention", "full_attention"],
         ),
         True,
+        False,
     ),
-    "state space": (lambda: transformers.MambaConfig(**_SSM, initializer_range=0.4), False),
-    "hybrid recurrent": (lambda: transformers.Qwen3NextConfig(**_QWEN_NEXT), False),
+    "state space": (lambda: transformers.MambaConfig(**_SSM, initializer_range=0.4), False, False),
+    "hybrid recurrent": (lambda: transformers.Qwen3NextConfig(**_QWEN_NEXT), False, False),
 }
 
 

@@ -26,9 +26,9 @@ from locore.tokenizer import Tokenizer
 class HuggingFaceModel(LanguageModel):
     """Any causal model of `transformers`, after a prompt.
 
-    Log-probabilities are float32 and live on the CPU; the device only computes them. Sampling
-    settings in the model's files are ignored: this is the model itself. Without a prompt it is
-    the model after the empty one.
+    Log-probabilities are normalised in 32 bits or more and live on the CPU; the device only
+    computes them. Sampling settings in the model's files are ignored: this is the model itself.
+    Without a prompt it is the model after the empty one.
     """
 
     def __init__(

@@ -25,10 +25,11 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.tx
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without the progress bars and warnings of `transformers`; all settings come back after."""
-    verbosity = logging.get_verbosity()
+    verbosity, hub_verbosity = logging.get_verbosity(), hub.logging.get_verbosity()
     bars = logging.is_progress_bar_enabled()
     hub_bars = not hub.are_progress_bars_disabled()
     logging.set_verbosity_error()
+    hub.logging.set_verbosity_error()
     logging.disable_progress_bar()
     hub.disable_progress_bars()
     try:
@@ -37,6 +38,7 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(verbosity)
+        hub.logging.set_verbosity(hub_verbosity)
         if bars:
             logging.enable_progress_bar()
         if hub_bars:

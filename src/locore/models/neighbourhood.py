@@ -82,9 +82,9 @@ class Neighbourhood:
         if self._causal.packs:
             room = max(1, self._causal.memory_bytes // (8 * self._causal.vocab_size))
             group = (ends - 1 - start).cumsum(0) // min(_PACK, room)
-        sizes = group.unique_consecutive(return_counts=True)[1].tolist()
-        groups = zip(sequences.split(sizes), start.split(sizes), ends.split(sizes), strict=True)
-        return torch.cat([self._group_scores(*parts) for parts in groups])
+        sizes = torch.unique_consecutive(group, return_counts=True)[1].tolist()
+        groups = zip(*(torch.split(rows, sizes) for rows in (sequences, start, ends)), strict=True)
+        return torch.cat([self._group_scores(*rows) for rows in groups])
 
     def _group_scores(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
         """As `_tail_scores`, of one pack or of one position."""

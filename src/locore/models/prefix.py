@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from locore.models.causal import CausalLM, KeyValues
@@ -38,7 +37,7 @@ class CachedCursor(Cursor):
 
     @property
     def log_probs(self) -> Tensor:
-        """Float32[batch, vocab]: log p of the next token after the tokens fed so far."""
+        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
         return self._log_probs
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> CachedCursor:

@@ -88,15 +88,17 @@ def affordable(num_particles: int, price: int, budget: int | None, what: str) ->
 
 
 def keep_positive(
-    tokens: Tensor, log_weights: Tensor, token_scores: Tensor | None = None, **fields: Any
+    tokens: Tensor, log_weights: Tensor, token_scores: Tensor | None = None, drawn: int | None = None, **fields: Any
 ) -> Draws:
     """Drop particles of weight zero, and rescale the others by kept/drawn so that their mean stays the evidence.
+
+    `drawn` counts weights that are zero and not given at all; by default there are none.
 
     Raises:
         ZeroWeights: there is nothing left.
     """
     keep = log_weights > NEG_INF
-    kept, drawn = int(keep.sum()), len(log_weights)
+    kept, drawn = int(keep.sum()), drawn or len(log_weights)
     if not kept:
         raise ZeroWeights(
             f"none of {drawn} particles satisfies the constraint with positive weight; use more particles, a larger budget, or "

@@ -19,9 +19,10 @@ from torch import Tensor
 from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Constant
-from locore.errors import BudgetExceeded, InvalidArgument
+from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.local import Exact, Kernel, kernel_by_name
 from locore.models import LanguageModel
+from locore.numerics import NEG_INF
 from locore.samplers.base import Draws, Guarantee, affordable, keep_positive
 from locore.tokenizer import Tokenizer
 
@@ -56,18 +57,23 @@ class LocallyConstrainedResampling:
         pairs = self._affordable_pairs(kernel, circuit, num_particles, budget)
         contexts = draft.sample(pairs, circuit.length, generator)
         around_context = kernel.distributions(model, contexts.tokens)
-        tokens, log_proposal = circuit.sample(around_context, generator)
+        reaches = circuit.log_mass(around_context) > NEG_INF  # always, if the kernel has a floor
+        if not bool(reaches.any()):
+            raise ZeroWeights(
+                f"none of {pairs} local distributions gives the constraint any mass; give the kernel floor=0.05."
+            )
+        tokens, log_proposal = circuit.sample(around_context[reaches], generator)
         token_scores = model.token_scores(tokens)
-        padded = _padded_circuit(model, circuit.length)
-        weights = log_weights(
-            token_scores.sum(-1),
-            contexts.token_scores.sum(-1),
-            log_proposal,
-            conditional(padded, kernel.distributions(model, tokens), contexts.tokens),
+        reverse = conditional(
+            _padded_circuit(model, circuit.length), kernel.distributions(model, tokens), contexts.tokens[reaches]
         )
+        log_context = contexts.token_scores.sum(-1)[reaches]
+        weights = log_weights(token_scores.sum(-1), log_context, log_proposal, reverse)
         guarantee, notes = _audit(model, draft, kernel)
         info = {"kernel": repr(kernel), "pairs": pairs}
-        return keep_positive(tokens, weights, token_scores, guarantee=guarantee, notes=notes, info=info)
+        return keep_positive(
+            tokens, weights, token_scores, drawn=pairs, guarantee=guarantee, notes=notes, info=info
+        )
 
     def _draft(self, model: LanguageModel) -> LanguageModel:
         if self.draft is not None:
@@ -106,7 +112,7 @@ def log_weights(
 def conditional(circuit: Circuit, log_probs: Tensor, tokens: Tensor) -> Tensor:
     """f64[batch]: log p̃(tokens | the circuit's constraint) of tokens that satisfy it."""
     chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1).sum(-1)
-    return chosen - circuit.log_mass(log_probs)
+    return torch.where(chosen > NEG_INF, chosen - circuit.log_mass(log_probs), NEG_INF)
 
 
 def _padded_circuit(model: LanguageModel, length: int) -> Circuit:
@@ -127,7 +133,7 @@ def _audit(model: LanguageModel, draft: LanguageModel, kernel: Kernel) -> tuple[
             "the law of ỹ excludes tokens (nucleus, top-k or zeros), so sequences that need them are never reached: draw ỹ "
             "from the model, or from Mixture(nucleus, model, 0.1)"
         )
-    can_end = bool(model.tokenizer.eos_ids)
-    if kernel.floor == 0 and (not isinstance(kernel, Exact) or can_end or not model.full_support):
+    # Without a floor the exact kernel is still reversible: ỹ is near y exactly when y is near ỹ.
+    if kernel.floor == 0 and not (isinstance(kernel, Exact) and model.full_support):
         notes.append("the kernel has no floor, so it excludes tokens: give it floor=0.05")
     return ("biased" if notes else "proper"), notes

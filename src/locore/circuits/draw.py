@@ -1,0 +1,197 @@
+"""A circuit as a Graphviz drawing: Or and And gates, with the tokens of each leaf spelled out (paper, Figure 2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from locore.circuits.block import FALSE, TRUE, Block
+from locore.circuits.circuit import Circuit
+from locore.errors import BudgetExceeded, InvalidArgument
+from locore.tokenizer import Tokenizer
+
+MAX_NODES = 400
+SPELLED = 6  # tokens named in a leaf; of the rest only the number is given
+
+_STYLES = {"or": 'label="OR", shape=ellipse', "and": 'label="AND", shape=box, style=rounded'}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One node of a drawing.
+
+    Attributes:
+        kind: "or", "and", "leaf", or "true" and "false", which are never drawn.
+        children: what it joins, as indices of the drawing's gates.
+        position: of a leaf, "the token at this position …".
+        classes: of a leaf, "… is in one of these token classes".
+    """
+
+    kind: str
+    children: tuple[int, ...] = ()
+    position: int = -1
+    classes: frozenset[int] = frozenset()
+
+
+def to_dot(circuit: Circuit, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> str:
+    """The circuit in Graphviz's language, for `dot -Tsvg`.
+
+    Chains of binary Or gates are drawn as one gate, and the ranges that make up a set of tokens as one leaf, so a drawing has
+    fewer nodes than `circuit.num_nodes`.
+
+    Args:
+        circuit: what to draw.
+        tokenizer: spells the tokens; without it, or if it has no text, leaves name token ids.
+        max_nodes: BudgetExceeded above this many nodes of the circuit: nobody reads larger drawings.
+    """
+    if tokenizer is not None and tokenizer.vocab_size != circuit.vocab_size:
+        raise InvalidArgument(
+            f"the circuit speaks about {circuit.vocab_size} tokens, the tokenizer has {tokenizer.vocab_size}; pass the one "
+            "that the constraint was compiled for."
+        )
+    gates, root = gates_of(circuit, max_nodes)
+    speller = _Speller(circuit, tokenizer)
+    lines = ["digraph circuit {", '  graph [ordering=out, ranksep=0.4]; node [fontname="Helvetica"]; edge [dir=none];']
+    for index in _reachable(gates, root):
+        gate = gates[index]
+        style = _STYLES.get(gate.kind) or f"label={_quoted(speller.leaf(gate))}, shape=plaintext"
+        lines.append(f"  n{index} [{style}];")
+        lines.extend(f"  n{index} -> n{child};" for child in gate.children)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def gates_of(circuit: Circuit, max_nodes: int = MAX_NODES) -> tuple[list[Gate], int]:
+    """The gates of a drawing, children before parents, and the index of the root; some gates may be unused."""
+    if circuit.num_nodes > max_nodes:
+        raise BudgetExceeded(
+            f"the circuit has {circuit.num_nodes:,} nodes, too many for a drawing (at most {max_nodes}); draw it for "
+            "fewer tokens or a simpler constraint, or raise max_nodes."
+        )
+    pad = _Pad()
+    handed = [TRUE if flag else FALSE for flag in circuit.final.tolist()]
+    for block, positions in zip(reversed(circuit.blocks), reversed(circuit.positions), strict=True):
+        handed = pad.add(block, positions, handed, circuit)
+    return pad.gates, handed[0]
+
+
+class _Pad:
+    """Collects gates; equal gates are kept once, constants vanish."""
+
+    def __init__(self) -> None:
+        self.gates = [Gate("false"), Gate("true")]  # at the indices FALSE and TRUE
+        self._index: dict[Gate, int] = {}
+
+    def add(self, block: Block, positions: tuple[int, ...], handed: list[int], circuit: Circuit) -> list[int]:
+        """The gates of a block's outputs, given those of its inputs."""
+        slots = [FALSE, TRUE]
+        for position, heap in block.leaves.tolist():
+            classes = _classes_below(heap, circuit.width, circuit.num_classes)
+            slots.append(self._put(Gate("leaf", (), positions[position], classes)) if classes else FALSE)
+        slots.extend(handed)
+        for level in block.levels:
+            pairs = [((slots[a], slots[b]), (slots[c], slots[d])) for a, b, c, d in level.T.tolist()]
+            slots.extend([self._either(self._both(*first), self._both(*second)) for first, second in pairs])
+        return [slots[slot] for slot in block.outputs.tolist()]
+
+    def _put(self, gate: Gate) -> int:
+        if gate not in self._index:
+            self._index[gate] = len(self.gates)
+            self.gates.append(gate)
+        return self._index[gate]
+
+    def _both(self, first: int, second: int) -> int:
+        if FALSE in (first, second):
+            return FALSE
+        if TRUE in (first, second):
+            return first if second == TRUE else second
+        return self._put(Gate("and", (first, second)))
+
+    def _either(self, first: int, second: int) -> int:
+        """An Or of two gates, Or gates among them opened, leaves that differ only in their tokens joined."""
+        if FALSE in (first, second):
+            return first if second == FALSE else second
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for side in (first, second):
+            gate = self.gates[side]
+            for child in gate.children if gate.kind == "or" else (side,):
+                groups.setdefault(self._group(child), []).append(child)
+        joined = tuple(self._joined(group) for group in groups.values())
+        return joined[0] if len(joined) == 1 else self._put(Gate("or", joined))
+
+    def _group(self, index: int) -> tuple[int, ...]:
+        """Gates of one group are leaves at one position, or such leaves joined with one and the same rest."""
+        gate = self.gates[index]
+        if gate.kind == "leaf":
+            return (gate.position,)
+        if gate.kind == "and" and self.gates[gate.children[0]].kind == "leaf":
+            return (self.gates[gate.children[0]].position, gate.children[1])
+        return (index, -1, -1)
+
+    def _joined(self, group: list[int]) -> int:
+        if len(group) == 1:
+            return group[0]
+        first = self.gates[group[0]]
+        leaves = group if first.kind == "leaf" else [self.gates[index].children[0] for index in group]
+        classes = frozenset().union(*(self.gates[leaf].classes for leaf in leaves))
+        leaf = self._put(Gate("leaf", (), self.gates[leaves[0]].position, classes))
+        return leaf if first.kind == "leaf" else self._put(Gate("and", (leaf, first.children[1])))
+
+
+def _classes_below(heap: int, width: int, num_classes: int) -> frozenset[int]:
+    """The classes of a heap index: node 1 is all of them, and node h splits into 2h and 2h + 1."""
+    span = width >> (heap.bit_length() - 1)
+    start = heap * span - width
+    return frozenset(range(start, min(start + span, num_classes)))
+
+
+def _reachable(gates: list[Gate], root: int) -> list[int]:
+    """Indices from the root downwards, parents before children where a drawing needs it."""
+    found: dict[int, None] = {}
+    pending = [root]
+    while pending:
+        index = pending.pop()
+        if index not in found:
+            found[index] = None
+            pending.extend(reversed(gates[index].children))
+    return list(found)
+
+
+class _Speller:
+    """Names sets of tokens."""
+
+    def __init__(self, circuit: Circuit, tokenizer: Tokenizer | None) -> None:
+        self._members: list[list[int]] = [[] for _ in range(circuit.num_classes)]
+        for token, number in enumerate(circuit.token_class.tolist()):
+            self._members[number].append(token)
+        self._tokenizer = tokenizer if tokenizer is not None and tokenizer.has_text else None
+        self._ends = () if tokenizer is None else tokenizer.eos_ids
+
+    def leaf(self, gate: Gate) -> str:
+        """Such as `y[0]: " hate", " hates"`; the smaller one of a set and its complement is spelled."""
+        tokens = self._tokens(gate.classes)
+        rest = self._tokens(set(range(len(self._members))) - gate.classes)
+        if not rest:
+            return f"y[{gate.position}]: any token"
+        if len(rest) < len(tokens):
+            return f"y[{gate.position}]: any but {self._listed(rest)}"
+        return f"y[{gate.position}]: {self._listed(tokens)}"
+
+    def _tokens(self, classes: Iterable[int]) -> list[int]:
+        return sorted(token for number in classes for token in self._members[number])
+
+    def _listed(self, tokens: list[int]) -> str:
+        more = f" and {len(tokens) - SPELLED:,} more" if len(tokens) > SPELLED else ""
+        return ", ".join(map(self._token, tokens[:SPELLED])) + more
+
+    def _token(self, token: int) -> str:
+        if token in self._ends:
+            return "end of text"
+        content = None if self._tokenizer is None else self._tokenizer.token_bytes[token]
+        return f"token {token}" if content is None else json.dumps(content.decode(errors="replace"), ensure_ascii=False)
+
+
+def _quoted(text: str) -> str:
+    """A string of Graphviz's language."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,68 @@
+"""The shell's way in: `locore generate`, `locore check`, `locore compile`.
+
+Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint,
+2 wrong usage, constraint or input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import locore
+from locore.cli.check import check
+from locore.cli.compile import compile
+from locore.cli.generate import generate
+from locore.errors import LocoreError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    help="Sample from language models under constraints, from the right distribution.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(generate)
+app.command()(check)
+app.command()(compile)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"locore {locore.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: what stands after `locore`; those of this process by default.
+    """
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="locore")
+        code: object = 0
+    except LocoreError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SystemExit as error:
+        code = error.code
+    if code == INTERRUPTED:
+        print("interrupted", file=sys.stderr)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,47 @@
+"""`locore generate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+import locore
+from locore.cli.inputs import read_constraint
+from locore.cli.show import show_draws, show_particles, working
+
+
+def generate(
+    prompt: Annotated[str, typer.Option(help="Text before the continuation.")],
+    constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the continuation must satisfy; @- reads stdin.")],
+    model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = "tiny",
+    max_new_tokens: Annotated[int, typer.Option(help="The text has at most so many tokens.")] = 20,
+    min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = 0,
+    num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw.")] = 32,
+    sampler: Annotated[str | None, typer.Option(help="greedy, lcr, rejection or oversampling; default: greedy.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Makes the run repeatable.")] = None,
+    budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent.")] = None,
+    canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,
+    stop: Annotated[str, typer.Option(metavar="eos|complete", help="When a text ends.")] = "eos",
+    resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,
+) -> None:
+    """Sample continuations of a prompt from p(text | constraint).
+
+    The constraint is JSON, such as '{"type": "ends_with", "text": " happy."}'.
+    """
+    parsed = read_constraint(constraint)
+    options: dict[str, Any] = {"canonical": canonical, "stop": stop}  # checked by `generate`, like all the rest
+    with working("sampling"):
+        particles = locore.generate(
+            model, prompt, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options
+        )
+    if resample is not None:
+        # Another stream of random numbers than that of the sampler, and as repeatable.
+        particles = particles.resample(resample, seed=particles.info["seed"] + 1)
+    if as_json:
+        print(json.dumps(particles.to_json(), ensure_ascii=False, allow_nan=False))
+    else:
+        (show_particles if resample is None else show_draws)(particles)
+        print(f"Repeat this run with --seed {particles.info['seed']}")

@@ -1,0 +1,88 @@
+"""What the command line takes in: constraints as JSON, texts, models."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import locore
+from locore.errors import InvalidArgument, InvalidConstraint
+
+if TYPE_CHECKING:
+    from locore.constraints import Constraint
+
+EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
+
+
+def read_constraint(value: str) -> Constraint:
+    """The constraint of a `--constraint` option: JSON, @file, or @- for standard input.
+
+    Raises:
+        InvalidConstraint: it is no JSON, or not that of a constraint; the message names the place.
+        InvalidArgument: the file cannot be read.
+    """
+    source = f"file {value[1:]}" if value.startswith("@") else "option --constraint"
+    text = read_text(value[1:]) if value.startswith("@") else value
+    return locore.from_json(parse_json(text, source, f"write JSON such as {EXAMPLE}, or @file"))
+
+
+def parse_json(text: str, source: str, remedy: str) -> Any:
+    """The value of a JSON text; a name that stands twice in an object is an error, not silently the last one."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidConstraint(f"{source} is no JSON: {error.msg} at {where}; {remedy}.") from error
+    except RecursionError:
+        raise InvalidConstraint(f"{source} is nested too deeply; make it flatter.") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise InvalidConstraint(f"the field {name!r} stands twice in one object of the JSON; keep one of them.")
+        found[name] = value
+    return found
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of standard input for "-", as it is: nothing is stripped."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path}: {error.strerror}; check the name.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{path} is no UTF-8: {error.reason} at byte {error.start}; convert it.") from error
+
+
+def write_atomically(path: str, text: str) -> None:
+    """Write a file so that it is there whole or not at all; "-" is standard output."""
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {path}: {error.strerror}; choose another place.") from error
+
+
+def _umask() -> int:
+    """The umask of this process; there is no way to read it without setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
