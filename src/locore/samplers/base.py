@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit
+from locore.circuits import Circuit, LeftToRight
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
@@ -85,6 +85,16 @@ def affordable(num_particles: int, price: int, budget: int | None, what: str) ->
             "fewer tokens, or use a cheaper kernel or sampler."
         )
     return min(num_particles, budget // price)
+
+
+def left_to_right(circuit: Circuit) -> LeftToRight:
+    """The circuit's left-to-right reading, which samplers that go token by token need."""
+    if circuit.reader is None:
+        raise InvalidArgument(
+            "this circuit has no left-to-right reading (it was compiled for a vtree); leave vtree out, or use sampler='lcr' or "
+            "'rejection'."
+        )
+    return circuit.reader
 
 
 def keep_positive(

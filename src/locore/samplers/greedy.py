@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
-from locore.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical
-from locore.samplers.base import Draws, affordable, keep_positive
+from locore.samplers.base import Draws, affordable, keep_positive, left_to_right
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class GreedyMasking:
         generator: torch.Generator,
     ) -> Draws:
         """One sequence for each particle, n − 1 LM tokens each; see `Sampler`."""
-        reader = self._reader(circuit)
+        reader = left_to_right(circuit)
         num = affordable(num_particles, circuit.length - 1, budget, self.name)
         uniforms = torch.rand(num, circuit.length, generator=generator, dtype=torch.float64)
         states, cursor = reader.initial(num), model.begin(num)
@@ -65,14 +64,6 @@ class GreedyMasking:
                 cursor = cursor.advance(token, going.nonzero()[:, 0])
         weights[alive] = weights[alive].masked_fill(~reader.accepting(states), NEG_INF)
         return keep_positive(tokens, weights, scores)
-
-    def _reader(self, circuit: Circuit) -> LeftToRight:
-        if circuit.reader is None:
-            raise InvalidArgument(
-                "this circuit has no left-to-right reading (it was compiled for a vtree); leave vtree out, or use sampler='lcr' "
-                "or 'rejection'."
-            )
-        return circuit.reader
 
     def _allowed(self, reader: LeftToRight, position: int, states: Tensor) -> Tensor:
         """Bool[batch, classes]."""

@@ -1,0 +1,135 @@
+"""Sequential Monte Carlo without replacement: expand every child of every prefix, keep the best, thin the rest without bias.
+
+A language model is peaked, so SMC with replacement spends most of its budget on copies. Here no prefix is ever evaluated twice
+(Fearnhead and Clifford 2003 for discrete spaces).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locore.circuits import Circuit, LeftToRight
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.lookahead import LookAhead
+from locore.models import LanguageModel
+from locore.numerics import NEG_INF
+from locore.samplers.base import Draws, affordable, left_to_right
+from locore.samplers.selection import select
+
+Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
+
+
+@dataclass(frozen=True)
+class WithoutReplacement:
+    """SMC without replacement with exact look-ahead to the length.
+
+    Attributes:
+        blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is a little
+            more accurate, but nothing then tells how accurate.
+    """
+
+    blocks: int = 4
+    name: str = "swor"
+
+    def __call__(
+        self,
+        model: LanguageModel,
+        circuit: Circuit,
+        num_particles: int,
+        budget: int | None,
+        generator: torch.Generator,
+    ) -> Draws:
+        """Up to `num_particles` distinct prefixes at every position; see `Sampler`."""
+        reader = left_to_right(circuit)
+        width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
+        rounds = [one_round(model, reader, width, generator) for _ in range(self.blocks)]
+        return pooled(rounds, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Distinct sequences whose weights sum to an unbiased estimate of p(α).
+
+    Attributes:
+        tokens: Long[num, length].
+        log_weights: f64[num], log of p(y) over its probability of being kept.
+        token_scores: f64[num, length].
+    """
+
+    tokens: Tensor
+    log_weights: Tensor
+    token_scores: Tensor
+
+
+def width_of(num_particles: int, length: int, budget: int | None, blocks: int, what: str) -> int:
+    """Prefixes kept in each block."""
+    if blocks < 1:
+        raise InvalidArgument(f"blocks must be at least 1, got {blocks}.")
+    price = max(1, length - 1) * blocks
+    if budget is None:
+        return affordable(max(1, num_particles // blocks), price, None, what)
+    affordable(1, price, budget, what)
+    return budget // price
+
+
+def one_round(
+    model: LanguageModel,
+    reader: LeftToRight,
+    width: int,
+    generator: torch.Generator,
+    twist: LookAhead | None = None,
+    record: Recorder | None = None,
+) -> Round:
+    """One pass over the positions, keeping at most `width` prefixes at each.
+
+    Prefixes are selected by p(prefix) · β(prefix); the twist β is divided out again by never entering the weight.
+    """
+    tokens = torch.zeros(1, 0, dtype=torch.long)
+    scores = torch.zeros(1, 0, dtype=torch.float64)
+    weights, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
+    cursor = model.begin(1)
+    for position in range(reader.length):
+        log_probs = cursor.log_probs.double()
+        last = tokens[:, -1] if position else torch.full((1,), -1)
+        if record is not None:
+            record(tokens[:, -2] if position > 1 else torch.full_like(last, -1), last, log_probs)
+        allowed = reader.allowed(position, states)[:, reader.token_class]
+        joint = (weights[:, None] + log_probs).masked_fill_(~allowed, NEG_INF)
+        merit = joint
+        if twist is not None and position + 1 < reader.length:
+            merit = joint + twist.children(position, states, last)
+        uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
+        chosen, kept = select(merit.flatten(), width, uniform)
+        if not len(chosen):
+            raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
+        row, token = chosen // joint.shape[1], chosen % joint.shape[1]
+        weights = joint.flatten()[chosen] + (kept - merit.flatten()[chosen])
+        tokens = torch.cat([tokens[row], token[:, None]], 1)
+        scores = torch.cat([scores[row], log_probs[row, token][:, None]], 1)
+        states = reader.step(position, states[row], token)
+        if position + 1 < reader.length:
+            cursor = cursor.advance(token, row)
+    return Round(tokens, weights, scores)
+
+
+def pooled(rounds: list[Round], what: str) -> Draws:
+    """Average independent rounds; a sequence found by several is one particle with the sum of its weights."""
+    tokens = torch.cat([r.tokens for r in rounds])
+    weights = torch.cat([r.log_weights for r in rounds]) - math.log(len(rounds))
+    scores = torch.cat([r.token_scores for r in rounds])
+    tokens, inverse = tokens.unique(dim=0, return_inverse=True)
+    merged = torch.zeros(len(tokens), dtype=torch.float64).index_add_(0, inverse, (weights - weights.max()).exp())
+    first = torch.zeros(len(tokens), dtype=torch.long).scatter_(0, inverse, torch.arange(len(inverse)))
+    evidence = [float(torch.logsumexp(r.log_weights, 0)) for r in rounds]
+    return Draws(
+        tokens,
+        merged.log() + weights.max() + math.log(len(tokens)),
+        drawn=len(tokens),
+        token_scores=scores[first],
+        info={"blocks": len(rounds), "block_log_evidence": evidence},
+    )
