@@ -151,7 +151,9 @@ def _rows(truth: dict[str, float], masked: dict[str, float]) -> list[str]:
 
 
 def _percent(probability: float, posterior: dict[str, float]) -> str:
-    return f"{probability:.1%}" if posterior else "–"
+    if not posterior:
+        return "–"
+    return f"{probability:.1%}" if probability else "0"
 
 
 def _share(answer: Answer) -> str:
@@ -187,7 +189,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
 ) -> None:
     """Show, on the bundled model, why masking is wrong and what Locore does about it."""
-    print(f"Prompt {_quoted(prompt)}; the text has at most {LENGTH} tokens and must end with {_quoted(ending)}.", flush=True)
+    print(f"Prompt: {_quoted(prompt)}. At most {LENGTH} tokens, which must end with {_quoted(ending)}.", flush=True)
     try:
         truth, answers, verdict = run(prompt, ending, seed)
     except LocoreError as error:

@@ -18,6 +18,8 @@ ENOUGH, SOME = 30.0, 10.0  # effective sample sizes
 LARGE_SHARE = 0.2  # of one particle: above it, the answer hangs on that particle
 EOS_NATS = 5.0  # a price of ending above this is worth saying
 K_HAT_PARTICLES = 25
+ENOUGH_BLOCKS = 4
+SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative standard errors of the evidence
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,27 @@ def diagnose(particles: Particles) -> Verdict:
 def _level(particles: Particles) -> Level:
     if particles.info.get("guarantee") == "biased":
         return "biased"
+    if is_blocked(particles):
+        return _level_of_blocks(particles)
     ess, largest = _base_ess(particles), float(particles.weights.max())
     if ess >= ENOUGH and largest <= LARGE_SHARE:
         return "trust"
     return "rough" if ess >= SOME else "do not trust"
+
+
+def is_blocked(particles: Particles) -> bool:
+    """Were the particles made in independent blocks, within which they depend on each other?"""
+    return "block_log_evidence" in particles.info
+
+
+def _level_of_blocks(particles: Particles) -> Level:
+    """By the relative error e of the evidence: one draw from the particles is within total variation e/2 of p(y | α)."""
+    if len(particles.info["block_log_evidence"]) < ENOUGH_BLOCKS:
+        return "rough"
+    error = particles.log_evidence_error
+    if error <= SMALL_ERROR:
+        return "trust"
+    return "rough" if error <= FAIR_ERROR else "do not trust"
 
 
 def _base_ess(particles: Particles) -> float:
@@ -55,10 +74,11 @@ def _base_ess(particles: Particles) -> float:
 
 
 def _headline(particles: Particles, level: Level) -> str:
-    ess, drawn = _base_ess(particles), particles.info.get("drawn", len(particles))
-    effective = f"ESS {ess:.1f} of {drawn}"
     if level == "biased":
         return "Biased: these sequences satisfy the constraint, but are not distributed as p(y | α)."
+    if is_blocked(particles):
+        return _headline_of_blocks(particles, level)
+    effective = f"ESS {_base_ess(particles):.1f} of {particles.info.get('drawn', len(particles))}"
     if level == "trust":
         return f"Trust: {effective}; the weights are even enough for averages over these particles."
     if level == "rough":
@@ -66,10 +86,22 @@ def _headline(particles: Particles, level: Level) -> str:
     return f"Do not trust: {effective}; a few particles carry all the weight. {_remedy(particles)}"
 
 
+def _headline_of_blocks(particles: Particles, level: Level) -> str:
+    blocks = len(particles.info["block_log_evidence"])
+    if blocks < ENOUGH_BLOCKS:
+        return f"Not judged: {blocks} block(s) of particles cannot show their own error; use blocks={ENOUGH_BLOCKS} or more."
+    spread = f"{blocks} independent blocks agree on p(α) to ±{particles.log_evidence_error:.0%}"
+    if level == "trust":
+        return f"Trust: {spread}."
+    if level == "rough":
+        return f"Rough: {spread}; use the result for orientation, or raise num_particles or budget."
+    return f"Do not trust: {spread}. {_remedy(particles)}"
+
+
 def _remedy(particles: Particles) -> str:
     drawn = int(particles.info.get("drawn", len(particles)))
-    if particles.info.get("sampler") == "lcr":
-        return "Try sampler='greedy', or 'rejection' if the constraint is likely."
+    if particles.info.get("sampler") in ("lcr", "greedy", "smc"):
+        return "Try sampler='twisted', or 'rejection' if the constraint is likely."
     if drawn < 4 * ENOUGH:
         return f"Try num_particles={max(4 * drawn, 128)}."
     return "Try more particles, or a constraint that leaves the model more freedom."
@@ -88,13 +120,17 @@ def _facts(particles: Particles) -> list[str]:
         f"guarantee {info.get('guarantee', 'unknown')}"
     )
     drawn = int(info.get("drawn", len(particles)))
-    if drawn > len(particles) and not info.get("resampled_from"):
+    if drawn > len(particles) and not info.get("resampled_from") and not is_blocked(particles):
         lines.append(f"{drawn - len(particles)} of {drawn} weights were zero")
     for reason, share in info.get("refused", {}).items():
         lines.append(f"{share:.1%} of the particles refused: {reason}")
     if "lm_tokens" in info:
         seconds = f", {info['seconds']:.2f} s ({info.get('model_seconds', 0.0):.2f} s in the model)"
         lines.append(f"{info['lm_tokens']:,} LM tokens, {info.get('lm_contexts', 0):,} distinct contexts{seconds}")
+    if info.get("table_lm_tokens"):
+        lines.append(
+            f"once for this model: a table of {info['table_lm_tokens']:,} LM tokens, {info['table_seconds']:.1f} s; kept on disk"
+        )
     return lines
 
 
@@ -107,9 +143,10 @@ def _caveats(particles: Particles, level: Level) -> list[str]:
             "is free where the constraint allows nothing else."
         )
     if level in ("trust", "rough"):
-        if len(particles) < K_HAT_PARTICLES:
+        if len(particles) < K_HAT_PARTICLES and not is_blocked(particles):
             lines.append(f"Note: with fewer than {K_HAT_PARTICLES} particles tail diagnostics such as Pareto k̂ mean nothing.")
-        lines.append("Note: ESS cannot see likely sequences that were never drawn; two runs that agree are better evidence.")
+        what = "agreement of blocks" if is_blocked(particles) else "ESS"
+        lines.append(f"Note: {what} cannot see likely sequences that were never drawn; another sampler's answer is better evidence.")
     return lines
 
 

@@ -6,7 +6,9 @@ by one backward pass over the circuit's left-to-right reading. A sampler steers 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ from locore.ngram import NGramTable
 
 ROW_ENTRIES = 64  # entries of a row that the backward pass reads, beside the tokens that the constraint singles out
 RELATIVE_FLOOR = 1e-12  # of the largest β at a position: what the table thinks impossible must stay possible
-MEMORY_NUMBERS = 40_000_000  # β values kept for all positions
+MOST_SINGLED_OUT = 128  # such tokens
+NUMBERS = 40_000_000  # β values kept for all positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,7 @@ class LookAhead:
     Attributes:
         table: the contexts.
         reader: the states.
-        log_beta: for each position 0..n, f32[states, contexts].
+        log_beta: for each position 0..n, f32[contexts, states].
     """
 
     table: NGramTable
@@ -48,7 +51,7 @@ class LookAhead:
         context = self.table.single.expand(len(states), -1)
         if len(self.table.pair_keys):
             context = self._with_pairs(context.clone(), last)
-        return self.log_beta[position + 1][target, context]
+        return self.log_beta[position + 1][context, target]
 
     def _with_pairs(self, context: Tensor, last: Tensor) -> Tensor:
         """Write the contexts of known pairs (last, ·) over those of single tokens."""
@@ -63,10 +66,16 @@ class LookAhead:
         return context
 
 
+@lru_cache(maxsize=8)
 def look_ahead(table: NGramTable, reader: LeftToRight) -> LookAhead:
-    """The backward pass, from the last position to the first."""
+    """The backward pass, from the last position to the first.
+
+    For constraints with many states the table is limited to its most frequent contexts, so that time and memory are bounded.
+    """
+    states = max(len(live) for live in reader.live)
+    table = table.limited(NUMBERS // (states * (reader.length + 1)))
     rows = _Rows(table, reader)
-    beta = reader.live[-1].double()[:, None].expand(-1, table.num_contexts)
+    beta = reader.live[-1].double().expand(table.num_contexts, -1)
     result = [_log(beta)]
     for position in reversed(range(reader.length)):
         beta = rows.step(position, beta)
@@ -80,62 +89,60 @@ def _log(beta: Tensor) -> Tensor:
 
 
 class _Rows:
-    """The entries of all contexts that the backward pass reads, as rectangles."""
+    """The table's rows as one sparse matrix from contexts to the contexts that may follow.
+
+    A context names its last token, so it also names the class that was read: all states share the matrix, and a step is one
+    gather and one sparse product. Tokens that the table never saw last have context 0; they get a column for each class instead.
+    """
 
     def __init__(self, table: NGramTable, reader: LeftToRight) -> None:
-        self.reader = reader
         self.table = table
-        self.tokens, self.probs = _rectangle(table, _singled_out(reader))
-        self.backoff = 1 - self.probs.sum(-1)
-        last = table.last_token()[:, None].expand_as(self.tokens)
-        self.next = table.after(last, self.tokens)
-        self.columns = reader.token_class[self.tokens]
-        self.seen = table.single.nonzero()[:, 0]
-        unseen = table.unigram.clone()
-        unseen[self.seen] = 0.0
+        self.reader = reader
+        last = table.last_token()
         num_classes = int(reader.token_class.max()) + 1
-        self.unseen = torch.zeros(num_classes, dtype=torch.float64).index_add_(0, reader.token_class, unseen)
+        # The column of each target context, then one for each class with context 0 after it.
+        self.column_class = torch.cat([reader.token_class[last.clamp_min(0)], torch.arange(num_classes)])
+        self.column_context = torch.cat([torch.arange(len(last)), torch.zeros(num_classes, dtype=torch.long)])
+        start, tokens, probs = _kept(table, _singled_out(reader))
+        owner = torch.repeat_interleave(torch.arange(len(last)), start[1:] - start[:-1])
+        following = table.after(last[owner], tokens)
+        columns = torch.where(following > 0, following, len(last) + reader.token_class[tokens])
+        size = (len(last), len(self.column_class))
+        with warnings.catch_warnings():  # torch warns that its sparse matrices are young
+            warnings.simplefilter("ignore", UserWarning)
+            self.matrix = torch.sparse_csr_tensor(start, columns, probs, size, check_invariants=False)
+        mass = torch.zeros(len(last), dtype=torch.float64).index_add_(0, owner, probs)
+        self.backoff = (1 - mass).clamp_min(0.0)
 
     def step(self, position: int, beta: Tensor) -> Tensor:
-        """f64[states, contexts] at `position` from those at the next one."""
+        """f64[contexts, states] at `position` from those at the next one."""
         rows = self.reader.rows[position].long()
-        # A last row of zeros stands for DEAD.
-        padded = torch.cat([beta, beta.new_zeros(1, beta.shape[1])])
-        rows = torch.where(rows == DEAD, len(beta), rows)
-        base = padded[rows, 0] @ self.unseen
-        columns = self.reader.token_class[self.seen]
-        base = base + padded[rows[:, columns], self.table.single[self.seen]] @ self.table.unigram[self.seen]
-        result = beta.new_empty(len(rows), self.table.num_contexts)
-        for state, targets in enumerate(rows):
-            result[state] = (padded[targets[self.columns], self.next] * self.probs).sum(-1)
-        result[:, 0] = base
-        first_pair = self.table.first_pair
-        singles = slice(1, first_pair)  # lower orders first: pairs back off to finished singles
-        result[:, singles] += self.backoff[singles] * base[:, None]
-        pairs = slice(first_pair, None)
-        result[:, pairs] += self.backoff[pairs] * result[:, self.table.parent[pairs]]
+        padded = torch.cat([beta, beta.new_zeros(len(beta), 1)], 1)  # a last column of zeros stands for DEAD
+        targets = torch.where(rows == DEAD, beta.shape[1], rows)[:, self.column_class].T
+        result: Tensor = self.matrix @ padded[self.column_context[:, None], targets]
+        first_pair, backoff = self.table.first_pair, self.backoff[:, None]
+        result[1:first_pair] += backoff[1:first_pair] * result[0]
+        # Pairs last: they back off to single tokens, which are finished now.
+        result[first_pair:] += backoff[first_pair:] * result[self.table.parent[first_pair:]]
         return result
 
 
 def _singled_out(reader: LeftToRight) -> Tensor:
-    """Bool[vocab]: tokens outside the largest class, which the constraint speaks about."""
-    largest = torch.bincount(reader.token_class).argmax()
-    return reader.token_class != largest
+    """Bool[vocab]: tokens that the constraint treats almost individually; the rarest classes first, up to a limit."""
+    sizes = torch.bincount(reader.token_class)
+    size = sizes[reader.token_class]
+    limit = int(size.sort().values[min(MOST_SINGLED_OUT, len(size) - 1)])
+    return size < max(2, limit)
 
 
-def _rectangle(table: NGramTable, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Long, f64[contexts, entries]: the largest entries of each row and all entries of wanted tokens; padding has weight 0."""
+def _kept(table: NGramTable, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Row starts, tokens and probabilities: the unigram row whole, of other rows the largest entries and the wanted tokens."""
     sizes = table.start[1:] - table.start[:-1]
     owner = torch.repeat_interleave(torch.arange(table.num_contexts), sizes)
-    order = torch.argsort(table.probs, descending=True, stable=True)
-    order = order[torch.argsort(owner[order], stable=True)]
-    rank = torch.arange(len(order)) - table.start[owner[order]]
-    keep = order[(rank < ROW_ENTRIES) | wanted[table.tokens[order]]]
-    keep_owner = owner[keep]
-    count = torch.bincount(keep_owner, minlength=table.num_contexts)
-    column = torch.arange(len(keep)) - (count.cumsum(0) - count)[keep_owner]
-    tokens = torch.zeros(table.num_contexts, max(1, int(count.max())), dtype=torch.long)
-    probs = torch.zeros(tokens.shape, dtype=torch.float64)
-    tokens[keep_owner, column] = table.tokens[keep]
-    probs[keep_owner, column] = table.probs[keep]
-    return tokens, probs
+    rank = torch.arange(len(owner)) - table.start[owner]
+    keep = (rank < ROW_ENTRIES) | wanted[table.tokens]
+    count = torch.bincount(owner[keep], minlength=table.num_contexts)
+    count[0] = table.vocab_size
+    start = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    tokens = torch.cat([torch.arange(table.vocab_size), table.tokens[keep]])
+    return start, tokens, torch.cat([table.unigram, table.probs[keep]])

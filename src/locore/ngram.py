@@ -24,8 +24,9 @@ class NGramTable:
         single: Long[vocab], the context of a last token, 0 where it was never seen.
         pair_keys: Long[pairs], first · vocab + second, increasing; their contexts are the last ones, in this order.
         start: Long[contexts + 1], where the entries of each context begin.
-        tokens, probs: Long, f64[entries]: the largest entries of each context's row.
+        tokens, probs: Long, f64[entries]: the largest entries of each context's row, in decreasing order.
         backoff: f64[contexts], the mass that a row leaves to its parent's distribution.
+        size: f64[contexts], how many distributions each row is the mean of.
         parent: Long[contexts], the context of the next lower order.
     """
 
@@ -37,6 +38,7 @@ class NGramTable:
     probs: Tensor
     backoff: Tensor
     parent: Tensor
+    size: Tensor
 
     @property
     def vocab_size(self) -> int:
@@ -62,6 +64,33 @@ class NGramTable:
         place = torch.searchsorted(self.pair_keys, key).clamp_max(len(self.pair_keys) - 1)
         known = (self.pair_keys[place] == key) & (first >= 0)
         return torch.where(known, self.first_pair + place, context)
+
+    def limited(self, max_contexts: int) -> NGramTable:
+        """The table with the most often seen contexts only; pairs go first, they back off to single tokens."""
+        if self.num_contexts <= max_contexts:
+            return self
+        rank = self.size.clone()
+        rank[1 : self.first_pair] += self.size.max() + 1
+        rank[0] = float("inf")
+        keep = torch.zeros(self.num_contexts, dtype=torch.bool)
+        keep[rank.topk(max(1, max_contexts)).indices] = True
+        # An end is certain of its padding; without its row it would look like any token.
+        keep[1:] |= (self.size[1:] == 0) & (torch.arange(1, self.num_contexts) < self.first_pair)
+        number = torch.where(keep, keep.long().cumsum(0) - 1, 0)
+        owner = torch.repeat_interleave(torch.arange(self.num_contexts), self.start[1:] - self.start[:-1])
+        entries = keep[owner]
+        sizes = torch.bincount(number[owner[entries]], minlength=int(keep.sum()))
+        return NGramTable(
+            self.unigram,
+            number[self.single],
+            self.pair_keys[keep[self.first_pair :]],
+            torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]),
+            self.tokens[entries],
+            self.probs[entries],
+            self.backoff[keep],
+            number[self.parent[keep]],
+            self.size[keep],
+        )
 
     def last_token(self) -> Tensor:
         """Long[contexts]: the last token of each context, −1 for context 0."""
@@ -112,52 +141,49 @@ class NGramCounts:
         first = torch.cat([none, second[:, :-1]], 1)
         self.add(first.flatten(), second.flatten(), log_probs.flatten(0, 1))
 
-    def table(self, pairs: bool = True) -> NGramTable:
+    def table(self) -> NGramTable:
         """The back-off table of what was recorded."""
         first, second = torch.cat(self._first), torch.cat(self._second)
-        tokens, probs = torch.cat(self._tokens), torch.cat(self._probs)
         total = self._total if self._total is not None else torch.ones(self.vocab_size).double()
-        unigram = total / total.sum()
-        singles = [torch.empty(0, dtype=torch.long), *_distinct(second[second >= 0])]
         ends = torch.tensor(sorted(self.eos_ids), dtype=torch.long)
-        seen = torch.cat([singles[-1], ends]).unique()
+        seen = torch.unique(torch.cat([second[second >= 0], ends]))
         single = torch.zeros(self.vocab_size, dtype=torch.long)
         single[seen] = 1 + torch.arange(len(seen))
-        keys = torch.empty(0, dtype=torch.long)
-        has_two = first >= 0
-        if pairs and bool(has_two.any()):
-            keys = (first * self.vocab_size + second)[has_two].unique()
-        context_of_key = 1 + len(seen)
-        rows = [single[second[second >= 0]]]
-        picked = [(second >= 0).nonzero()[:, 0]]
-        if len(keys):
-            where = has_two.nonzero()[:, 0]
-            key = (first * self.vocab_size + second)[where]
-            rows.append(context_of_key + torch.searchsorted(keys, key))
-            picked.append(where)
-        num_contexts = context_of_key + len(keys)
+        one, two = (second >= 0).nonzero()[:, 0], (first >= 0).nonzero()[:, 0]
+        keys = first[two] * self.vocab_size + second[two]
+        pair_keys = torch.unique(keys)
+        first_pair = 1 + len(seen)
+        context = torch.cat([single[second[one]], first_pair + torch.searchsorted(pair_keys, keys)])
+        num_contexts = first_pair + len(pair_keys)
         parent = torch.zeros(num_contexts, dtype=torch.long)
-        parent[context_of_key:] = single[keys % self.vocab_size]
-        entries = _merge(torch.cat(rows), torch.cat(picked), tokens, probs, num_contexts, self.vocab_size)
-        start, entry_tokens, entry_probs, backoff = entries
+        parent[first_pair:] = single[pair_keys % self.vocab_size]
+        probs, tokens = torch.cat(self._probs), torch.cat(self._tokens)
+        rows = _merge(context, torch.cat([one, two]), tokens, probs, num_contexts, self.vocab_size)
         if self.eos_ids:
-            start, entry_tokens, entry_probs, backoff = _certain_end(
-                start, entry_tokens, entry_probs, backoff, single[ends], self.eos_ids[0]
-            )
-        return NGramTable(unigram, single, keys, start, entry_tokens, entry_probs, backoff, parent)
+            rows = _certain_end(rows, single[ends], self.eos_ids[0])
+        size = torch.bincount(context, minlength=num_contexts).double()
+        return NGramTable(
+            total / total.sum(), single, pair_keys, rows.start, rows.tokens, rows.probs, rows.backoff, parent, size
+        )
 
 
-def _distinct(values: Tensor) -> list[Tensor]:
-    return [values.unique()]
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """The rows of all contexts; attributes as in `NGramTable`."""
+
+    start: Tensor
+    tokens: Tensor
+    probs: Tensor
+    backoff: Tensor
 
 
 def _merge(
     context: Tensor, position: Tensor, tokens: Tensor, probs: Tensor, num_contexts: int, vocab_size: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum the recorded distributions of each context: row starts, tokens, probabilities, back-off mass."""
+) -> _Entries:
+    """Sum the recorded distributions of each context."""
     size = torch.bincount(context, minlength=num_contexts).double()
     key = (context[:, None] * vocab_size + tokens[position]).flatten()
-    distinct, inverse = key.unique(return_inverse=True)
+    distinct, inverse = torch.unique(key, return_inverse=True)
     mass = torch.zeros(len(distinct), dtype=torch.float64)
     mass.index_add_(0, inverse, probs[position].flatten())
     owner = distinct // vocab_size
@@ -165,21 +191,21 @@ def _merge(
     kept = torch.zeros(num_contexts, dtype=torch.float64).index_add_(0, owner, share)
     start = torch.zeros(num_contexts + 1, dtype=torch.long)
     start[1:] = torch.bincount(owner, minlength=num_contexts).cumsum(0)
-    return start, distinct % vocab_size, share, (1 - kept).clamp_min(0.0)
+    order = torch.argsort(share, descending=True, stable=True)
+    order = order[torch.argsort(owner[order], stable=True)]
+    return _Entries(start, distinct[order] % vocab_size, share[order], (1 - kept).clamp_min(0.0))
 
 
-def _certain_end(
-    start: Tensor, tokens: Tensor, probs: Tensor, backoff: Tensor, ends: Tensor, padding: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Give the contexts that end a text a row that is certain of the padding."""
-    sizes = start[1:] - start[:-1]  # these contexts were never recorded, so their rows are empty
+def _certain_end(rows: _Entries, ends: Tensor, padding: int) -> _Entries:
+    """Give the contexts that end a text, which were never recorded, a row that is certain of the padding."""
+    sizes = rows.start[1:] - rows.start[:-1]
     sizes[ends] = 1
-    new_start = torch.cat([start[:1], sizes.cumsum(0)])
+    start = torch.cat([rows.start[:1], sizes.cumsum(0)])
     owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    is_end = torch.isin(owner, ends)
-    new_tokens = torch.full((len(owner),), padding)
-    new_probs = torch.ones(len(owner), dtype=torch.float64)
-    new_tokens[~is_end], new_probs[~is_end] = tokens, probs
-    backoff = backoff.clone()
+    recorded = ~torch.isin(owner, ends)
+    tokens = torch.full((len(owner),), padding)
+    probs = torch.ones(len(owner), dtype=torch.float64)
+    tokens[recorded], probs[recorded] = rows.tokens, rows.probs
+    backoff = rows.backoff.clone()
     backoff[ends] = 0.0
-    return new_start, new_tokens, new_probs, backoff
+    return _Entries(start, tokens, probs, backoff)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,9 +72,16 @@ class Particles:
 
     @property
     def log_evidence_error(self) -> float:
-        """Standard error of `log_evidence` for independent particles (delta method), in nats; nan where it is not known."""
+        """Standard error of `log_evidence` in nats (delta method); nan where it is not known.
+
+        Particles that depend on each other are judged by the spread of independent blocks of them, others by their weights.
+        """
+        if self.info.get("unweighted"):
+            return math.nan
+        if "block_log_evidence" in self.info:
+            return relative_error(self.info["block_log_evidence"])
         drawn = int(self.info.get("drawn", len(self)))
-        if drawn < 2 or self.info.get("unweighted") or self.info.get("dependent"):
+        if drawn < 2 or self.info.get("dependent"):
             return math.nan
         return math.sqrt(max(0.0, (1 / self.ess - 1 / drawn) * drawn / (drawn - 1)))
 
@@ -93,7 +100,11 @@ class Particles:
         generator = torch.Generator()
         generator.seed() if seed is None else generator.manual_seed(seed)
         chosen = torch.multinomial(self.weights, num, replacement=True, generator=generator)
-        info = {"resampled_from": len(self), "dependent": True, "ess_before": self.info.get("ess_before", self.ess)}
+        info = {
+            "resampled_from": len(self),
+            "dependent": True,
+            "ess_before": self.info.get("ess_before", self.ess),
+        }
         return self._chosen(chosen, info)
 
     def unweighted(self) -> Particles:
@@ -157,6 +168,17 @@ class Particles:
             info={**self.info, **info},
             token_scores=None if self.token_scores is None else self.token_scores[index],
         )
+
+
+def relative_error(log_estimates: Sequence[float]) -> float:
+    """Relative standard error of the mean of independent unbiased estimates, given as logs; nan for fewer than two."""
+    if len(log_estimates) < 2:
+        return math.nan
+    top = max(log_estimates)
+    if top == NEG_INF:
+        return math.nan
+    values = torch.tensor([math.exp(value - top) for value in log_estimates], dtype=torch.float64)
+    return float(values.std() / values.mean() / math.sqrt(len(values)))
 
 
 def _finite(value: float) -> float | None:

@@ -36,6 +36,14 @@ class StopWhenComplete(LanguageModel):
         """Not possible: the circuit belongs to one continuation."""
         raise InvalidArgument("prompt the model first, then stop it: StopWhenComplete belongs to one continuation.")
 
+    def unprompted(self) -> LanguageModel:
+        """The base before any prompt."""
+        return self.base.unprompted()
+
+    def fingerprint(self) -> str | None:
+        """That of the base: what is learned of its text serves here too."""
+        return self.base.fingerprint()
+
     def _require_length(self, length: int) -> None:
         self.base._require_length(length)
 

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable, ZeroWeights
+from locore.errors import Unsatisfiable, ZeroWeights
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
-from locore.samplers import Sampler
+from locore.samplers.base import Sampler, left_to_right
+from locore.samplers.enumeration import Walk
 from locore.tokenizer import Tokenizer
 
 RARE = 0.01  # share of the evidence below which sequences are tested together
-CHUNK = 4096  # prefixes whose next-token distributions are held together
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +26,7 @@ class Posterior:
         tokens: Long[models, length].
         log_joint: f64[models], log p(y), natural logs.
         pruned: probability of the prefixes that were not followed; an upper bound of the evidence that is missing.
-        contexts: next-token distributions that were asked for.
+        contexts: LM tokens that were asked for.
     """
 
     tokens: Tensor
@@ -65,41 +64,12 @@ def enumerate_posterior(
         max_contexts: BudgetExceeded beyond so many next-token distributions.
         min_prob: prefixes less probable than this are not followed; what they hold is in `pruned`.
     """
-    reader = circuit.reader
-    if reader is None:
-        raise InvalidArgument("enumeration needs a circuit compiled from left to right; leave vtree out.")
-    prefixes = torch.zeros(1, 0, dtype=torch.long)
-    scores, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
-    contexts, pruned, floor = 0, 0.0, math.log(min_prob) if min_prob else NEG_INF
-    for position in range(circuit.length):
-        contexts += len(prefixes)
-        if contexts > max_contexts:
-            raise BudgetExceeded(
-                f"enumeration needs more than max_contexts = {max_contexts:,} next-token distributions at position {position}; "
-                "raise it, shorten the sequence, or set min_prob."
-            )
-        parts = []
-        for start in range(0, len(prefixes), CHUNK):
-            part = slice(start, start + CHUNK)
-            allowed = reader.allowed(position, states[part])[:, reader.token_class]
-            joint = scores[part, None] + _next_log_probs(model, prefixes[part])
-            joint = joint.masked_fill(~allowed, NEG_INF)
-            keep = (joint > NEG_INF) & (joint >= floor)
-            pruned += float(joint.exp().masked_fill(keep, 0.0).sum())
-            row, token = keep.nonzero(as_tuple=True)
-            parts.append((row + start, token, joint[row, token]))
-        rows, tokens, scores = (torch.cat(column) for column in zip(*parts, strict=True))
-        prefixes = torch.cat([prefixes[rows], tokens[:, None]], 1)
-        states = reader.step(position, states[rows], tokens)
-    if not len(prefixes):
+    walk = Walk(model, left_to_right(circuit), max_contexts, min_prob)
+    leaves = [(tokens, scores.sum(-1)) for tokens, scores in walk.leaves()]
+    if not walk.sequences:
         raise Unsatisfiable("the model gives no probability to any sequence that satisfies the constraint.")
-    return Posterior(prefixes, scores, pruned, contexts)
-
-
-def _next_log_probs(model: LanguageModel, prefixes: Tensor) -> Tensor:
-    """f64[batch, vocab] after Long[batch, time]."""
-    unread = prefixes.new_zeros(len(prefixes), 1)
-    return model.log_probs(torch.cat([prefixes, unread], 1))[:, -1].double()
+    tokens, log_joint = (torch.cat(column) for column in zip(*leaves, strict=True))
+    return Posterior(tokens, log_joint, walk.pruned, walk.contexts)
 
 
 def total_variation(first: dict[str, float], second: dict[str, float]) -> float:
@@ -162,6 +132,6 @@ def proper_weighting(
     exact = torch.cat([exact, exact.sum(0, keepdim=True)])
     error = totals.std(0) / math.sqrt(runs)
     difference = totals.mean(0) - exact
-    # A sequence that never came up has no spread; it is as far off as its expected number of appearances allows.
-    z = torch.where(error > 0, difference / error.clamp_min(1e-300), -(exact * runs * num_particles).sqrt())
+    # A weight that is the same in every run differs from the truth by rounding only, or it is wrong.
+    z = difference / torch.maximum(error, 1e-9 * exact).clamp_min(1e-300)
     return ProperWeighting(z, totals.mean(0), exact)

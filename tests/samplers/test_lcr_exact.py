@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 import torch
 
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal, contains
-from locore.local import Exact, Forward, TopK, pseudolikelihood
+from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import Mixture, TableModel, Tempered, TopP
 from locore.samplers import LocallyConstrainedResampling
-from locore.samplers.lcr import _audit, _padded_circuit, conditional, log_weights
+from locore.samplers.audit import audit
+from locore.samplers.lcr import log_mixture, log_weights
+from locore.samplers.neighbourhoods import conditional, padded_circuit
 from locore.tokenizer import Tokenizer
 
 from ..circuits import brute_force
@@ -26,7 +31,7 @@ def constraint(vocab_size):
 def expected_weights(model, draft, kernel, circuit, reverse_condition=None):
     """Σ_ỹ r(ỹ) p̃_ỹ(y | α) w(ỹ, y) for every y that satisfies the constraint, and p(y)."""
     every = brute_force.all_sequences(model.vocab_size, LENGTH)
-    padded = _padded_circuit(model, LENGTH)
+    padded = padded_circuit(model, LENGTH)
     every = every[padded.accepts(every)]
     models = every[circuit.accepts(every)]
     around = {id(s): kernel.distributions(model, s) for s in (every, models)}
@@ -52,6 +57,12 @@ KERNELS = {
     "top 1": TopK(k=1),
     "top 2, tempered": TopK(k=2, temperature=0.3, floor=0.2),
     "forward": Forward(),
+    "window 1": Window(w=1, k=2),
+    "window 2, tempered": Window(w=2, k=1, temperature=0.5, floor=0.2),
+    "lazy top 1": Lazy(0.2, TopK(k=1)),
+    "lazy window": Lazy(0.5, Window(w=1, k=1)),
+    "lazy forward": Lazy(0.1, Forward()),
+    "lazy exact": Lazy(0.2, Exact()),
 }
 
 
@@ -62,7 +73,7 @@ def test_the_mean_weight_is_the_target_for_every_sequence(model, kernel):
     circuit = compile(constraint(p.vocab_size), p, LENGTH)
     found, truth = expected_weights(p, p, KERNELS[kernel], circuit)
     torch.testing.assert_close(found, truth, rtol=1e-6, atol=1e-12)
-    assert _audit(p, p, KERNELS[kernel])[0] == "proper"
+    assert audit(p, p, KERNELS[kernel])[0] == "proper"
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -90,7 +101,7 @@ def test_the_papers_cut_supports_are_biased_and_say_so(model):
     for draft, kernel in ((p, TopK(k=1, floor=0.0)), (TopP(p, 0.6), Exact())):
         found, truth = expected_weights(p, draft, kernel, circuit)
         assert found.sum() < 0.97 * truth.sum()
-        guarantee, notes = _audit(p, draft, kernel)
+        guarantee, notes = audit(p, draft, kernel)
         assert guarantee == "biased" and notes
 
 
@@ -112,18 +123,58 @@ def test_the_exact_kernel_needs_no_floor(model):
     circuit = compile(constraint(p.vocab_size), p, LENGTH)
     found, truth = expected_weights(p, p, Exact(floor=0.0), circuit)
     torch.testing.assert_close(found, truth, rtol=1e-6, atol=1e-12)
-    assert _audit(p, p, Exact(floor=0.0))[0] == "proper"
+    assert audit(p, p, Exact(floor=0.0))[0] == "proper"
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_pseudolikelihood_is_the_conditional_of_the_joint(model):
+def test_a_lazy_exact_kernel_needs_no_floor_either(model):
     p = MODELS[model]()
-    for y in p.sample(5, LENGTH, seed=0).tokens:
-        found = pseudolikelihood(p, y)
-        for i in range(LENGTH):
-            rows = y.repeat(p.vocab_size, 1)
-            rows[:, i] = torch.arange(p.vocab_size)
-            torch.testing.assert_close(found[i], torch.log_softmax(p.score(rows), 0), rtol=1e-5, atol=1e-6)
+    kernel = Lazy(0.3, Exact(floor=0.0))
+    circuit = compile(constraint(p.vocab_size), p, LENGTH)
+    found, truth = expected_weights(p, p, kernel, circuit)
+    torch.testing.assert_close(found, truth, rtol=1e-6, atol=1e-12)
+    assert audit(p, p, kernel)[0] == "proper"
+
+
+def expected_mixture_weights(model, kernel, circuit, contexts):
+    """1/M Σ_j Σ_y p̃_ỹj(y | α) w(y) at every y that satisfies the constraint, given the contexts; and p(y)."""
+    every = brute_force.all_sequences(model.vocab_size, LENGTH)
+    models = every[circuit.accepts(every)]
+    around = kernel.distributions(model, contexts)
+    laws = torch.stack([conditional(circuit, q.expand(len(models), -1, -1), models) for q in around])
+    log_p = model.score(models)
+    weights = log_p - (log_mixture(circuit, around, models) - math.log(len(contexts)))
+    drawn = laws.exp().mean(0)
+    return torch.where(drawn > 0, drawn * weights.exp(), 0.0), log_p.exp()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_mixture_weight_is_proper_given_any_contexts(model, kernel):
+    p = MODELS[model]()
+    circuit = compile(constraint(p.vocab_size), p, LENGTH)
+    every = brute_force.all_sequences(p.vocab_size, LENGTH)
+    every = every[padded_circuit(p, LENGTH).accepts(every)]
+    for pair in itertools.combinations_with_replacement(range(len(every)), 2):
+        found, truth = expected_mixture_weights(p, KERNELS[kernel], circuit, every[list(pair)])
+        torch.testing.assert_close(found, truth, rtol=1e-6, atol=1e-12)
+    assert audit(p, p, KERNELS[kernel], "mixture")[0] == "proper"
+
+
+def test_mixtures_ask_nothing_of_the_law_of_the_contexts():
+    p = MODELS["with an end"]()
+    assert audit(p, TopP(p, 0.5), TopK(k=1), "mixture")[0] == "proper"
+    assert audit(p, TopP(p, 0.5), TopK(k=1), "augmented")[0] == "biased"
+
+
+def test_mixtures_of_cut_kernels_are_biased_and_say_so():
+    p = MODELS["with an end"]()
+    circuit = compile(constraint(p.vocab_size), p, LENGTH)
+    contexts = p.sample(2, LENGTH, seed=0).tokens
+    for kernel in (TopK(k=1, floor=0.0), Exact(floor=0.0)):
+        found, truth = expected_mixture_weights(p, kernel, circuit, contexts)
+        assert found.sum() < 0.97 * truth.sum()
+        assert audit(p, p, kernel, "mixture")[0] == "biased"
 
 
 def test_text_constraints_too():

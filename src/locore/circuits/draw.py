@@ -66,7 +66,7 @@ def gates_of(circuit: Circuit, max_nodes: int = MAX_NODES) -> tuple[list[Gate], 
     if circuit.num_nodes > max_nodes:
         raise BudgetExceeded(
             f"the circuit has {circuit.num_nodes:,} nodes, too many for a drawing (at most {max_nodes}); draw it for "
-            "fewer tokens or a simpler constraint, or raise max_nodes."
+            "fewer tokens or a simpler constraint (or, in Python, raise max_nodes)."
         )
     pad = _Pad()
     handed = [TRUE if flag else FALSE for flag in circuit.final.tolist()]

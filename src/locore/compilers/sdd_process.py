@@ -11,7 +11,7 @@ from pathlib import Path
 
 from locore.errors import BudgetExceeded
 
-WORKER = "locore.compilers.sdd_worker"
+WORKER = Path(__file__).with_name("sdd_worker.py")  # run as a file: as a module it would import torch first
 
 
 @dataclass
@@ -55,7 +55,7 @@ def run_pysdd(formula: list[list[object]], vtree: list[str], deadline: float) ->
         (folder / "formula").write_text(json.dumps(formula))
         try:
             done = subprocess.run(
-                [sys.executable, "-m", WORKER, name], timeout=deadline, capture_output=True, text=True, check=False
+                [sys.executable, "-P", str(WORKER), name], timeout=deadline, capture_output=True, text=True, check=False
             )
         except subprocess.TimeoutExpired:
             raise BudgetExceeded(

@@ -1,4 +1,4 @@
-"""The process that runs PySDD: `python -m locore.compilers.sdd_worker FOLDER`."""
+"""The process that runs PySDD: `python sdd_worker.py FOLDER`. It imports nothing of Locore, which would take seconds."""
 
 from __future__ import annotations
 

@@ -63,6 +63,14 @@ class LanguageModel(ABC):
             CannotScore: the model cannot read this prompt.
         """
 
+    def unprompted(self) -> LanguageModel:
+        """The model before any prompt; a model without prompts is its own."""
+        return self
+
+    def fingerprint(self) -> str | None:
+        """A name under which what was computed from this model can be kept; None if it has none."""
+        return None
+
     @abstractmethod
     def _log_probs(self, tokens: Tensor) -> Tensor:
         """Float[batch, time, vocab] of valid ids Long[batch, time]; row t: log p(· | y_<t)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ class KeyValues:
             layer.keys, layer.values = keys, values
         return cache
 
+HASHED_NUMBERS = 1 << 20  # of each tensor, in a fingerprint
+
 
 class CausalLM:
     """A causal model of any architecture, read in batches of equally long rows.
@@ -99,6 +102,17 @@ class CausalLM:
         self.bytes_per_token = 0
         self.caches = "past_key_values" in self._accepted and _passes(self._check_cache)
         self.packs = self.caches and _passes(self._check_packing)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the configuration and of the weights (of large tensors: of an even selection of their numbers)."""
+        digest = hashlib.sha256(self.module.config.to_json_string().encode())
+        for name, weight in sorted(self.module.state_dict().items()):
+            flat = weight.detach().flatten()
+            picked = flat[:: max(1, flat.numel() // HASHED_NUMBERS)].float().cpu()
+            digest.update(name.encode())
+            digest.update(picked.numpy().tobytes())
+        return digest.hexdigest()[:32]
 
     def read(self, tokens: Tensor, past: KeyValues | None = None, keep: int = 1) -> Tensor:
         """Logits of the last `keep` positions.

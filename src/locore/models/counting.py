@@ -103,6 +103,14 @@ class Counted(LanguageModel):
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return Counted(after, self._tally, int.from_bytes(digest, "little"))
 
+    def unprompted(self) -> LanguageModel:
+        """The base before any prompt, not counted."""
+        return self.base.unprompted()
+
+    def fingerprint(self) -> str | None:
+        """That of the base."""
+        return self.base.fingerprint()
+
     def log_probs(self, tokens: Tensor) -> Tensor:
         """As the base; counts every position but the first of each row, up to its end."""
         with self._tally.timed():

@@ -119,6 +119,14 @@ class HuggingFaceModel(LanguageModel):
         within_context(len(after.prompt_ids), 1, self.causal.context)
         return after
 
+    def unprompted(self) -> HuggingFaceModel:
+        """The model before any prompt."""
+        return HuggingFaceModel(self.causal, self.tokenizer)
+
+    def fingerprint(self) -> str:
+        """A hash of configuration, vocabulary and weights."""
+        return f"{self.causal.fingerprint}-{self.tokenizer.fingerprint()[:16]}"
+
     @property
     def prompt_ids(self) -> tuple[int, ...]:
         """The ids that the model reads before a continuation."""

@@ -42,6 +42,16 @@ class Reshaped(LanguageModel):
         """The same function around the prompted model."""
         return self._around(self.base.prompted(prompt))
 
+    def unprompted(self) -> Reshaped:
+        """The same function around the model before any prompt."""
+        return self._around(self.base.unprompted())
+
+    def fingerprint(self) -> str | None:
+        """That of the base, and what is done to it."""
+        base = self.base.fingerprint()
+        settings = [f"{k}={v}" for k, v in vars(self).items() if isinstance(v, int | float)]
+        return base and f"{base}-{type(self).__name__}-{'-'.join(settings)}"
+
     def _require_length(self, length: int) -> None:
         self.base._require_length(length)
 
@@ -160,6 +170,15 @@ class Mixture(LanguageModel):
     def prompted(self, prompt: str | Sequence[int]) -> Mixture:
         """The mixture of the two prompted models."""
         return Mixture(self.base.prompted(prompt), self.second.prompted(prompt), self.weight)
+
+    def unprompted(self) -> Mixture:
+        """The mixture of the two models before any prompt."""
+        return Mixture(self.base.unprompted(), self.second.unprompted(), self.weight)
+
+    def fingerprint(self) -> str | None:
+        """Those of both, and the weight."""
+        parts = self.base.fingerprint(), self.second.fingerprint()
+        return f"{parts[0]}-{parts[1]}-{self.weight}" if all(parts) else None
 
     def _mix(self, rows: Sequence[Tensor]) -> Tensor:
         parts = [

@@ -5,12 +5,16 @@ from locore.samplers.base import Draws, Sampler
 from locore.samplers.greedy import GreedyMasking
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Oversampling, Rejection
+from locore.samplers.swor import WithoutReplacement
+from locore.samplers.twisted import Twisted
 
 BY_NAME: dict[str, Sampler] = {
     "greedy": GreedyMasking(),
     "lcr": LocallyConstrainedResampling(),
     "rejection": Rejection(),
     "oversampling": Oversampling(),
+    "swor": WithoutReplacement(),
+    "twisted": Twisted(),
 }
 DEFAULT = "greedy"
 
@@ -40,5 +44,7 @@ __all__ = [
     "Oversampling",
     "Rejection",
     "Sampler",
+    "Twisted",
+    "WithoutReplacement",
     "sampler_by_name",
 ]

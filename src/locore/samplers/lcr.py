@@ -1,32 +1,44 @@
 """Locally Constrained Resampling (Ahmed, Chang, Van den Broeck, ICLR 2025), Algorithm 2.
 
-Draw ỹ ~ r, build the local distribution p̃_ỹ, condition it on α with the circuit, draw y ~ p̃_ỹ(· | α), and weight
+Draw ỹ ~ r, build the local distribution p̃_ỹ, condition it on α with the circuit, draw
+y ~ p̃_ỹ(· | α), and weight
 
-    w = p(y) · p̃_y(ỹ | padded) / (r(ỹ) · p̃_ỹ(y | α, padded)).
+    augmented:  w = p(y) · p̃_y(ỹ | padded) / (r(ỹ) · p̃_ỹ(y | α))
+    mixture:    w = p(y) / (1/M Σ_j p̃_ỹj(y | α))   over the run's M contexts ỹ_1 … ỹ_M.
 
-r is the model itself in the paper. Both kernels are conditioned on "only padding after the end"; without that, p̃_y puts mass
-on sequences that no model can write and the weight is improper as soon as texts can end.
+r is the model itself in the paper. p̃_y is conditioned on "only padding after the end" (α implies
+it for p̃_ỹ); without that, it puts mass on sequences that no model can write, and the weight is
+improper as soon as texts can end.
+
+The mixture weight is the balance heuristic (Veach and Guibas 1995; deterministic mixture, Owen and
+Zhou 2000). It is proper *given the contexts*, whatever made them: with R draws from each,
+E[1/(MR) Σ_j Σ_r w(y_jr) f(y_jr)] = 1/M Σ_j Σ_y p̃_ỹj(y | α) w(y) f(y) = Σ_y p(y) 1[y ⊨ α] f(y),
+if some p̃_ỹj reaches every y. It needs no reverse kernel, but M contexts cover little of a long
+text: worse than the augmented weight from some ten tokens on.
+
+Several y from one context, and the sum of the weights of equal y (Rao-Blackwell), change no mean.
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.compilers import compile
-from locore.constraints import Constant
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
-from locore.local import Exact, Kernel, kernel_by_name
+from locore.local import Kernel, kernel_by_name
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
-from locore.samplers.base import Draws, Guarantee, affordable, keep_positive
-from locore.tokenizer import Tokenizer
+from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
+from locore.samplers.audit import Weights, audit, is_exact
+from locore.samplers.base import Draws, affordable, keep_positive
+from locore.samplers.neighbourhoods import Neighbourhoods, conditional
 
 DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
+BLOCKS = 4
 
 
 @dataclass(frozen=True)
@@ -34,14 +46,28 @@ class LocallyConstrainedResampling:
     """The paper's sampler.
 
     Attributes:
-        kernel: "topk" (default: 32 candidates and a floor), "exact", "forward", or an object of `locore.local`.
-        draft: the law r of ỹ, a model prompted like the target; None for the target itself, or what it wraps if the target
-            excludes tokens. A law that excludes tokens is used as asked, and the result is marked "biased".
+        kernel: "topk" (default: 32 candidates and a floor), "exact", "window", "forward", "lazy",
+            or an object of `locore.local`.
+        draft: the law r of ỹ, a model prompted like the target; None for the target itself, or
+            what it wraps if the target excludes tokens. With augmented weights a law that excludes
+            tokens is used as asked, and the result is marked "biased".
+        weights: "augmented" (the paper) or "mixture".
+        per_context: how many y are drawn around each ỹ; `num_particles` counts the y.
     """
 
     kernel: str | Kernel = "topk"
     draft: LanguageModel | None = None
+    weights: Weights = "augmented"
+    per_context: int = 1
     name: str = "lcr"
+
+    def __post_init__(self) -> None:
+        if self.weights not in get_args(Weights):
+            raise InvalidArgument(
+                f"weights must be one of {get_args(Weights)}, got {self.weights!r}."
+            )
+        if self.per_context < 1:
+            raise InvalidArgument(f"per_context must be at least 1, got {self.per_context}.")
 
     def __call__(
         self,
@@ -51,89 +77,168 @@ class LocallyConstrainedResampling:
         budget: int | None,
         generator: torch.Generator,
     ) -> Draws:
-        """Independent pairs (ỹ, y), one weighted y each; see `Sampler`."""
-        kernel = kernel_by_name(self.kernel)
-        draft = self._draft(model)
-        pairs = self._affordable_pairs(kernel, circuit, num_particles, budget)
-        contexts = draft.sample(pairs, circuit.length, generator)
-        around_context = kernel.distributions(model, contexts.tokens)
-        reaches = circuit.log_mass(around_context) > NEG_INF  # always, if the kernel has a floor
-        if not bool(reaches.any()):
-            raise ZeroWeights(
-                f"none of {pairs} local distributions gives the constraint any mass; give the kernel floor=0.05."
-            )
-        tokens, log_proposal = circuit.sample(around_context[reaches], generator)
-        token_scores = model.token_scores(tokens)
-        reverse = conditional(
-            _padded_circuit(model, circuit.length), kernel.distributions(model, tokens), contexts.tokens[reaches]
+        """Pairs (ỹ, y), one weight each, equal y merged; see `Sampler`."""
+        kernel, draft = kernel_by_name(self.kernel), self._draft(model)
+        contexts, price = self._affordable_contexts(kernel, circuit, num_particles, budget)
+        drafts = draft.sample(contexts, circuit.length, generator)
+        made = Neighbourhoods(model, kernel)
+        pairs = _propose(made, circuit, drafts.tokens, self.per_context, generator)
+        distinct, which = torch.unique(pairs.tokens, dim=0, return_inverse=True)
+        token_scores = model.token_scores(distinct)
+        log_target = token_scores.sum(-1)[which]
+        if self.weights == "mixture":
+            mixture = _log_mixture(made, circuit, drafts.tokens, pairs, distinct)
+            weights = log_target - mixture[which]
+            drawn = len(weights)
+        else:
+            log_context = drafts.token_scores.sum(-1)[pairs.context]
+            reverse = _log_reverse(made, drafts.tokens, pairs)
+            weights = log_weights(log_target, log_context, pairs.log_proposal, reverse)
+            drawn = contexts * self.per_context
+        guarantee, notes = audit(model, draft, kernel, self.weights)
+        merged = segment_logsumexp(weights, which, len(distinct))
+        draws = keep_positive(
+            distinct, merged, token_scores, drawn=drawn, guarantee=guarantee, notes=notes
         )
-        log_context = contexts.token_scores.sum(-1)[reaches]
-        weights = log_weights(token_scores.sum(-1), log_context, log_proposal, reverse)
-        guarantee, notes = _audit(model, draft, kernel)
-        info = {"kernel": repr(kernel), "pairs": pairs}
-        return keep_positive(
-            tokens, weights, token_scores, drawn=pairs, guarantee=guarantee, notes=notes, info=info
-        )
+        zeros = drawn - int((weights > NEG_INF).sum())
+        info = {
+            "kernel": repr(kernel),
+            "weights": self.weights,
+            "contexts": contexts,
+            "pairs": drawn,
+            "price": price * contexts,
+            **self._dependence(weights, pairs.context, contexts, len(distinct)),
+        }
+        return replace(draws, drawn=len(draws.tokens) + zeros, info=info)
+
+    def _dependence(
+        self, weights: Tensor, context: Tensor, contexts: int, distinct: int
+    ) -> dict[str, Any]:
+        """What a reader of the weights must know where only the contexts are independent."""
+        if self.weights == "augmented" and len(weights) == distinct and self.per_context == 1:
+            return {}
+        sums = segment_logsumexp(weights, context, contexts)
+        info: dict[str, Any] = {"dependent": True, "ess_before": effective_sample_size(sums)}
+        if self.weights == "augmented" and contexts >= BLOCKS:
+            means = [part - math.log(len(part) * self.per_context) for part in sums.chunk(BLOCKS)]
+            evidence = [float(torch.logsumexp(part, 0)) for part in means]
+            info |= {"blocks": len(evidence), "block_log_evidence": evidence}
+        return info
 
     def _draft(self, model: LanguageModel) -> LanguageModel:
         if self.draft is not None:
             if self.draft.vocab_size != model.vocab_size:
                 raise InvalidArgument(
-                    f"the draft law has {self.draft.vocab_size} tokens, the model {model.vocab_size}; they must share a "
-                    "vocabulary."
+                    f"the draft law has {self.draft.vocab_size} tokens, the model "
+                    f"{model.vocab_size}; they must share a vocabulary."
                 )
             return self.draft
         candidate = model
-        while not candidate.full_support and isinstance(getattr(candidate, "base", None), LanguageModel):
-            candidate = candidate.base  # type: ignore[attr-defined]
-        return candidate if candidate.full_support else model
+        while not candidate.full_support:
+            base = getattr(candidate, "base", None)
+            if not isinstance(base, LanguageModel):
+                return model
+            candidate = base
+        return candidate
 
-    @staticmethod
-    def _affordable_pairs(kernel: Kernel, circuit: Circuit, num_particles: int, budget: int | None) -> int:
-        length = circuit.length
-        price = 2 * kernel.price(length, circuit.vocab_size) + 2 * length
-        total = price * num_particles
+    def _affordable_contexts(
+        self, kernel: Kernel, circuit: Circuit, num_particles: int, budget: int | None
+    ) -> tuple[int, int]:
+        """How many contexts, and what each costs at most, with all that is drawn around it."""
+        length, many = circuit.length, self.per_context
+        around = kernel.price(length, circuit.vocab_size)
+        backward = many * around if self.weights == "augmented" else 0
+        price = around + backward + (1 + many) * length
+        wanted = -(-num_particles // many)
         limit = DEFAULT_BUDGET if budget is None else budget
-        if isinstance(kernel, Exact) and total > limit:
+        if is_exact(kernel) and price * wanted > limit:
             raise BudgetExceeded(
-                f"the exact kernel needs up to {total:,} LM tokens for {num_particles} particles of {length} tokens "
-                f"({price:,} each) and the budget is {limit:,}; raise the budget, or use kernel='topk'."
+                f"the exact kernel needs up to {price * wanted:,} LM tokens for {num_particles} "
+                f"particles of {length} tokens ({price:,} for each context) and the budget is "
+                f"{limit:,}; raise the budget, or use kernel='topk'."
             )
-        return affordable(num_particles, price, budget, "lcr")
+        return affordable(wanted, price, budget, "lcr"), price
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Sequences drawn around contexts.
+
+    Attributes:
+        context: Long[pairs], the number of the context; those that give α no mass are left out.
+        tokens: Long[pairs, time], y.
+        log_proposal: f64[pairs], log p̃_ỹ(y | α).
+    """
+
+    context: Tensor
+    tokens: Tensor
+    log_proposal: Tensor
 
 
 def log_weights(
     log_target: Tensor, log_context: Tensor, log_proposal: Tensor, log_reverse: Tensor
 ) -> Tensor:
-    """log w = log p(y) + log p̃_y(ỹ | padded) − log r(ỹ) − log p̃_ỹ(y | α); each f64[particles], natural logs."""
+    """log w = log p(y) + log p̃_y(ỹ | padded) − log r(ỹ) − log p̃_ỹ(y | α); each f64[pairs]."""
     return log_target + log_reverse - log_context - log_proposal
 
 
-def conditional(circuit: Circuit, log_probs: Tensor, tokens: Tensor) -> Tensor:
-    """f64[batch]: log p̃(tokens | the circuit's constraint) of tokens that satisfy it."""
-    chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1).sum(-1)
-    return torch.where(chosen > NEG_INF, chosen - circuit.log_mass(log_probs), NEG_INF)
+def log_mixture(circuit: Circuit, around: Tensor, tokens: Tensor) -> Tensor:
+    """f64[num]: log Σ_j p̃_ỹj(y | α).
+
+    Args:
+        circuit: α.
+        around: f64[contexts, time, vocab], the p̃_ỹj.
+        tokens: Long[num, time], sequences that satisfy α.
+    """
+    position = torch.arange(tokens.shape[1])
+    joint = around[:, position, tokens].sum(-1)
+    return (joint - circuit.log_mass(around)[:, None]).logsumexp(0)
 
 
-def _padded_circuit(model: LanguageModel, length: int) -> Circuit:
-    """The circuit of "only padding follows the end"."""
-    return _padded(model.tokenizer.vocab_size, model.tokenizer.eos_ids, length)
-
-
-@functools.lru_cache(maxsize=32)
-def _padded(vocab_size: int, eos_ids: tuple[int, ...], length: int) -> Circuit:
-    return compile(Constant(True), Tokenizer.integers(vocab_size, eos_ids), length)
-
-
-def _audit(model: LanguageModel, draft: LanguageModel, kernel: Kernel) -> tuple[Guarantee, list[str]]:
-    """Is the support of the proposal complete? If not, the weights have the wrong mean."""
-    notes = []
-    if not draft.full_support:
-        notes.append(
-            "the law of ỹ excludes tokens (nucleus, top-k or zeros), so sequences that need them are never reached: draw ỹ "
-            "from the model, or from Mixture(nucleus, model, 0.1)"
+def _propose(
+    made: Neighbourhoods,
+    circuit: Circuit,
+    contexts: Tensor,
+    per_context: int,
+    generator: torch.Generator,
+) -> Pairs:
+    """Draw y ~ p̃_ỹ(· | α) around each context that can reach α."""
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    for part in made.parts(len(contexts), circuit.length):
+        around = made.around(contexts[part])
+        reaches = (circuit.log_mass(around) > NEG_INF).nonzero()[:, 0]  # all, if there is a floor
+        if len(reaches):
+            number = torch.arange(part.start, part.stop)[reaches]
+            for _ in range(per_context):
+                found.append((number, *circuit.sample(around[reaches], generator)))
+    if not found:
+        raise ZeroWeights(
+            f"none of {len(contexts)} local distributions gives the constraint any mass; give the "
+            "kernel floor=0.05."
         )
-    # Without a floor the exact kernel is still reversible: ỹ is near y exactly when y is near ỹ.
-    if kernel.floor == 0 and not (isinstance(kernel, Exact) and model.full_support):
-        notes.append("the kernel has no floor, so it excludes tokens: give it floor=0.05")
-    return ("biased" if notes else "proper"), notes
+    context, tokens, log_proposal = (torch.cat(column) for column in zip(*found, strict=True))
+    return Pairs(context, tokens, log_proposal)
+
+
+def _log_reverse(made: Neighbourhoods, contexts: Tensor, pairs: Pairs) -> Tensor:
+    """f64[pairs]: log p̃_y(ỹ | padded), with one neighbourhood for each distinct y."""
+    padded = made.padded_circuit(contexts.shape[1])
+    # In the order of y, so that equal ones meet in one part even where memory is short.
+    order = torch.unique(pairs.tokens, dim=0, return_inverse=True)[1].argsort()
+    result = torch.empty_like(pairs.log_proposal)
+    for part in made.parts(len(order), contexts.shape[1]):
+        rows = order[part]
+        around = made.around(pairs.tokens[rows])
+        result[rows] = conditional(padded, around, contexts[pairs.context[rows]])
+    return result
+
+
+def _log_mixture(
+    made: Neighbourhoods, circuit: Circuit, contexts: Tensor, pairs: Pairs, tokens: Tensor
+) -> Tensor:
+    """f64[num]: log 1/M Σ_j p̃_ỹj(y | α) over the contexts that were drawn from."""
+    used = contexts[torch.unique(pairs.context)]
+    total = torch.full((len(tokens),), NEG_INF, dtype=torch.float64)
+    for part in made.parts(len(used), circuit.length):
+        total = torch.logaddexp(total, log_mixture(circuit, made.around(used[part]), tokens))
+    return total - math.log(len(used))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ class WithoutReplacement:
         reader = left_to_right(circuit)
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
         rounds = [one_round(model, reader, width, generator) for _ in range(self.blocks)]
-        return pooled(rounds, self.name)
+        return pooled(rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,12 +118,12 @@ def one_round(
     return Round(tokens, weights, scores)
 
 
-def pooled(rounds: list[Round], what: str) -> Draws:
+def pooled(rounds: list[Round], info: dict[str, Any] | None = None) -> Draws:
     """Average independent rounds; a sequence found by several is one particle with the sum of its weights."""
     tokens = torch.cat([r.tokens for r in rounds])
     weights = torch.cat([r.log_weights for r in rounds]) - math.log(len(rounds))
     scores = torch.cat([r.token_scores for r in rounds])
-    tokens, inverse = tokens.unique(dim=0, return_inverse=True)
+    tokens, inverse = torch.unique(tokens, dim=0, return_inverse=True)
     merged = torch.zeros(len(tokens), dtype=torch.float64).index_add_(0, inverse, (weights - weights.max()).exp())
     first = torch.zeros(len(tokens), dtype=torch.long).scatter_(0, inverse, torch.arange(len(inverse)))
     evidence = [float(torch.logsumexp(r.log_weights, 0)) for r in rounds]
@@ -131,5 +132,5 @@ def pooled(rounds: list[Round], what: str) -> Draws:
         merged.log() + weights.max() + math.log(len(tokens)),
         drawn=len(tokens),
         token_scores=scores[first],
-        info={"blocks": len(rounds), "block_log_evidence": evidence},
+        info={"blocks": len(rounds), "block_log_evidence": evidence, **(info or {})},
     )

@@ -1,24 +1,28 @@
 """SMC without replacement, steered by an n-gram table of the model's own distributions.
 
-Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix), β an
-estimate of p(α | prefix), needs few. β comes from a table made once per model, or learned within the call: unconstrained drafts,
-then a small round whose prefixes show where α leads, then the final round with β fixed, so that its weights are exact.
+Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
+β an estimate of p(α | prefix), needs few. β comes from a table made once per model, or it is learned within the call:
+unconstrained drafts, then a small round whose prefixes show where α leads, then the final round. β is fixed before the round that it
+steers, so the weights of that round are exact.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
+from locore.circuits import LeftToRight
 from locore.circuits import Circuit
 from locore.lookahead import look_ahead
 from locore.models import LanguageModel
 from locore.ngram import NGramCounts, NGramTable
+from locore.prepared import prepare
 from locore.samplers.base import Draws, left_to_right
-from locore.samplers.swor import one_round, pooled, width_of
+from locore.samplers.swor import Round, one_round, pooled, width_of
 
-LEARNING_SHARE = 1 / 6  # of the budget for drafts, and again for the learning round
+DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 4  # of the budget of a block, where nothing is known of the model yet
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,12 @@ class Twisted:
     """Twisted SMC without replacement.
 
     Attributes:
-        table: an n-gram table of the model; None to learn one within the call.
-        blocks: as in `WithoutReplacement`.
+        table: "model" for the table of the model, made at its first use and kept on disk (its cost is in the result's info and
+            not in `lm_tokens`); a table; or None to learn one within the call and the budget.
+        blocks: independent repetitions that share the budget, as in `WithoutReplacement`.
     """
 
-    table: NGramTable | None = None
+    table: NGramTable | Literal["model"] | None = "model"
     blocks: int = 4
     name: str = "twisted"
 
@@ -42,21 +47,35 @@ class Twisted:
         budget: int | None,
         generator: torch.Generator,
     ) -> Draws:
-        """Up to `num_particles` distinct prefixes at every position of the final round; see `Sampler`."""
+        """Up to `num_particles` distinct prefixes at every position of the final rounds; see `Sampler`."""
         reader = left_to_right(circuit)
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
-        if self.table is not None:
-            twist = look_ahead(self.table, reader)
+        table, info = self._table(model)
+        if table is None:
+            rounds = [learned_round(model, reader, width, generator) for _ in range(self.blocks)]
+        else:
+            twist = look_ahead(table, reader)
             rounds = [one_round(model, reader, width, generator, twist) for _ in range(self.blocks)]
-            return pooled(rounds, self.name)
-        return pooled([self._learned(model, circuit, width, generator) for _ in range(self.blocks)], self.name)
+        return pooled(rounds, info)
 
-    def _learned(self, model: LanguageModel, circuit: Circuit, width: int, generator: torch.Generator):
-        reader = left_to_right(circuit)
-        small = max(2, round(width * LEARNING_SHARE))
-        counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-        drafts = model.sample(small, circuit.length, generator, keep_log_probs=True)
-        counts.add_sequences(drafts.tokens, drafts.log_probs)
-        one_round(model, reader, small, generator, look_ahead(counts.table(), reader), counts.add)
-        twist = look_ahead(counts.table(), reader)
-        return one_round(model, reader, max(1, width - 2 * small), generator, twist)
+    def _table(self, model: LanguageModel) -> tuple[NGramTable | None, dict[str, Any]]:
+        if self.table != "model":
+            return self.table, {"table": "given" if self.table else "learned in the call"}
+        if model.fingerprint() is None:
+            return None, {"table": "learned in the call"}
+        prepared = prepare(model)
+        cost = {"table_lm_tokens": prepared.lm_tokens, "table_seconds": prepared.seconds}
+        return prepared.table, {"table": "of the model", **cost}
+
+
+def learned_round(model: LanguageModel, reader: LeftToRight, width: int, generator: torch.Generator) -> Round:
+    """Drafts, a learning round and a final round that together expand `width` prefixes a position."""
+    drafts, learning = max(1, round(width * DRAFT_SHARE)), max(1, round(width * LEARNING_SHARE))
+    if drafts + learning >= width:
+        return one_round(model, reader, width, generator)
+    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
+    sample = model.sample(drafts, reader.length, generator, keep_log_probs=True)
+    assert sample.log_probs is not None  # they were asked for
+    counts.add_sequences(sample.tokens, sample.log_probs)
+    one_round(model, reader, learning, generator, look_ahead(counts.table(), reader), counts.add)
+    return one_round(model, reader, width - drafts - learning, generator, look_ahead(counts.table(), reader))

@@ -1,0 +1,49 @@
+# `make demo` and `make test` set up everything they need in .venv; `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Which torch to install: one version, named, so that pip takes its plain wheel.
+TORCH ?= torch==2.13.0
+WORKERS ?= 2
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test test-slow lint format types clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
+
+demo: $(VENV)/.installed  ## install Locore and show, on the bundled model, why masking is wrong
+	$(BIN)/python -m locore.demo
+
+test: $(VENV)/.installed-dev  ## install the development tools and run all tests
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.installed-dev  ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev  ## let ruff format all files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.installed-dev  ## mypy --strict
+	$(BIN)/mypy
+
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Locore needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Torch comes first and by itself: as somebody's dependency it may drag in gigabytes of CUDA packages.
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,sdd]'
+	@touch $@

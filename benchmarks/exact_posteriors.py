@@ -1,0 +1,155 @@
+"""Exact posteriors of a real model, the law of masked decoding beside them, and what each sampler gets.
+
+Every prefix that can still satisfy the constraint is walked (some 520,000 contexts for four tokens), once under the model
+p and once under its masked and renormalised form q(y) = Π_t p(y_t | y_<t) 1[allowed] / Z_t, which is what engines that mask
+sample from. Nothing here is estimated, up to the pruned mass that is stated.
+
+    python benchmarks/exact_posteriors.py [--json benchmarks/results/exact_posteriors.json] [--samplers greedy lcr ...]
+"""
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from _machine import machine
+from torch import Tensor
+
+import locore
+from locore.bench.fidelity import run
+from locore.bench.fidelity.problems import Problem, enumerable
+from locore.bench.fidelity.truth import enumerated, write_truth
+from locore.circuits import Circuit
+from locore.models import LanguageModel
+from locore.testing import Posterior, enumerate_posterior
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ROOT.parent / "shared" / "models"
+TOP = 100
+KNOWN = {"happy4": 2.016e-6, "dog4": 3.562e-5, "ban6": 0.5555}  # found independently
+
+
+class Masked(LanguageModel):
+    """A model that may only write what can still satisfy the constraint, renormalised token by token."""
+
+    def __init__(self, base: LanguageModel, circuit: Circuit) -> None:
+        self.base, self.circuit, self.tokenizer = base, circuit, base.tokenizer
+        self.full_support = False
+
+    def prompted(self, prompt: str | Sequence[int]) -> LanguageModel:
+        raise NotImplementedError
+
+    def _log_probs(self, tokens: Tensor) -> Tensor:
+        rows, reader = self.base.log_probs(tokens).double(), self.circuit.reader
+        states = reader.initial(len(tokens))
+        for t in range(tokens.shape[1]):
+            allowed = reader.allowed(t, states)[:, reader.token_class]
+            rows[:, t] = rows[:, t].masked_fill(~allowed, float("-inf")).log_softmax(-1)
+            states = reader.step(t, states, tokens[:, t])
+        return rows.nan_to_num(nan=float("-inf"))  # after a token that was not allowed
+
+
+def top(posterior: Posterior, tokenizer: locore.Tokenizer, other: Posterior) -> list[dict]:
+    """The most probable sequences with their log probability given α, and that under the other law."""
+    best = posterior.log_joint.topk(min(TOP, len(posterior.tokens))).indices
+    theirs = dict(zip(map(tuple, other.tokens.tolist()), other.log_joint.tolist(), strict=True))
+    rows = []
+    for index in best.tolist():
+        y = posterior.tokens[index].tolist()
+        rows.append(
+            {
+                "tokens": y,
+                "text": tokenizer.decode(y),
+                "log_prob": round(float(posterior.log_joint[index]) - posterior.log_evidence, 6),
+                "other_log_prob": round(theirs[tuple(y)] - other.log_evidence, 6) if tuple(y) in theirs else None,
+            }
+        )
+    return rows
+
+
+def distance(p: Posterior, q: Posterior) -> dict:
+    """Total variation on everything that was enumerated, on the 100 top sequences of both and "other", and of token 1."""
+    first, second = (dict(zip(map(tuple, x.tokens.tolist()), x.probabilities.tolist(), strict=True)) for x in (p, q))
+    keys = first.keys() | second.keys()
+    gaps = {y: first.get(y, 0.0) - second.get(y, 0.0) for y in keys}
+    tops = {y for law in (first, second) for y in sorted(law, key=law.__getitem__, reverse=True)[:TOP]}
+    listed = [gaps[y] for y in tops]
+    tokens = torch.zeros(2, 1 + max(y[0] for y in keys), dtype=torch.float64)
+    for row, law in enumerate((first, second)):
+        for y, weight in law.items():
+            tokens[row, y[0]] += weight
+    return {
+        "tv": 0.5 * sum(map(abs, gaps.values())),
+        "tv_top": 0.5 * (sum(map(abs, listed)) + abs(sum(listed))),
+        "tv_first_token": 0.5 * float((tokens[0] - tokens[1]).abs().sum()),
+    }
+
+
+def enumerate_both(problem: Problem, models: Path, truths: Path) -> dict:
+    model = locore.load(str(models / problem.model)).prompted(problem.prompt)
+    circuit = locore.compile(problem.constraint, model, problem.length)
+    start = time.process_time()
+    p = enumerate_posterior(model, circuit, 4_000_000, problem.min_prob)
+    seconds = time.process_time() - start
+    q = enumerate_posterior(Masked(model, circuit), circuit, 4_000_000, problem.min_prob)
+    truths.mkdir(parents=True, exist_ok=True)
+    write_truth(enumerated(problem, model, circuit, p), truths / f"{problem.name}.json")
+    return {
+        **problem.to_json(),
+        "log_z": p.log_evidence,
+        "z": math.exp(p.log_evidence),
+        "z_found_independently": KNOWN[problem.name],
+        "missing_at_most": p.pruned,
+        "sequences": len(p.tokens),
+        "contexts": p.contexts,
+        "cpu_seconds": seconds,
+        "masking": {**distance(p, q), "missing_at_most": q.pruned},
+        "top": top(p, model.tokenizer, q),
+        "top_masking": top(q, model.tokenizer, p)[:20],
+        "texts": dict(list(p.texts(model.tokenizer).items())[:20]),
+        "texts_masking": dict(list(q.texts(model.tokenizer).items())[:20]),
+    }
+
+
+def show(name: str, found: dict) -> None:
+    print(f"{name}: Z = {found['z']:.4g} (independently {found['z_found_independently']:.4g}), "
+          f"{found['sequences']:,} sequences, {found['contexts']:,} contexts, {found['cpu_seconds']:.0f} CPU s, "
+          f"missing ≤ {found['missing_at_most']:.2g}")
+    for law, texts in (("p(y | α)", found["texts"]), ("masking", found["texts_masking"])):
+        print(f"  {law:9}", "  ".join(f"{text!r} {share:.3f}" for text, share in list(texts.items())[:4]))
+    print("  masking against p:", ", ".join(f"{k} {v:.3f}" for k, v in found["masking"].items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=Path, default=MODELS, help="folder that holds stories260k")
+    parser.add_argument("--truths", type=Path, default=ROOT / "benchmarks/results/truth", help="gets the answers")
+    parser.add_argument("--samplers", nargs="*", default=["masking, unweighted", "greedy", "lcr", "lcr-forward", "rejection",
+                        "oversampling"], help="none: enumerate only")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[20, 80, 400, 2000, 8000], help="LM tokens for one draw")
+    parser.add_argument("--cell-seconds", type=float, default=20, help="CPU seconds for one sampler at one budget")
+    parser.add_argument("--work", type=Path, help="folder of the samplers' runs, to go on after an interruption")
+    parser.add_argument("--json", type=Path, help="also write the results here")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    record: dict = {"machine": machine(), "problems": {}}
+    for problem in enumerable():
+        found = enumerate_both(problem, arguments.models, arguments.truths)
+        record["problems"][problem.name] = found
+        show(problem.name, found)
+    if arguments.samplers:
+        work = arguments.work or Path(tempfile.mkdtemp())
+        results = run(work, problems=[p.name for p in enumerable()], samplers=arguments.samplers, budgets=arguments.budgets,
+                      models=arguments.models, truths=[arguments.truths], drawn=0, cell_seconds=arguments.cell_seconds)
+        record["samplers"] = results["rows"]
+        print((work / "table.md").read_text())
+    if arguments.json:
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Benchmarks that ship with the library; they use its public names only."""

@@ -1,0 +1,85 @@
+"""Answers that can be neither enumerated nor calculated: unbiased estimates of two different samplers, which must agree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locore.bench.fidelity.problems import Problem
+from locore.bench.fidelity.runs import seed_of
+from locore.bench.fidelity.truth import Truth, pooled
+from locore.circuits import Circuit
+from locore.errors import LocoreError
+from locore.models import LanguageModel
+from locore.ngram import NGramTable
+from locore.samplers import Sampler
+from locore.samplers.swor import WithoutReplacement
+from locore.samplers.twisted import Twisted
+
+WIDTH = 20_000  # prefixes kept at each position by the larger of the two
+RUNS = 16
+PRECISION = 1e-3  # standard error of log Z that is aimed at; what is reached is written down
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Independent unbiased estimates of one sampler."""
+
+    name: str
+    ratio: Tensor  # f64[runs], estimates of p(α) relative to exp(shift)
+    shift: float
+
+    @property
+    def log_mean(self) -> float:
+        """Log of the mean."""
+        return self.shift + math.log(float(self.ratio.mean()))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the log of the mean."""
+        return float(self.ratio.std() / self.ratio.mean()) / math.sqrt(len(self.ratio))
+
+
+@torch.no_grad()
+def pool_estimates(
+    problem: Problem, model: LanguageModel, circuit: Circuit, table: NGramTable, seed: int, width: int = WIDTH
+) -> Truth:
+    """Pool a sampler without replacement with one that is steered by a table.
+
+    Raises:
+        LocoreError: they do not agree within 3 standard errors.
+    """
+    seen: dict[tuple[int, ...], float] = {}
+    first = torch.zeros(model.vocab_size, dtype=torch.float64)
+    estimates = []
+    samplers: list[tuple[Sampler, int]] = [(WithoutReplacement(blocks=1), width), (Twisted(table, blocks=1), width // 4)]
+    for sampler, kept in samplers:
+        logs = []
+        for number in range(RUNS):
+            generator = torch.Generator().manual_seed(seed_of(seed, problem.name, "truth", sampler.name, number))
+            draws = sampler(model, circuit, kept, None, generator)
+            logs.append(float(torch.logsumexp(draws.log_weights, 0)) - math.log(len(draws.log_weights)))
+            assert draws.token_scores is not None
+            if sampler.name == "twisted":  # by far the more accurate one
+                first.index_add_(0, draws.tokens[:, 0], torch.softmax(draws.log_weights, 0) / RUNS)
+            best = draws.token_scores.sum(-1).topk(min(200, len(draws.tokens)))
+            seen |= dict(zip(map(tuple, draws.tokens[best.indices].tolist()), best.values.tolist(), strict=True))
+        shift = max(logs)
+        estimates.append(Estimate(sampler.name, (torch.tensor(logs, dtype=torch.float64) - shift).exp(), shift))
+    log_z, error, source = agreed(estimates)
+    return pooled(problem, log_z, error, torch.tensor(list(seen)), torch.tensor(list(seen.values())), first, source)
+
+
+def agreed(estimates: list[Estimate]) -> tuple[float, float, str]:
+    """The mean with weights 1/variance, its standard error, and the two estimates in words."""
+    a, b = estimates
+    gap, margin = abs(a.log_mean - b.log_mean), 3 * math.hypot(a.error, b.error)
+    words = "; ".join(f"{e.name} {e.log_mean:.5f} ± {e.error:.5f} ({len(e.ratio)} runs)" for e in estimates)
+    if gap > margin:
+        raise LocoreError(f"two unbiased samplers disagree on log Z: {words}. Use more runs.")
+    weights = [1 / e.error**2 for e in estimates]
+    log_z = (a.log_mean * weights[0] + b.log_mean * weights[1]) / sum(weights)
+    return log_z, 1 / math.sqrt(sum(weights)), f"pooled unbiased runs: {words}"

@@ -1,0 +1,123 @@
+"""The problems: a model, a prompt, a constraint and a length, and how its exact answer is found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from locore import Constraint, ban, contains, ends_with
+
+LILY = "Once upon a time, there was a little girl named Lily."
+Answer = Literal["enumerate", "dynamic", "pooled"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One posterior p(y | α) to be sampled.
+
+    Attributes:
+        name: unique; results are kept under it.
+        model: a name that `open_model` knows.
+        prompt: text, or token ids.
+        constraint: α.
+        length: n.
+        answer: how the truth is found: enumeration, dynamic programming (Markov chains), or pooled estimates.
+        min_prob: prefixes below this are not enumerated; the missing mass is stated.
+        goals: total variation that is aimed at, by budget; it says how many runs a measurement needs.
+    """
+
+    name: str
+    model: str
+    prompt: str | Sequence[int]
+    constraint: Constraint
+    length: int
+    answer: Answer = "enumerate"
+    min_prob: float = 0.0
+    goals: dict[int, float] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, object]:
+        """What identifies the problem."""
+        prompt = self.prompt if isinstance(self.prompt, str) else list(self.prompt)
+        return {
+            "model": self.model,
+            "prompt": prompt,
+            "constraint": self.constraint.to_json(),
+            "length": self.length,
+            "answer": self.answer,
+            "min_prob": self.min_prob,
+        }
+
+    def key(self) -> str:
+        """A fingerprint: an answer that was stored for another problem is not used."""
+        text = json.dumps(self.to_json(), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def stories(name: str, constraint: Constraint, length: int, answer: Answer = "enumerate", **more: object) -> Problem:
+    """A problem of the real model of 260,000 parameters."""
+    return Problem(name, "stories260k", LILY, constraint, length, answer, **more)  # type: ignore[arg-type]
+
+
+def markov(name: str, vocab: int, seed: int, constraint: Constraint, length: int, peak: float = 0.1) -> Problem:
+    """A problem of a random Markov chain; it has an exact answer at any length."""
+    return Problem(name, f"markov:{vocab}:{seed}:{peak}", (), constraint, length, "dynamic")
+
+
+def enumerable() -> list[Problem]:
+    """The three of the real model whose posteriors have been enumerated."""
+    return [
+        stories("happy4", ends_with(" happy."), 4, goals={20: 0.03, 80: 0.03, 400: 0.03}),
+        stories("dog4", contains(" dog"), 4, goals={80: 0.03, 400: 0.03, 2000: 0.015, 8000: 0.015}),
+        stories("ban6", ban(["ball", "play", "mom", "happy"]), 6, min_prob=1e-8, goals={80: 0.015, 400: 0.015}),
+    ]
+
+
+def long() -> list[Problem]:
+    """Longer ones, whose evidence is known from pooled unbiased estimates."""
+    dog, happy = contains(" dog"), ends_with(" happy.")
+    return [
+        *(stories(f"dog{n}", dog, n, "pooled") for n in (8, 16)),
+        *(stories(f"happy{n}", happy, n, "pooled") for n in (8, 16, 32)),
+    ]
+
+
+def chains() -> list[Problem]:
+    """Markov chains over 48 letters, from a single forced word to half of the letters banned."""
+    banned = [chr(33 + i) for i in range(24)]
+    return [
+        markov("chain5-word", 48, 1, contains("Aa"), 5),
+        markov("chain12-word", 48, 2, contains("AaA"), 12),
+        markov("chain20-end", 48, 3, ends_with("ZA"), 20),
+        markov("chain32-ban", 48, 4, ban(banned[:8]), 32),
+        markov("chain64-both", 48, 5, contains("Qa") & ban(banned[:4]), 64),
+        markov("flat20-word", 48, 6, contains("AaA"), 20, peak=1.0),
+    ]
+
+
+def tables() -> list[Problem]:
+    """Explicit tables whose texts end: a sampler that mishandles the end is found out here."""
+    return [
+        Problem("table5-end", "table:5:5:1", (), contains("#!"), 5),
+        Problem("table6-ban", "table:4:6:2", (), ban(["!!", '"#']), 6),
+    ]
+
+
+def bundled() -> list[Problem]:
+    """The model in the wheel, at a length where all its texts can be enumerated in a second."""
+    return [
+        Problem("tiny-end2", "tiny", "She looked at the", ends_with("ing"), 2),
+        Problem("tiny-day2", "tiny", "The weather is", contains(" day"), 2),
+    ]
+
+
+def quick_problems() -> list[Problem]:
+    """No data needed, minutes on two cores."""
+    return [*bundled(), tables()[0], *(p for p in chains() if p.name in ("chain5-word", "chain20-end"))]
+
+
+def full_problems() -> list[Problem]:
+    """Everything that is listed; those drawn by seed come on top."""
+    return [*enumerable(), *long(), *chains(), *tables(), *bundled()]

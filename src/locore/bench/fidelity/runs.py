@@ -1,0 +1,146 @@
+"""One run of a sampler, through its protocol and a counting model; and runs added up."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from locore.bench.fidelity.entries import Entry
+from locore.bench.fidelity.truth import Truth
+from locore.circuits import Circuit
+from locore.errors import ZeroWeights
+from locore.models import Counted, LanguageModel
+from locore.particles import Particles
+from locore.samplers import Sampler
+
+KEPT = 400  # sequences of a chunk's law that are written down, beside those that are most probable in truth
+Law = dict[tuple[int, ...], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A problem made ready: the model has read its prompt, the constraint is compiled."""
+
+    model: LanguageModel
+    circuit: Circuit
+    truth: Truth
+
+
+@dataclass
+class Chunk:
+    """Sums over some runs of one sampler at one budget.
+
+    Attributes:
+        runs, failed: how many, and how many of them returned nothing.
+        log_z: estimates of log p(α), −inf where a run failed; empty for samplers without weights.
+        lm_tokens, lm_contexts, seconds, model_seconds, cpu_seconds: added up; the first two seconds are of the wall clock.
+        verdicts: how often each was given.
+        law: normalised weights of the sequences, added up; only the largest are kept.
+        first: normalised weights of the first tokens, added up.
+    """
+
+    runs: int = 0
+    failed: int = 0
+    log_z: list[float] = field(default_factory=list)
+    lm_tokens: int = 0
+    lm_contexts: int = 0
+    seconds: float = 0.0
+    model_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    law: Law = field(default_factory=dict)
+    first: dict[int, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        record = {k: v for k, v in vars(self).items() if k not in ("law", "first", "log_z", "verdicts")}
+        record["log_z"] = [None if z == float("-inf") else round(z, 7) for z in self.log_z]
+        record["verdicts"] = dict(self.verdicts)
+        record["law"] = [[list(y), float(f"{w:.9g}")] for y, w in self.law.items()]
+        record["first"] = [[v, float(f"{w:.9g}")] for v, w in self.first.items()]
+        return record
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Chunk:
+        """What `to_json` wrote."""
+        known = {k: v for k, v in record.items() if k in cls.__dataclass_fields__}
+        known["log_z"] = [float("-inf") if z is None else z for z in record["log_z"]]
+        known["verdicts"] = Counter(record["verdicts"])
+        known["law"] = {tuple(y): w for y, w in record["law"]}
+        known["first"] = {v: w for v, w in record["first"]}
+        return cls(**known)
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that depends on what is run, not on the order in which it is run."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "little")
+
+
+@torch.no_grad()
+def run_once(
+    task: Task, sampler: Sampler, num: int, budget: int, seed: int
+) -> tuple[Particles | None, Counted, float, float]:
+    """The particles, None if every weight was zero; the counter; wall and CPU seconds."""
+    counted = Counted(task.model)
+    generator = torch.Generator().manual_seed(seed)
+    start, cpu = time.perf_counter(), time.process_time()
+    try:
+        draws = sampler(counted, task.circuit, num, budget, generator)
+    except ZeroWeights:
+        return None, counted, time.perf_counter() - start, time.process_time() - cpu
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    info = {
+        "sampler": sampler.name,
+        "guarantee": draws.guarantee,
+        "lm_tokens": counted.lm_tokens,
+        "lm_contexts": counted.lm_contexts,
+        "seconds": seconds,
+        "model_seconds": counted.model_seconds,
+        "drawn": draws.drawn,
+        "notes": draws.notes,
+        **draws.info,
+    }
+    particles = Particles(draws.tokens, draws.log_weights, task.model.tokenizer, info, draws.token_scores)
+    return particles, counted, seconds, cpu
+
+
+def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int]) -> Chunk:
+    """Independent runs, added up."""
+    chunk, weighted = Chunk(), entry.weighted
+    num = entry.particles(task.circuit.length, task.circuit.vocab_size, budget)
+    for seed in seeds:
+        particles, counted, seconds, cpu = run_once(task, sampler, num, budget, seed)
+        chunk.runs += 1
+        chunk.lm_tokens += counted.lm_tokens
+        chunk.lm_contexts += counted.lm_contexts
+        chunk.model_seconds += counted.model_seconds
+        chunk.seconds += seconds
+        chunk.cpu_seconds += cpu
+        if particles is None:
+            chunk.failed += 1
+            chunk.log_z.append(float("-inf"))
+            continue
+        kept = particles if weighted else particles.unweighted()
+        if weighted:
+            chunk.log_z.append(kept.log_evidence)
+        chunk.verdicts[kept.verdict.level] += 1
+        for y, weight in zip(kept.tokens.tolist(), kept.weights.tolist(), strict=True):
+            key = tuple(y)
+            chunk.law[key] = chunk.law.get(key, 0.0) + weight
+            chunk.first[y[0]] = chunk.first.get(y[0], 0.0) + weight
+    if not weighted:
+        chunk.log_z = []
+    chunk.law = _shortened(chunk.law, task.truth)
+    return chunk
+
+
+def _shortened(law: Law, truth: Truth) -> Law:
+    """The largest entries, and all those that the truth is compared on."""
+    wanted = truth.top
+    ranked = sorted(law.items(), key=lambda item: -item[1])
+    return dict([*ranked[:KEPT], *((y, w) for y, w in ranked[KEPT:] if y in wanted)])

@@ -1,0 +1,202 @@
+"""The loop over problems, samplers and budgets; every chunk of runs is on disk before the next one starts."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import locore
+from locore.bench.fidelity.entries import Entry, make_table
+from locore.bench.fidelity.measures import noise_floor, summarise
+from locore.bench.fidelity.opening import open_model
+from locore.bench.fidelity.pooling import pool_estimates
+from locore.bench.fidelity.problems import Problem
+from locore.bench.fidelity.runs import Chunk, Task, run_chunk, seed_of
+from locore.bench.fidelity.truth import Truth, find_truth
+from locore.circuits import Circuit
+from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
+from locore.models import Counted, LanguageModel
+from locore.samplers import Sampler
+
+CHUNKS = 16  # a measurement is made of so many; the noise is read off their spread
+PILOT = 16  # runs that only say how many are needed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        budgets: LM tokens for one draw.
+        runs: in every cell; None for as many as the goal needs.
+        least, most: bounds on the number of runs where the goal decides.
+        cell_seconds: what one cell may take, roughly.
+        goal: total variation that is aimed at where a problem says nothing else.
+        seed: of everything.
+        table_positions: next-token distributions in the table made once per model.
+    """
+
+    budgets: tuple[int, ...] = (20, 80, 400, 2000, 8000)
+    runs: int | None = None
+    least: int = 32
+    most: int = 4000
+    cell_seconds: float = 120.0
+    goal: float = 0.03
+    seed: int = 0
+    table_positions: int = 20_000
+
+
+@dataclass
+class Study:
+    """A folder of results that can be continued.
+
+    Attributes:
+        output: gets `runs.jsonl` and `truth/`.
+        models: folder of models that the wheel does not have.
+        truths: more folders where answers may lie.
+    """
+
+    output: Path
+    plan: Plan
+    models: Path | None = None
+    truths: list[Path] = field(default_factory=list)
+    _open: dict[str, LanguageModel] = field(default_factory=dict)
+    _samplers: dict[tuple[str, str], Sampler] = field(default_factory=dict)
+    prepared: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def journal(self) -> Path:
+        """One line for each chunk of runs."""
+        return self.output / "runs.jsonl"
+
+    def run(self, problems: list[Problem], entries: list[Entry]) -> list[dict[str, Any]]:
+        """Measure all cells that are not there yet; returns a row for each cell."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        done = self._read()
+        rows = []
+        for problem in problems:
+            task = self.task(problem)
+            for entry in entries:
+                for budget in self.plan.budgets:
+                    row = self._cell(problem, task, entry, budget, done)
+                    if row:
+                        rows.append(row)
+        return rows
+
+    def task(self, problem: Problem) -> Task:
+        """The prompted model, the circuit and the truth."""
+        model = self._model(problem.model)
+        prompted = model.prompted(problem.prompt) if problem.prompt else model.prompted("")
+        circuit = locore.compile(problem.constraint, model, problem.length)
+        folders = [self.output / "truth", *self.truths]
+
+        def pool(problem: Problem, prompted: LanguageModel, circuit: Circuit) -> Truth:
+            return pool_estimates(problem, prompted, circuit, make_table(model, 0, 20_000), self.plan.seed)
+
+        truth = find_truth(problem, prompted, circuit, folders, pool)
+        say(f"{problem.name}: log Z = {truth.log_z:.4f} ({truth.source})")
+        return Task(prompted, circuit, truth)
+
+    def _cell(
+        self, problem: Problem, task: Task, entry: Entry, budget: int, done: dict[tuple[str, str, int], list[Chunk]]
+    ) -> dict[str, Any] | None:
+        key = (problem.name, entry.name, budget)
+        chunks = done.get(key, [])
+        if len(chunks) < CHUNKS:
+            try:
+                self._measure(problem, task, entry, budget, chunks)
+            except (BudgetExceeded, CannotScore) as error:
+                say(f"  {entry.name} at {budget}: {error}")
+                return None
+            except InvalidArgument as error:
+                say(f"  {entry.name} does not apply: {error}")
+                return None
+        row = {"problem": problem.name, "sampler": entry.name, "budget": budget, "goal": self._goal(problem, budget)}
+        row |= summarise(chunks, task.truth, task.model.score)
+        tv = "–" if row["tv"] is None else f"{row['tv']:.4f}"
+        say(f"  {entry.name:26} {budget:6} tokens: TV {tv} (noise {row['noise']:.4f}), {row['runs']} runs")
+        return row
+
+    def _measure(self, problem: Problem, task: Task, entry: Entry, budget: int, chunks: list[Chunk]) -> None:
+        """Append the chunks that are missing, to the list and to the journal."""
+        sampler = self._sampler(problem, entry)
+        # All chunks of a cell are equally large, also those of a run that goes on.
+        size = chunks[0].runs if chunks else self._chunk_size(problem, task, entry, sampler, budget)
+        for number in range(len(chunks), CHUNKS):
+            place = (self.plan.seed, problem.name, entry.name, budget, number)
+            chunk = run_chunk(task, entry, sampler, budget, [seed_of(*place, i) for i in range(size)])
+            line = {"key": problem.key(), "seed": self.plan.seed, "problem": problem.name, "sampler": entry.name}
+            line |= {"budget": budget, "chunk": number, **chunk.to_json()}
+            with self.journal.open("a") as journal:
+                journal.write(json.dumps(line, separators=(",", ":")) + "\n")
+            chunks.append(chunk)
+
+    def _chunk_size(self, problem: Problem, task: Task, entry: Entry, sampler: Sampler, budget: int) -> int:
+        """Runs in a chunk. A pilot, whose runs are thrown away, tells the noise and the price of a run."""
+        plan = self.plan
+        if plan.runs is not None:
+            return max(1, math.ceil(plan.runs / CHUNKS))
+        start = time.process_time()
+        pilot = []
+        for number in range(PILOT):
+            seed = seed_of(plan.seed, problem.name, entry.name, budget, "pilot", number)
+            pilot.append(run_chunk(task, entry, sampler, budget, [seed]))
+            if time.process_time() - start > plan.cell_seconds / 4 and number:
+                break
+        price = (time.process_time() - start) / len(pilot)
+        wanted = self._goal(problem, budget) / 3
+        needed = len(pilot) * (noise_floor(pilot, task.truth) / wanted) ** 2
+        affordable = plan.cell_seconds / max(price, 1e-6)
+        return max(1, math.ceil(min(max(needed, plan.least), plan.most, affordable) / CHUNKS))
+
+    def _goal(self, problem: Problem, budget: int) -> float:
+        return problem.goals.get(budget, self.plan.goal)
+
+    def _model(self, name: str) -> LanguageModel:
+        if name not in self._open:
+            self._open[name] = open_model(name, self.models)
+        return self._open[name]
+
+    def _sampler(self, problem: Problem, entry: Entry) -> Sampler:
+        """The sampler; a table that it needs is made once per model, and its cost is noted."""
+        if entry.with_table is None:
+            assert entry.sampler is not None
+            return entry.sampler
+        key = (problem.model, entry.name)
+        if key not in self._samplers:
+            counted, start = Counted(self._model(problem.model)), time.process_time()
+            table = make_table(counted, self.plan.seed, self.plan.table_positions)
+            cost = {"lm_tokens": float(counted.lm_tokens), "cpu_seconds": time.process_time() - start}
+            self.prepared[problem.model] = cost
+            self._samplers[key] = entry.with_table(table)
+        return self._samplers[key]
+
+    def _read(self) -> dict[tuple[str, str, int], list[Chunk]]:
+        """Chunks of earlier runs with this seed, in order; a line that was cut off is ignored."""
+        found: dict[tuple[str, str, int], list[Chunk]] = {}
+        for record in _lines(self.journal):
+            if record["seed"] != self.plan.seed:
+                continue
+            chunks = found.setdefault((record["problem"], record["sampler"], record["budget"]), [])
+            if record["chunk"] == len(chunks):
+                chunks.append(Chunk.from_json(record))
+        return found
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            continue
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,118 @@
+"""N-gram tables made once for each model, and kept on disk under the hash of its weights."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from locore.errors import CannotScore
+from locore.models import LanguageModel
+from locore.ngram import NGramCounts, NGramTable
+
+POSITIONS = 20_000  # next-token distributions that a table is made of
+TIME = 128  # tokens in each of the texts they come from
+BATCH = 32
+FORMAT = 2  # of the files; a table of another format is made again
+SEED = 0
+
+_in_memory: dict[str, NGramTable] = {}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table and what it cost.
+
+    Attributes:
+        table: the table.
+        path: where it is kept; None if the model has no fingerprint.
+        lm_tokens: LM tokens spent now, 0 if it was there.
+        seconds: wall time spent now.
+    """
+
+    table: NGramTable
+    path: Path | None
+    lm_tokens: int
+    seconds: float
+
+
+def prepare(model: LanguageModel, positions: int = POSITIONS) -> Prepared:
+    """The n-gram table of a model, from its own text without a prompt; made at the first call, then read from disk.
+
+    The folder is `$LOCORE_CACHE`, or `~/.cache/locore`. A damaged file is made again.
+    """
+    start = time.perf_counter()
+    bare = model.unprompted()
+    name = bare.fingerprint()
+    path = None if name is None else cache_folder() / "ngram" / f"{name}-{positions}.safetensors"
+    key = str(path)
+    table = _in_memory.get(key) or (None if path is None else _read(path))
+    spent = 0
+    if table is None:
+        table, spent = _make(bare, positions)
+        if path is not None:
+            _write(path, table)
+    if path is not None:
+        _in_memory[key] = table
+    return Prepared(table, path, spent, time.perf_counter() - start)
+
+
+def cache_folder() -> Path:
+    """Where Locore keeps what it computed."""
+    return Path(os.environ.get("LOCORE_CACHE") or Path.home() / ".cache" / "locore")
+
+
+def _make(model: LanguageModel, positions: int) -> tuple[NGramTable, int]:
+    length = _longest(model)
+    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
+    generator = torch.Generator().manual_seed(SEED)
+    spent = 0
+    while counts.positions < positions:
+        drafts = model.sample(BATCH, length, generator, keep_log_probs=True)
+        assert drafts.log_probs is not None  # they were asked for
+        before = counts.positions
+        counts.add_sequences(drafts.tokens, drafts.log_probs)
+        spent += counts.positions - before
+    return counts.table(), spent
+
+
+def _longest(model: LanguageModel) -> int:
+    """A length of text that fits the model's context."""
+    length = TIME
+    while length > 1:
+        try:
+            model.score(torch.zeros(1, length, dtype=torch.long))
+        except CannotScore:
+            length //= 2
+        else:
+            break
+    return length
+
+
+def _read(path: Path) -> NGramTable | None:
+    if not path.is_file():
+        return None
+    try:
+        stored = load_file(path)
+        if int(stored.pop("format")) != FORMAT:
+            return None
+        return NGramTable(**stored)
+    except Exception:  # whatever is wrong with the file, the table can be made again
+        return None
+
+
+def _write(path: Path, table: NGramTable) -> None:
+    """Atomic, so that a reader or a second writer never sees half a file. A folder that cannot be written is no error."""
+    tensors = {field.name: getattr(table, field.name).contiguous() for field in fields(table)}
+    tensors["format"] = torch.tensor(FORMAT)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, temporary)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,127 @@
+"""Sequences together with what masked decoding pays for them, and masked decoding from a cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locore.circuits import Circuit, LeftToRight
+from locore.models import LanguageModel
+from locore.numerics import NEG_INF, categorical, log_softmax_sum
+
+NUMBERS = 2**24  # next-token probabilities that are held together
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """Sequences that satisfy α.
+
+    Attributes:
+        tokens: Long[num, time].
+        token_scores: f64[num, time], log p(y_t | y_<t).
+        log_masses: f64[num, time], log Z_t, Z_t the model's mass of the tokens with which α can
+            still be completed; 0 where the circuit has no left-to-right reading.
+    """
+
+    tokens: Tensor
+    token_scores: Tensor
+    log_masses: Tensor
+
+    @property
+    def log_prob(self) -> Tensor:
+        """f64[num]: log p(y)."""
+        return self.token_scores.sum(-1)
+
+    @property
+    def log_weight(self) -> Tensor:
+        """f64[num]: log Π_t Z_t, the weight of masked decoding."""
+        return self.log_masses.sum(-1)
+
+    def at(self, rows: Tensor) -> Masked:
+        """These rows."""
+        return Masked(self.tokens[rows], self.token_scores[rows], self.log_masses[rows])
+
+    def replaced(self, rows: Tensor, new: Masked) -> Masked:
+        """With other sequences in these rows."""
+        result = self.at(torch.arange(len(self.tokens)))
+        result.tokens[rows] = new.tokens
+        result.token_scores[rows] = new.token_scores
+        result.log_masses[rows] = new.log_masses
+        return result
+
+
+def read(model: LanguageModel, circuit: Circuit, tokens: Tensor) -> Masked:
+    """Score sequences Long[num, time] that satisfy α, and what masking would pay for them."""
+    together = max(1, NUMBERS // (tokens.shape[1] * model.vocab_size))
+    parts = [_read(model, circuit.reader, part) for part in torch.split(tokens, together)]
+    return Masked(
+        tokens,
+        torch.cat([part.token_scores for part in parts]),
+        torch.cat([part.log_masses for part in parts]),
+    )
+
+
+def _read(model: LanguageModel, reader: LeftToRight | None, tokens: Tensor) -> Masked:
+    rows = model.log_probs(tokens).double()
+    scores = rows.gather(-1, tokens[..., None])[..., 0]
+    masses = torch.zeros_like(scores)
+    if reader is not None:
+        states = reader.initial(len(tokens))
+        for position in range(tokens.shape[1]):
+            allowed = reader.allowed(position, states)[:, reader.token_class]
+            masses[:, position] = log_softmax_sum(rows[:, position].masked_fill(~allowed, NEG_INF))
+            states = reader.step(position, states, tokens[:, position])
+    return Masked(tokens, scores, masses)
+
+
+def regrown(
+    model: LanguageModel,
+    reader: LeftToRight,
+    tokens: Tensor,
+    cuts: Tensor,
+    generator: torch.Generator,
+) -> Masked:
+    """Keep y_<c of each sequence and write the rest by masked decoding.
+
+    Where a model that excludes tokens gives no allowed token any mass, Z_t = 0 and so is the
+    weight; the tokens from there on are arbitrary allowed ones.
+
+    Args:
+        tokens: Long[num, time]; what stands before the cut must be completable.
+        cuts: Long[num], c.
+    """
+    num, length = tokens.shape
+    uniforms = torch.rand(num, length, generator=generator, dtype=torch.float64)
+    states, cursor = reader.initial(num), model.begin(num)
+    result = torch.empty_like(tokens)
+    scores, masses = torch.zeros_like(uniforms), torch.zeros_like(uniforms)
+    for position in range(length):
+        log_probs = cursor.log_probs.double()
+        allowed = reader.allowed(position, states)[:, reader.token_class]
+        masked, masses[:, position] = masked_rows(log_probs, allowed)
+        drawn = categorical(masked, uniforms[:, position])
+        token = torch.where(position < cuts, tokens[:, position], drawn)
+        result[:, position] = token
+        scores[:, position] = log_probs.gather(1, token[:, None])[:, 0]
+        states = reader.step(position, states, token)
+        if position + 1 < length:
+            cursor = cursor.advance(token)
+    return Masked(result, scores, masses)
+
+
+def masked_rows(log_probs: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows to draw from, f64[batch, vocab], and log Z, f64[batch]; uniform rows where Z = 0."""
+    masked = log_probs.masked_fill(~allowed, NEG_INF)
+    mass = log_softmax_sum(masked)
+    uniform = torch.zeros_like(masked).masked_fill_(~allowed, NEG_INF)
+    return torch.where((mass > NEG_INF)[:, None], masked, uniform), mass
+
+
+def fresh(
+    model: LanguageModel, reader: LeftToRight, num: int, generator: torch.Generator
+) -> Masked:
+    """Independent masked sequences."""
+    nothing = torch.zeros(num, reader.length, dtype=torch.long)
+    return regrown(model, reader, nothing, torch.zeros(num, dtype=torch.long), generator)

@@ -1,0 +1,283 @@
+"""Enumeration and adaptive rejection: exact draws, exact or unbiased evidence. False alarm: 1e-6 a test."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from locore.compilers import compile
+from locore.constraints import Constant, Count, Literal
+from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.models import Counted, TableModel
+from locore.models import TopK as TopKModel
+from locore.samplers import Rejection, adaptive_rejection, enumeration, trie
+from locore.samplers.adaptive_rejection import AdaptiveRejection, log_evidence
+from locore.samplers.enumeration import Enumeration, price_of_enumeration
+from locore.testing import proper_weighting
+
+LENGTH = 4
+FALSE_ALARM = 1e-6
+REJECTIONS = {"cars": AdaptiveRejection("all"), "ars": AdaptiveRejection("failed")}
+
+
+def problem(eos, rare=False):
+    model = TableModel.random(3, LENGTH, seed=3, eos=eos, concentration=0.7)
+    alpha = Count(tuple(range(LENGTH)), frozenset({1}), 1, 2) & ~Literal(2, frozenset({0}))
+    if rare:
+        alpha &= Literal(3, frozenset({1})) & ~Literal(0, frozenset({1}))
+    return model, compile(alpha, model, LENGTH)
+
+
+def brute_force(model, circuit):
+    """All sequences that satisfy α and p of each, without walking."""
+    every = torch.cartesian_prod(*[torch.arange(model.vocab_size)] * circuit.length)
+    tokens = every[circuit.accepts(every)]
+    probs = model.score(tokens).exp()
+    return tokens[probs > 0], probs[probs > 0]
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def p_value(drawn, model, circuit):
+    """Of Pearson's chi-square of independent sequences against p(· | α); the rare ones are one cell."""
+    tokens, probs = brute_force(model, circuit)
+    index = {tuple(y): k for k, y in enumerate(tokens.tolist())}
+    counts = torch.zeros(len(tokens), dtype=torch.float64)
+    for y in drawn:
+        counts[index[tuple(y)]] += 1
+    expected = len(drawn) * probs / probs.sum()
+    common = expected >= 10
+    cells = [torch.cat([values[common], values[~common].sum()[None]]) for values in (counts, expected)]
+    counts, expected = (values[cells[1] >= 10] for values in cells)
+    assert len(expected) >= 3
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    return float(torch.special.gammaincc(torch.tensor((len(expected) - 1) / 2, dtype=torch.float64), statistic / 2))
+
+
+# Enumeration
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_enumeration_is_exact(eos):
+    model, circuit = problem(eos)
+    tokens, probs = brute_force(model, circuit)
+    counted = Counted(model)
+    draws = Enumeration()(counted, circuit, 1000, None, seeded(0))
+    assert draws.tokens.tolist() == tokens.tolist()
+    torch.testing.assert_close(draws.log_weights.exp() / len(tokens), probs)
+    torch.testing.assert_close(draws.token_scores, model.token_scores(tokens))
+    assert counted.lm_tokens == price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_the_price_is_the_number_of_prefixes_that_can_be_completed(eos):
+    model, circuit = problem(eos)
+    tokens, _ = brute_force(model, circuit)
+    prefixes = {tuple(y[:t]) for y in tokens.tolist() for t in range(1, LENGTH)}
+    going = [prefix for prefix in prefixes if not eos or 2 not in prefix]
+    assert price_of_enumeration(circuit.reader, model.tokenizer.eos_ids) == len(going)
+
+
+@pytest.mark.parametrize("num, kept", [(1, 2**16), (5, 3), (5, 8)])
+@pytest.mark.parametrize("eos", [False, True])
+def test_few_particles_are_proper_and_keep_the_evidence(num, kept, eos, monkeypatch):
+    monkeypatch.setattr(enumeration, "KEPT", kept)
+    monkeypatch.setattr(enumeration, "CHUNK_PREFIXES", 4)
+    model, circuit = problem(eos)
+    _, probs = brute_force(model, circuit)
+    draws = Enumeration()(model, circuit, num, None, seeded(0))
+    assert len(draws.tokens) == num
+    found = torch.logsumexp(draws.log_weights, 0) - math.log(num)
+    assert float(found) == pytest.approx(math.log(probs.sum()), abs=1e-9)
+    result = proper_weighting(Enumeration(), model, circuit, num, 250, seed=2)
+    assert result.z[-1].abs() < 1e-3 or abs(result.estimates[-1] / result.truth[-1] - 1) < 1e-9
+    result.z[-1] = 0.0  # the evidence has no spread
+    assert result.holds(FALSE_ALARM), result.z
+
+
+@pytest.mark.parametrize("num", [1, 4])
+def test_one_draw_by_weight_is_an_exact_draw(num):
+    model, circuit = problem(True)
+    generator, drawn = seeded(5), []
+    for _ in range(800):
+        draws = Enumeration()(model, circuit, num, None, generator)
+        chosen = int(torch.multinomial(torch.softmax(draws.log_weights, 0), 1, generator=generator))
+        drawn.append(draws.tokens[chosen].tolist())
+    assert p_value(drawn, model, circuit) > FALSE_ALARM
+
+
+def test_enumeration_names_its_price_before_it_spends_anything():
+    model, circuit = problem(False)
+    price = price_of_enumeration(circuit.reader)
+    counted = Counted(model)
+    with pytest.raises(BudgetExceeded, match=f"{price:,.0f} LM tokens"):
+        Enumeration()(counted, circuit, 4, int(price) - 1, seeded(0))
+    with pytest.raises(BudgetExceeded, match="max_contexts"):
+        Enumeration(max_contexts=3)(counted, circuit, 4, None, seeded(0))
+    assert counted.lm_tokens == 0
+    assert len(Enumeration()(counted, circuit, 4, int(price), seeded(0)).tokens) == 4
+    huge = compile(Constant(True), 1000, 200)
+    assert price_of_enumeration(huge.reader) == math.inf
+
+
+def test_a_model_that_excludes_tokens_is_walked_as_far_as_the_limit_reaches():
+    base, _ = problem(False)
+    model = TopKModel(base, 2)
+    circuit = compile(Count(tuple(range(LENGTH)), frozenset({1}), 0, 4), model, LENGTH)
+    assert price_of_enumeration(circuit.reader) == 3 + 9 + 27
+    draws = Enumeration(max_contexts=14)(model, circuit, 100, None, seeded(0))
+    assert len(draws.tokens) == 16
+    assert float(torch.logsumexp(draws.log_weights, 0)) - math.log(16) == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(BudgetExceeded, match="13"):
+        Enumeration(max_contexts=13)(model, circuit, 100, None, seeded(0))
+
+
+# Adaptive rejection
+
+
+@pytest.mark.parametrize("budget", [None, 24])
+@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("name", REJECTIONS)
+def test_adaptive_rejection_weights_properly(name, eos, budget):
+    model, circuit = problem(eos)
+    result = proper_weighting(REJECTIONS[name], model, circuit, 2, 300, budget, seed=8)
+    assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
+
+
+@pytest.mark.parametrize("name", REJECTIONS)
+def test_a_rare_constraint_too(name):
+    model, circuit = problem(False, rare=True)
+    result = proper_weighting(REJECTIONS[name], model, circuit, 3, 200, seed=9)
+    assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
+
+
+def test_the_law_notices_equal_weights_after_a_fixed_number_of_attempts():
+    """The test can fail: what is accepted is not independent of how much was accepted."""
+
+    def wrong(*args):
+        draws = AdaptiveRejection()(*args)
+        return type(draws)(draws.tokens, torch.full_like(draws.log_weights, math.log(draws.info["accepted"] / 8)), draws.drawn)
+
+    model, circuit = problem(False)
+    assert not proper_weighting(wrong, model, circuit, 2, 600, 24, seed=8).holds(FALSE_ALARM)
+
+
+@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("name", REJECTIONS)
+def test_draws_are_exact_and_independent(name, eos):
+    """All draws of many runs, of which the later ones come from a trie that has learned; then neighbours in pairs."""
+    model, circuit = problem(eos)
+    generator = seeded(4)
+    runs = [REJECTIONS[name](model, circuit, 12, None, generator).tokens.tolist() for _ in range(80)]
+    assert all(len(run) == 12 for run in runs)
+    assert p_value([y for run in runs for y in run], model, circuit) > FALSE_ALARM
+    assert p_value([run[-1] for run in runs] + [run[-2] for run in runs], model, circuit) > FALSE_ALARM
+    repeats = torch.tensor([first == second for run in runs for first, second in zip(run[::2], run[1::2], strict=True)])
+    _, probs = brute_force(model, circuit)
+    chance = float(((probs / probs.sum()) ** 2).sum())
+    z = (float(repeats.double().mean()) - chance) / math.sqrt(chance * (1 - chance) / len(repeats))
+    assert abs(z) < 4.9
+
+
+@pytest.mark.parametrize("kept_cursors, memory", [(1, 2**26), (256, 7), (256, 0)])
+def test_forgetting_changes_the_price_and_not_the_law(kept_cursors, memory, monkeypatch):
+    model, circuit = problem(True)
+    before = AdaptiveRejection()(model, circuit, 20, None, seeded(3))
+    monkeypatch.setattr(trie, "KEPT_CURSORS", kept_cursors)
+    monkeypatch.setattr(trie, "MEMORY_NUMBERS", memory)
+    counted = Counted(model)
+    after = AdaptiveRejection()(counted, circuit, 20, None, seeded(3))
+    if kept_cursors == 1:
+        assert torch.equal(before.tokens, after.tokens)
+        assert counted.lm_contexts < counted.lm_tokens <= after.info["attempts"] * (LENGTH - 1)
+    assert proper_weighting(AdaptiveRejection(), model, circuit, 2, 150, seed=1).holds(FALSE_ALARM)
+
+
+def test_the_evidence_has_its_closed_forms():
+    ones = torch.zeros(7, dtype=torch.float64)
+    assert float(log_evidence(ones, 3)) == pytest.approx(math.log(3 / 6), abs=1e-11)
+    assert float(log_evidence(torch.full((5,), math.log(0.02), dtype=torch.float64), 4)) == pytest.approx(
+        math.log(0.02), abs=1e-11
+    )
+    # Two attempts, M = 1 and m: E[1/G] of a geometric number.
+    for m in (0.9, 0.3, 1e-3, 1e-9):
+        pair = torch.tensor([0.0, math.log(m)], dtype=torch.float64)
+        assert float(log_evidence(pair, 1)) == pytest.approx(math.log(-m * math.log(m) / (1 - m)), abs=1e-10)
+    many = torch.zeros(40_000, dtype=torch.float64)
+    assert float(log_evidence(many, 2)) == pytest.approx(math.log(2 / 39_999), abs=1e-10)
+    padded = torch.tensor([[0.0, 0.0, math.inf], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(log_evidence(padded, 1).exp(), torch.tensor([1.0, 0.5], dtype=torch.float64))
+
+
+def test_the_evidence_averages_the_draws_that_are_skipped():
+    """Against a simulation of the geometric numbers."""
+    masses, accepted = torch.tensor([1.0, 0.7, 0.4, 0.2, 0.2], dtype=torch.float64), 2
+    uniforms = torch.rand(200_000, len(masses), generator=seeded(0), dtype=torch.float64)
+    skipped = torch.where(masses < 1, (uniforms.log() / (1 - masses).clamp_min(1e-300).log()).floor(), 0.0)
+    simulated = accepted / ((1 + skipped).sum(-1) - 1)
+    error = float(simulated.std()) / math.sqrt(len(simulated))
+    assert abs(float(simulated.mean()) - math.exp(float(log_evidence(masses.log(), accepted)))) < 4.9 * error
+
+
+def test_it_learns_and_its_bounds_close_in():
+    model, circuit = problem(False)
+    _, probs = brute_force(model, circuit)
+    truth = math.log(probs.sum())
+    cars, ars = (sampler(model, circuit, 400, None, seeded(2)) for sampler in REJECTIONS.values())
+    plain = Rejection()(model, circuit, 400, None, seeded(2))
+    assert cars.info["attempts"] < ars.info["attempts"] < plain.info["draws"]
+    assert abs(float(cars.log_weights[0]) - truth) < 0.02
+    for draws in (cars, ars):
+        low, high = draws.info["log_evidence_bounds"]
+        assert low - 1e-9 <= truth <= high + 1e-9
+        assert len(draws.tokens) == 400 and draws.guarantee == "proper" and len(set(draws.log_weights.tolist())) == 1
+
+
+@pytest.mark.parametrize("name", REJECTIONS)
+def test_budgets_fix_the_attempts_and_are_kept(name):
+    model, circuit = problem(False)
+    for budget in (3, 50, 300):
+        counted = Counted(model)
+        try:
+            draws = REJECTIONS[name](counted, circuit, 20, budget, seeded(1))
+            assert draws.info["attempts"] == draws.drawn == budget // (LENGTH - 1)
+            assert counted.lm_tokens <= draws.info["nominal_lm_tokens"] <= budget
+        except ZeroWeights as error:
+            assert "attempts" in str(error)
+        assert counted.lm_tokens <= budget
+
+
+@pytest.mark.parametrize("name", REJECTIONS)
+def test_seeds_reproduce_and_scores_are_the_models(name):
+    model, circuit = problem(True)
+    first, second = (REJECTIONS[name](model, circuit, 9, None, seeded(7)) for _ in range(2))
+    assert torch.equal(first.tokens, second.tokens) and torch.equal(first.log_weights, second.log_weights)
+    torch.testing.assert_close(first.token_scores, model.token_scores(first.tokens))
+    assert bool(circuit.accepts(first.tokens).all())
+
+
+def test_a_run_that_its_limit_ends_says_so(monkeypatch):
+    monkeypatch.setattr(adaptive_rejection, "ATTEMPTS_PER_PARTICLE", 1)
+    model, circuit = problem(False)
+    draws = AdaptiveRejection("failed")(model, circuit, 30, None, seeded(0))
+    assert draws.info["accepted"] < 31 and draws.guarantee == "asymptotic" and "limit" in draws.notes[0]
+
+
+def test_errors():
+    model, circuit = problem(False)
+    with pytest.raises(InvalidArgument, match="records"):
+        AdaptiveRejection("some")(model, circuit, 3, None, seeded(0))
+    for sampler in (AdaptiveRejection(), Enumeration()):
+        with pytest.raises(InvalidArgument, match="num_particles"):
+            sampler(model, circuit, 0, None, seeded(0))
+        with pytest.raises(BudgetExceeded, match="budget"):
+            sampler(model, circuit, 3, 2, seeded(0))
+    impossible = TableModel([torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5], [0.5, 0.5]])])
+    circuit = compile(Literal(0, frozenset({1})), impossible, 2)
+    for sampler in (AdaptiveRejection(), AdaptiveRejection("failed"), Enumeration()):
+        with pytest.raises(ZeroWeights):
+            sampler(impossible, circuit, 4, None, seeded(0))

@@ -1,0 +1,152 @@
+"""Laws of sampling without replacement, of the n-gram table and of the twist. False alarm: 1e-6 a test."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locore.compilers import compile
+from locore.constraints import Count, Literal, contains
+from locore.lookahead import look_ahead
+from locore.models import Counted, MarkovModel, TableModel
+from locore.ngram import NGramCounts
+from locore.samplers.selection import select
+from locore.samplers.swor import WithoutReplacement
+from locore.samplers.twisted import Twisted
+from locore.testing import enumerate_posterior, proper_weighting
+from locore.tokenizer import Tokenizer
+
+LENGTH = 4
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(-30, 0), min_size=1, max_size=40), st.integers(1, 12), st.floats(0, 0.999))
+def test_selection_keeps_the_total_and_repeats_nothing(logs, num, uniform):
+    logs = torch.tensor(logs, dtype=torch.float64)
+    chosen, kept = select(logs, num, uniform)
+    assert len(chosen) == min(num, len(logs)) == len(set(chosen.tolist()))
+    assert torch.logsumexp(kept, 0).item() == pytest.approx(torch.logsumexp(logs, 0).item(), abs=1e-9)
+    assert bool((kept >= logs[chosen] - 1e-9).all())
+
+
+def test_selection_is_unbiased_for_every_item():
+    """Integrated over the only uniform number, each item keeps its weight."""
+    logs = torch.distributions.Gamma(0.3, 1.0).sample((30,)).double().clamp_min(1e-3).log()
+    total = torch.zeros(30, dtype=torch.float64)
+    grid = 5000
+    for k in range(grid):
+        chosen, kept = select(logs, 7, (k + 0.5) / grid)
+        total[chosen] += kept.exp()
+    torch.testing.assert_close(total / grid, logs.exp(), rtol=2e-2, atol=2e-4)
+
+
+def test_impossible_items_are_never_chosen():
+    chosen, _ = select(torch.tensor([float("-inf"), 0.0, float("-inf"), -800.0]).double(), 3, 0.5)
+    assert chosen.tolist() == [1, 3]
+
+
+def problem(eos):
+    model = TableModel.random(4, LENGTH, seed=3, eos=eos, concentration=0.7)
+    alpha = Count(tuple(range(LENGTH)), frozenset({1}), 1, 2) & ~Literal(2, frozenset({0}))
+    return model, compile(alpha, model, LENGTH)
+
+
+def table_of(model, num=20):
+    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
+    drafts = model.sample(num, LENGTH, seed=0, keep_log_probs=True)
+    counts.add_sequences(drafts.tokens, drafts.log_probs)
+    return counts.table()
+
+
+@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "table", "learned"])
+def test_the_weights_are_proper_whatever_the_twist(kind, eos):
+    model, circuit = problem(eos)
+    sampler = {
+        "plain": WithoutReplacement(blocks=2),
+        "table": Twisted(table_of(model), blocks=2),
+        "learned": Twisted(None, blocks=1),
+    }[kind]
+    result = proper_weighting(sampler, model, circuit, 8, 1200, seed=8)
+    assert result.holds(1e-6), (result.z, result.estimates, result.truth)
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_with_room_for_everything_the_answer_is_exact(eos):
+    model, circuit = problem(eos)
+    truth = enumerate_posterior(model, circuit)
+    draws = WithoutReplacement(blocks=1)(model, circuit, 4**LENGTH, None, torch.Generator())
+    assert len(draws.tokens) == len(truth.tokens) == len({tuple(y) for y in draws.tokens.tolist()})
+    found = float(torch.logsumexp(draws.log_weights, 0)) - math.log(len(draws.tokens))
+    assert found == pytest.approx(truth.log_evidence)
+    torch.testing.assert_close(draws.token_scores.sum(-1), model.score(draws.tokens))
+
+
+def test_the_budget_is_kept():
+    model, circuit = problem(False)
+    for sampler in (WithoutReplacement(blocks=1), WithoutReplacement(), Twisted(blocks=1), Twisted(table_of(model))):
+        counted = Counted(model)
+        sampler(counted, circuit, 32, 60, torch.Generator().manual_seed(0))
+        assert counted.lm_tokens <= 60
+
+
+def test_blocks_report_their_evidence():
+    model, circuit = problem(True)
+    draws = WithoutReplacement(blocks=4)(model, circuit, 12, None, torch.Generator().manual_seed(0))
+    evidence = torch.tensor(draws.info["block_log_evidence"], dtype=torch.float64)
+    pooled = float(torch.logsumexp(draws.log_weights, 0)) - math.log(len(draws.tokens))
+    assert len(evidence) == 4
+    assert pooled == pytest.approx(float(torch.logsumexp(evidence, 0)) - math.log(4))
+
+
+def test_the_look_ahead_of_a_markov_chain_is_its_future():
+    """With rows recorded from the chain itself, and no smoothing to speak of, β is the exact probability of the constraint."""
+    generator = torch.Generator().manual_seed(0)
+    transition = torch.softmax(2 * torch.randn(4, 4, generator=generator), -1).double()
+    model = MarkovModel(torch.full((4,), 0.25).double(), transition)
+    alpha = Count(tuple(range(6)), frozenset({2}), 2, 3)
+    circuit = compile(alpha, model, 6)
+    counts = NGramCounts(4, ())
+    for _ in range(400):  # every context many times, so that the back-off has no mass
+        last = torch.arange(4)
+        counts.add(torch.full((4,), -1), last, transition.log())
+    twist = look_ahead(counts.table(), circuit.reader)
+    for prefix in ([1], [2, 2], [0, 2, 1], [3, 2, 2, 0]):
+        states = circuit.reader.read(torch.tensor([prefix]))
+        found = twist.log_beta[len(prefix)][counts.table().single[prefix[-1]], states[0]]
+        rest = torch.cartesian_prod(*[torch.arange(4)] * (6 - len(prefix))).reshape(-1, 6 - len(prefix))
+        whole = torch.cat([torch.tensor([prefix]).expand(len(rest), -1), rest], 1)
+        holds = circuit.accepts(whole)
+        scores = model.token_scores(whole)[:, len(prefix) :].sum(-1)
+        truth = torch.logsumexp(scores[holds], 0)
+        assert found.item() == pytest.approx(truth.item(), abs=0.02)
+
+
+def test_the_table_knows_ends():
+    tokenizer = Tokenizer.from_tokens([b"a", b"b", None], eos_ids=(2,))
+    tables = [torch.full((3,) * (t + 1), 1 / 3) for t in range(LENGTH)]
+    model = TableModel(tables, eos_ids=(2,), tokenizer=tokenizer)
+    circuit = compile(contains("ab"), model, LENGTH)
+    counts = NGramCounts(3, (2,))
+    drafts = model.sample(200, LENGTH, seed=0, keep_log_probs=True)
+    counts.add_sequences(drafts.tokens, drafts.log_probs)
+    twist = look_ahead(counts.table(), circuit.reader)
+    ended = circuit.reader.read(torch.tensor([[0, 1, 2]]))
+    context = counts.table().after(torch.tensor([1]), torch.tensor([2]))
+    assert twist.log_beta[3][context[0], ended[0]].item() == pytest.approx(0.0, abs=1e-5)
+    open_state = circuit.reader.read(torch.tensor([[0]]))
+    context = counts.table().single[0]
+    # After "a" with three tokens left: b now (1/3), or a (1/3) and then the same with two left, or with one.
+    truth = 1 / 3 + 1 / 3 * (1 / 3 + 1 / 3 * 1 / 3)
+    assert twist.log_beta[1][context, open_state[0]].exp().item() == pytest.approx(truth, abs=0.02)
+
+
+def test_seeds_reproduce():
+    model, circuit = problem(True)
+    for sampler in (WithoutReplacement(), Twisted()):
+        first, second = (sampler(model, circuit, 8, None, torch.Generator().manual_seed(2)) for _ in range(2))
+        assert torch.equal(first.tokens, second.tokens) and torch.equal(first.log_weights, second.log_weights)

@@ -1,0 +1,119 @@
+"""The layers of docs/architecture.md: a module imports from lower rows, or from its own part, only."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
+ROWS = {
+    "errors": 0,
+    "codec": 1,
+    "numerics": 1,
+    "tokenizer": 1,
+    "constraints": 2,
+    "circuits": 2,
+    "models": 2,
+    "diagnosis": 2,
+    "particles": 2,
+    "compilers": 3,
+    "lookahead": 3,
+    "local": 3,
+    "ngram": 3,
+    "prepared": 3,
+    "stopping": 3,
+    "samplers": 4,
+    "generate": 5,
+    "testing": 5,
+    "cli": 6,
+    "demo": 6,
+    "bench": 7,
+    "experiments": 7,
+}
+STRANGERS = ("constraints", "circuits", "models")  # parts of one row that do not know of each other, nor of particles
+PUBLIC = 6  # from this row on, modules use the public names of `locore` itself
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def part_of(module: str) -> str:
+    """The part of `locore` that a dotted name belongs to; "" for the package itself."""
+    parts = module.split(".")
+    known = len(parts) > 1 and ((SOURCE / parts[1]).is_dir() or (SOURCE / f"{parts[1]}.py").is_file())
+    return parts[1] if known else ""
+
+
+def imported_parts(path: Path) -> Iterator[str]:
+    """The parts of `locore` that a file imports, wherever in the file, "" for the package itself."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively, line {node.lineno}"
+            submodules = node.module == "locore"
+            names = [f"locore.{alias.name}" if submodules else str(node.module) for alias in node.names]
+        else:
+            continue
+        yield from (part_of(name) for name in names if name.split(".")[0] == "locore")
+
+
+def own_part(path: Path) -> str:
+    """The part that a file belongs to."""
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def test_every_module_has_a_row():
+    unknown = {own_part(path) for path in FILES} - set(ROWS)
+    assert not unknown, f"say in ROWS and in docs/architecture.md where {unknown} belong"
+
+
+def test_the_table_is_that_of_the_documentation():
+    text = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
+    rows = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and cells[0].isdigit():
+            names = [name.strip(" `/") for name in cells[1].split(",")]
+            rows.update(dict.fromkeys(names, int(cells[0])))
+    assert rows
+    assert {name: ROWS.get(name) for name in rows} == rows
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_downwards(path):
+    own = own_part(path)
+    for part in imported_parts(path):
+        if part == own:
+            continue
+        if part == "":
+            assert ROWS[own] >= PUBLIC, f"{own} imports the package itself, which knows of everything"
+            continue
+        assert ROWS[part] <= ROWS[own], f"{own} (row {ROWS[own]}) imports {part} (row {ROWS[part]})"
+        if own in STRANGERS:
+            assert ROWS[part] < ROWS[own], f"{own} must not know of {part}"
+
+
+def test_the_check_sees_imports():
+    """The laws above would also hold if nothing were found."""
+    found = {own_part(path): set(imported_parts(path)) for path in FILES if path.name == "generate.py"}
+    assert {"compilers", "samplers", "models"} <= found["generate"]
+
+
+@pytest.mark.parametrize("module", ["locore", "locore.cli", "locore.constraints"])
+def test_importing_is_cheap(module):
+    """Torch and transformers take seconds to import; nobody pays before they are used."""
+    code = f"import {module}, sys; print(*(heavy for heavy in ('torch', 'transformers', 'scipy') if heavy in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("first", ["holds", "generate", "load", "compile", "testing"])
+def test_public_names_do_not_depend_on_the_order_of_use(first):
+    """`generate` is a function and the name of the module that defines it."""
+    code = f"import locore; locore.{first}; print(all(callable(getattr(locore, n)) for n in ('generate', 'holds', 'compile')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
