@@ -44,28 +44,28 @@ class Masked(LanguageModel):
         raise NotImplementedError
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
-        rows, reader = self.base.log_probs(tokens).double(), self.circuit.reader
-        states = reader.initial(len(tokens))
-        for t in range(tokens.shape[1]):
-            allowed = reader.allowed(t, states)[:, reader.token_class]
-            rows[:, t] = rows[:, t].masked_fill(~allowed, float("-inf")).log_softmax(-1)
-            states = reader.step(t, states, tokens[:, t])
-        return rows.nan_to_num(nan=float("-inf"))  # after a token that was not allowed
+        """Of the last position; enumeration reads no other, so the others stay as they are."""
+        rows, reader = self.base.log_probs(tokens), self.circuit.reader
+        states = reader.read(tokens[:, :-1])
+        allowed = reader.allowed(tokens.shape[1] - 1, states)[:, reader.token_class]
+        rows[:, -1] = rows[:, -1].masked_fill(~allowed, float("-inf")).log_softmax(-1)
+        return rows
 
 
 def top(posterior: Posterior, tokenizer: locore.Tokenizer, other: Posterior) -> list[dict]:
     """The most probable sequences with their log probability given α, and that under the other law."""
     best = posterior.log_joint.topk(min(TOP, len(posterior.tokens))).indices
-    theirs = dict(zip(map(tuple, other.tokens.tolist()), other.log_joint.tolist(), strict=True))
     rows = []
     for index in best.tolist():
-        y = posterior.tokens[index].tolist()
+        y = posterior.tokens[index]
+        found = (other.tokens == y).all(-1).nonzero()
+        theirs = float(other.log_joint[found[0, 0]]) - other.log_evidence if len(found) else None
         rows.append(
             {
-                "tokens": y,
-                "text": tokenizer.decode(y),
+                "tokens": y.tolist(),
+                "text": tokenizer.decode(y.tolist()),
                 "log_prob": round(float(posterior.log_joint[index]) - posterior.log_evidence, 6),
-                "other_log_prob": round(theirs[tuple(y)] - other.log_evidence, 6) if tuple(y) in theirs else None,
+                "other_log_prob": None if theirs is None else round(theirs, 6),
             }
         )
     return rows
@@ -73,19 +73,16 @@ def top(posterior: Posterior, tokenizer: locore.Tokenizer, other: Posterior) -> 
 
 def distance(p: Posterior, q: Posterior) -> dict:
     """Total variation on everything that was enumerated, on the 100 top sequences of both and "other", and of token 1."""
-    first, second = (dict(zip(map(tuple, x.tokens.tolist()), x.probabilities.tolist(), strict=True)) for x in (p, q))
-    keys = first.keys() | second.keys()
-    gaps = {y: first.get(y, 0.0) - second.get(y, 0.0) for y in keys}
-    tops = {y for law in (first, second) for y in sorted(law, key=law.__getitem__, reverse=True)[:TOP]}
-    listed = [gaps[y] for y in tops]
-    tokens = torch.zeros(2, 1 + max(y[0] for y in keys), dtype=torch.float64)
-    for row, law in enumerate((first, second)):
-        for y, weight in law.items():
-            tokens[row, y[0]] += weight
+    keys, place = torch.cat([p.tokens, q.tokens]).unique(dim=0, return_inverse=True)
+    gap = torch.zeros(len(keys), dtype=torch.float64)
+    gap.index_add_(0, place, torch.cat([p.probabilities, -q.probabilities]))
+    best = [x.log_joint.topk(min(TOP, len(x.tokens))).indices for x in (p, q)]
+    listed = gap[torch.cat([place[best[0]], place[len(p.tokens) + best[1]]]).unique()]
+    first = torch.zeros(int(keys[:, 0].max()) + 1, dtype=torch.float64).index_add_(0, keys[:, 0], gap)
     return {
-        "tv": 0.5 * sum(map(abs, gaps.values())),
-        "tv_top": 0.5 * (sum(map(abs, listed)) + abs(sum(listed))),
-        "tv_first_token": 0.5 * float((tokens[0] - tokens[1]).abs().sum()),
+        "tv": 0.5 * float(gap.abs().sum()),
+        "tv_top": 0.5 * float(listed.abs().sum() + listed.sum().abs()),
+        "tv_first_token": 0.5 * float(first.abs().sum()),
     }
 
 

@@ -62,9 +62,7 @@ class Scorer:
         longest = max(len(ids) for ids, _ in batch)
         rows = torch.tensor([[self.bos, *i, *[self.eos] * (longest - len(i))] for i, _ in batch])
         logits = self.model(rows[:, :-1]).logits
-        losses = nn.functional.cross_entropy(
-            logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="none"
-        ).view(len(batch), -1)
+        losses = nn.functional.cross_entropy(logits.mT, rows[:, 1:], reduction="none")
         spans = zip(losses, batch, strict=True)
         return sum(loss[len(ids) - n : len(ids)].sum().item() for loss, (ids, n) in spans)
 

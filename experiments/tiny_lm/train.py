@@ -76,9 +76,8 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor) -> Tensor:
     targets = targets.masked_fill(inputs == EOS_ID, -100)
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(input_ids=inputs, use_cache=False).logits
-    return nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100
-    )
+    flat = logits.flatten(0, 1).float()
+    return nn.functional.cross_entropy(flat, targets.flatten(), ignore_index=-100)
 
 
 class Run:

@@ -45,6 +45,8 @@ def diagnose(particles: Particles) -> Verdict:
 def _level(particles: Particles) -> Level:
     if particles.info.get("guarantee") == "biased":
         return "biased"
+    if particles.info.get("evidence") == "exact":
+        return "trust"
     if is_blocked(particles):
         return _level_of_blocks(particles)
     ess, largest = _base_ess(particles), float(particles.weights.max())
@@ -76,6 +78,8 @@ def _base_ess(particles: Particles) -> float:
 def _headline(particles: Particles, level: Level) -> str:
     if level == "biased":
         return "Biased: these sequences satisfy the constraint, but are not distributed as p(y | α)."
+    if particles.info.get("evidence") == "exact":
+        return "Trust: every sequence that satisfies the constraint was enumerated; evidence and draws are exact."
     if is_blocked(particles):
         return _headline_of_blocks(particles, level)
     effective = f"ESS {_base_ess(particles):.1f} of {particles.info.get('drawn', len(particles))}"
@@ -119,6 +123,8 @@ def _facts(particles: Particles) -> list[str]:
         f"{float(particles.weights.max()):.0%}; sampler {info.get('sampler', 'unknown')}, "
         f"guarantee {info.get('guarantee', 'unknown')}"
     )
+    if "chosen" in info:
+        lines.append(f"auto chose {info['chosen']}: {info['why']}")
     drawn = int(info.get("drawn", len(particles)))
     if drawn > len(particles) and not info.get("resampled_from") and not is_blocked(particles):
         lines.append(f"{drawn - len(particles)} of {drawn} weights were zero")

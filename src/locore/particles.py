@@ -78,6 +78,8 @@ class Particles:
         """
         if self.info.get("unweighted"):
             return math.nan
+        if self.info.get("evidence") == "exact":
+            return 0.0
         if "block_log_evidence" in self.info:
             return relative_error(self.info["block_log_evidence"])
         drawn = int(self.info.get("drawn", len(self)))

@@ -20,7 +20,7 @@ BATCH = 32
 FORMAT = 2  # of the files; a table of another format is made again
 SEED = 0
 
-_in_memory: dict[str, NGramTable] = {}
+_in_memory: dict[Path, NGramTable] = {}
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,33 @@ def prepare(model: LanguageModel, positions: int = POSITIONS) -> Prepared:
     """
     start = time.perf_counter()
     bare = model.unprompted()
-    name = bare.fingerprint()
-    path = None if name is None else cache_folder() / "ngram" / f"{name}-{positions}.safetensors"
-    key = str(path)
-    table = _in_memory.get(key) or (None if path is None else _read(path))
-    spent = 0
+    path = _path(bare, positions)
+    table, spent = prepared_table(model, positions), 0
     if table is None:
         table, spent = _make(bare, positions)
         if path is not None:
             _write(path, table)
-    if path is not None:
-        _in_memory[key] = table
+            _in_memory[path] = table
     return Prepared(table, path, spent, time.perf_counter() - start)
+
+
+def prepared_table(model: LanguageModel, positions: int = POSITIONS) -> NGramTable | None:
+    """The table that `prepare` made for this model, if it has."""
+    path = _path(model.unprompted(), positions)
+    if path is None:
+        return None
+    if path not in _in_memory:
+        table = _read(path)
+        if table is None:
+            return None
+        _in_memory[path] = table
+    return _in_memory[path]
+
+
+def _path(model: LanguageModel, positions: int) -> Path | None:
+    """Where the table of a model is kept; None if the model has no fingerprint."""
+    name = model.fingerprint()
+    return None if name is None else cache_folder() / "ngram" / f"{name}-{positions}.safetensors"
 
 
 def cache_folder() -> Path:

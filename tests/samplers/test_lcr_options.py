@@ -22,7 +22,7 @@ OPTIONS = {
     "mixture, 3 for each context": {"weights": "mixture", "per_context": 3},
     "mixture of nucleus drafts": {"weights": "mixture", "draft": "nucleus"},
     "3 for each context": {"per_context": 3},
-    "window": {"kernel": Window(w=1, k=2, floor=0.2)},
+    "window": {"kernel": Window(w=1, k=3, floor=0.3)},
     "lazy": {"kernel": Lazy(0.4, Forward(floor=0.3))},
     "lazy, 2 for each context": {"kernel": Lazy(0.4, TopK(k=2, floor=0.3)), "per_context": 2},
 }
@@ -119,8 +119,8 @@ def test_memory_limits_change_nothing(monkeypatch):
     for weights in ("augmented", "mixture"):
         monkeypatch.setattr("locore.samplers.neighbourhoods.TOGETHER", 1)
         model, circuit = problem()
-        small = LocallyConstrainedResampling("topk", weights=weights, per_context=2)
-        assert proper_weighting(small, model, circuit, 4, 200, seed=3).holds(1e-6)
+        small = LocallyConstrainedResampling("forward", weights=weights, per_context=2)
+        assert proper_weighting(small, model, circuit, 6, 400, seed=3).holds(1e-6)
 
 
 def test_a_lazy_exact_kernel_has_the_exact_kernels_limit():

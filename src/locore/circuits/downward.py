@@ -139,14 +139,15 @@ def _flows(circuit: Circuit, values: Values) -> Tensor:
     for block, positions, x in zip(circuit.blocks, circuit.positions, values.blocks, strict=True):
         flow = torch.full_like(x, NEG_INF)
         scatter_logaddexp_(flow, block.outputs[: len(handed)], handed)
-        for start, level in zip(reversed(block.level_starts[:-1]), reversed(block.levels), strict=True):
+        levels = zip(block.level_starts[:-1], block.levels, block.level_children, strict=True)
+        for start, level, (slots, which) in reversed(list(levels)):
             stop = start + level.shape[1]
             base = flow[start:stop] - torch.where(x[start:stop] == NEG_INF, 0.0, x[start:stop])
             a, b, c, d = level
             first = base + x[a] + x[b]
             second = base + x[c] + x[d]
             below = torch.cat([first, first, second, second])
-            scatter_logaddexp_(flow[:start], level.flatten(), below)
+            flow[slots] = scatter_logaddexp_(flow[slots], which, below)
         where = torch.tensor(positions, device=x.device)[block.leaves[:, 0]]
         result[where, block.leaves[:, 1]] = flow[FIRST_LEAF : block.first_input]
         handed = flow[block.first_input : block.first_node]

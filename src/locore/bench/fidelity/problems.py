@@ -88,12 +88,12 @@ def chains() -> list[Problem]:
     """Markov chains over 48 letters, from a single forced word to half of the letters banned."""
     banned = [chr(33 + i) for i in range(24)]
     return [
-        markov("chain5-word", 48, 1, contains("Aa"), 5),
-        markov("chain12-word", 48, 2, contains("AaA"), 12),
-        markov("chain20-end", 48, 3, ends_with("ZA"), 20),
+        markov("chain5-word", 48, 1, contains("AB"), 5),
+        markov("chain12-word", 48, 2, contains("ABA"), 12),
+        markov("chain20-end", 48, 3, ends_with("KA"), 20),
         markov("chain32-ban", 48, 4, ban(banned[:8]), 32),
-        markov("chain64-both", 48, 5, contains("Qa") & ban(banned[:4]), 64),
-        markov("flat20-word", 48, 6, contains("AaA"), 20, peak=1.0),
+        markov("chain64-both", 48, 5, contains("DA") & ban(banned[:4]), 64),
+        markov("flat20-word", 48, 6, contains("ABA"), 20, peak=1.0),
     ]
 
 

@@ -1,0 +1,73 @@
+"""`auto`: look at the problem, then hand it to the sampler that suits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from locore.circuits import Circuit
+from locore.models import LanguageModel
+from locore.prepared import prepared_table
+from locore.samplers.base import Draws, Sampler
+from locore.samplers.enumeration import Enumeration, price_of_enumeration
+from locore.samplers.lcr import LocallyConstrainedResampling
+from locore.samplers.rejection import Rejection
+from locore.samplers.twisted import Twisted
+
+LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
+PILOT_SHARE = 1 / 8  # of a budget, at most
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
+
+    Few prefixes left: enumeration. A likely constraint: rejection, which is exact. Otherwise twisted SMC without replacement, with the
+    model's table if `locore prepare` has made it, and with one learned in the call if not. The pilot chooses and is then thrown
+    away, so it cannot bias anything.
+
+    Attributes:
+        pilot_draws: unconstrained draws of the pilot, at most.
+    """
+
+    pilot_draws: int = 32
+    name: str = "auto"
+
+    def __call__(
+        self,
+        model: LanguageModel,
+        circuit: Circuit,
+        num_particles: int,
+        budget: int | None,
+        generator: torch.Generator,
+    ) -> Draws:
+        """As the sampler that is chosen; its name and the reason are in `info`."""
+        price = max(1, circuit.length - 1)
+        limit = num_particles * price if budget is None else budget
+        chosen, why, spent = self._choose(model, circuit, limit, generator)
+        rest = None if budget is None else max(price, budget - spent)
+        draws = chosen(model, circuit, num_particles, rest, generator)
+        return replace(draws, info={**draws.info, "chosen": chosen.name, "why": why})
+
+    def _choose(
+        self, model: LanguageModel, circuit: Circuit, limit: int, generator: torch.Generator
+    ) -> tuple[Sampler, str, int]:
+        """The sampler, the reason in words, and the LM tokens that the choice cost."""
+        if circuit.reader is not None:
+            prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+            if prefixes <= limit:
+                return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
+        price = max(1, circuit.length - 1)
+        draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price)
+        accepted = 0
+        if draws:
+            accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
+        why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
+        if draws and accepted >= LIKELY * draws:
+            return Rejection(), why, draws * price
+        if circuit.reader is None:
+            return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
+        table = prepared_table(model)
+        known = "the model's table is there" if table else "no table is prepared for this model"
+        return Twisted(table), f"{why}; {known}", draws * price
