@@ -129,17 +129,21 @@ def main() -> None:
                         "oversampling"], help="none: enumerate only")
     parser.add_argument("--budgets", type=int, nargs="+", default=[20, 80, 400, 2000, 8000], help="LM tokens for one draw")
     parser.add_argument("--cell-seconds", type=float, default=20, help="CPU seconds for one sampler at one budget")
-    parser.add_argument("--work", type=Path, help="folder of the samplers' runs, to go on after an interruption")
+    parser.add_argument("--work", type=Path, help="folder to go on in after an interruption")
     parser.add_argument("--json", type=Path, help="also write the results here")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     record: dict = {"machine": machine(), "problems": {}}
+    work = arguments.work or Path(tempfile.mkdtemp())
+    work.mkdir(parents=True, exist_ok=True)
     for problem in enumerable():
-        found = enumerate_both(problem, arguments.models, arguments.truths)
+        kept = work / f"{problem.name}-{problem.key()}.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(enumerate_both(problem, arguments.models, arguments.truths)))
+        found = json.loads(kept.read_text())
         record["problems"][problem.name] = found
         show(problem.name, found)
     if arguments.samplers:
-        work = arguments.work or Path(tempfile.mkdtemp())
         results = run(work, problems=[p.name for p in enumerable()], samplers=arguments.samplers, budgets=arguments.budgets,
                       models=arguments.models, truths=[arguments.truths], drawn=0, cell_seconds=arguments.cell_seconds)
         record["samplers"] = results["rows"]

@@ -54,6 +54,7 @@ class Answer:
         posterior: probability of each text among these.
         lm_tokens: next-token distributions that were asked for.
         evidence, margin, ess: its estimate of log p(α), with 95 % of its error, and its effective sample size, in words.
+        verdict: what Locore itself says of its weights.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Answer:
     evidence: str = "unknown"
     margin: str = ""
     ess: str = ""
+    verdict: str = ""
 
 
 def enumerate_truth(model: locore.models.LanguageModel, circuit: locore.circuits.Circuit) -> Truth:
@@ -84,11 +86,16 @@ def unconstrained(model: locore.models.LanguageModel, circuit: locore.circuits.C
 
 def described(name: str, particles: locore.Particles) -> Answer:
     """Particles as an answer."""
-    common = (name, particles.info["drawn"], len(particles), particles.posterior(), particles.info["lm_tokens"])
-    if particles.info.get("unweighted"):
+    info = particles.info
+    drawn = info.get("pairs", info["drawn"])  # the paper's sampler merges equal texts
+    common = (name, drawn, drawn - info["drawn"] + len(particles), particles.posterior(), info["lm_tokens"])
+    if info.get("unweighted"):
         return Answer(*common)
-    margin = f"± {1.96 * particles.log_evidence_error:.2f}"
-    return Answer(*common, f"{particles.log_evidence:.2f}", margin, f"{particles.ess:.1f}")
+    error = particles.log_evidence_error
+    margin = "" if math.isnan(error) else f"± {1.96 * error:.2f}"
+    ess = info.get("ess_before", particles.ess)
+    verdict = particles.report().partition("\n")[0]
+    return Answer(*common, f"{particles.log_evidence:.2f}", margin, f"{ess:.1f}", verdict)
 
 
 def perfect_distance(truth: Truth, seed: int) -> float:
@@ -97,8 +104,8 @@ def perfect_distance(truth: Truth, seed: int) -> float:
     return total_variation({text: number / DRAWS for text, number in Counter(drawn).items()}, truth.posterior)
 
 
-def run(prompt: str, ending: str, seed: int, model_name: str = "tiny") -> tuple[Truth, list[Answer], str]:
-    """The truth, the answers side by side, and Locore's own verdict on its weights."""
+def run(prompt: str, ending: str, seed: int, model_name: str = "tiny") -> tuple[Truth, list[Answer]]:
+    """The truth, and the answers side by side."""
     model, constraint = locore.load(model_name), locore.ends_with(ending)
     circuit = locore.compile(constraint, model, LENGTH)
     prompted = model.prompted(prompt)
@@ -113,8 +120,8 @@ def run(prompt: str, ending: str, seed: int, model_name: str = "tiny") -> tuple[
         lcr = locore.generate(model, prompt, constraint, LENGTH, num_particles=LCR_DRAWS, sampler="lcr", seed=seed)
         answers.append(described("Locore:\npaper's\nsampler", lcr))
     except ZeroWeights:
-        answers.append(Answer("Locore:\npaper's\nsampler", LCR_DRAWS, 0, {}, 0))
-    return truth, answers, weighted.report().partition("\n")[0]
+        answers.append(Answer("Locore:\npaper's\nsampler", LCR_DRAWS, 0, {}, 0, verdict="it found nothing."))
+    return truth, answers
 
 
 def table_of(truth: Truth, answers: list[Answer]) -> Table:
@@ -164,7 +171,7 @@ def _distance(answer: Answer, truth: Truth) -> str:
     return f"{total_variation(answer.posterior, truth.posterior):.2f}" if answer.posterior else "–"
 
 
-def conclusion(truth: Truth, answers: list[Answer], verdict: str, seed: int) -> list[str]:
+def conclusion(truth: Truth, answers: list[Answer], seed: int) -> list[str]:
     """What the table says, in plain words, whatever it turned out to say."""
     masked, weighted = answers[1].posterior, answers[2].posterior
     before, after = total_variation(masked, truth.posterior), total_variation(weighted, truth.posterior)
@@ -175,7 +182,8 @@ def conclusion(truth: Truth, answers: list[Answer], verdict: str, seed: int) -> 
         f"so, in {truth.posterior[worst]:.1%}.",
         f"Weighted by what the masks cost, the same texts are {change} the truth: distance {after:.2f} instead of {before:.2f} "
         f"({DRAWS:,} perfect draws: {perfect_distance(truth, seed):.2f}).",
-        f"What Locore says of its weights: {verdict}",
+        f"What Locore says of these weights: {answers[2].verdict}",
+        f"And of those of the paper's sampler: {answers[3].verdict}",
     ]
 
 
@@ -191,7 +199,7 @@ def main(
     """Show, on the bundled model, why masking is wrong and what Locore does about it."""
     print(f"Prompt: {_quoted(prompt)}. At most {LENGTH} tokens, which must end with {_quoted(ending)}.", flush=True)
     try:
-        truth, answers, verdict = run(prompt, ending, seed)
+        truth, answers = run(prompt, ending, seed)
     except LocoreError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -200,7 +208,7 @@ def main(
     console.print(f"The model does so with probability {chance:.2g}; {truth.sequences:,} token sequences can.\n")
     console.print(table_of(truth, answers))
     console.print()
-    for line in conclusion(truth, answers, verdict, seed):
+    for line in conclusion(truth, answers, seed):
         console.print(Text(f"* {line}"))
 
 

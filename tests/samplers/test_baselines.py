@@ -118,7 +118,7 @@ def test_asap_goes_around_what_the_model_never_writes():
 def test_one_step_of_awrs_is_a_masked_draw_with_an_independent_unbiased_mass(accepts):
     probs = torch.tensor([0.45, 0.2, 0.15, 0.1, 0.06, 0.04], dtype=torch.float64)
     allowed = torch.tensor([False, True, False, False, True, True])
-    runs = 20_000
+    runs = 8000
     token, log_mass, checks = adaptive_rejection(probs.log().expand(runs, -1), allowed.expand(runs, -1), accepts, seeded(1))
     mass = log_mass.exp()
     for v in range(len(probs)):

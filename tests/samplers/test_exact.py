@@ -17,16 +17,15 @@ from locore.samplers.adaptive_rejection import AdaptiveRejection, log_evidence
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.testing import proper_weighting
 
-LENGTH = 4
+LENGTH = 3
 FALSE_ALARM = 1e-6
 REJECTIONS = {"cars": AdaptiveRejection("all"), "ars": AdaptiveRejection("failed")}
 
 
-def problem(eos, rare=False):
-    model = TableModel.random(3, LENGTH, seed=3, eos=eos, concentration=0.7)
+def problem(eos):
+    # Of the sequences that satisfy α none is rare, so that normal tails may be spoken of.
+    model = TableModel.random(3, LENGTH, seed=1, eos=eos, concentration=5.0)
     alpha = Count(tuple(range(LENGTH)), frozenset({1}), 1, 2) & ~Literal(2, frozenset({0}))
-    if rare:
-        alpha &= Literal(3, frozenset({1})) & ~Literal(0, frozenset({1}))
     return model, compile(alpha, model, LENGTH)
 
 
@@ -82,20 +81,18 @@ def test_the_price_is_the_number_of_prefixes_that_can_be_completed(eos):
     assert price_of_enumeration(circuit.reader, model.tokenizer.eos_ids) == len(going)
 
 
-@pytest.mark.parametrize("num, kept", [(1, 2**16), (5, 3), (5, 8)])
+@pytest.mark.parametrize("num, kept", [(4, 2**16), (4, 5)])
 @pytest.mark.parametrize("eos", [False, True])
 def test_few_particles_are_proper_and_keep_the_evidence(num, kept, eos, monkeypatch):
     monkeypatch.setattr(enumeration, "KEPT", kept)
-    monkeypatch.setattr(enumeration, "CHUNK_PREFIXES", 4)
+    monkeypatch.setattr(enumeration, "CHUNK_PREFIXES", 2)
     model, circuit = problem(eos)
     _, probs = brute_force(model, circuit)
     draws = Enumeration()(model, circuit, num, None, seeded(0))
     assert len(draws.tokens) == num
     found = torch.logsumexp(draws.log_weights, 0) - math.log(num)
     assert float(found) == pytest.approx(math.log(probs.sum()), abs=1e-9)
-    result = proper_weighting(Enumeration(), model, circuit, num, 250, seed=2)
-    assert result.z[-1].abs() < 1e-3 or abs(result.estimates[-1] / result.truth[-1] - 1) < 1e-9
-    result.z[-1] = 0.0  # the evidence has no spread
+    result = proper_weighting(Enumeration(), model, circuit, num, 300, seed=2)
     assert result.holds(FALSE_ALARM), result.z
 
 
@@ -103,7 +100,7 @@ def test_few_particles_are_proper_and_keep_the_evidence(num, kept, eos, monkeypa
 def test_one_draw_by_weight_is_an_exact_draw(num):
     model, circuit = problem(True)
     generator, drawn = seeded(5), []
-    for _ in range(800):
+    for _ in range(400):
         draws = Enumeration()(model, circuit, num, None, generator)
         chosen = int(torch.multinomial(torch.softmax(draws.log_weights, 0), 1, generator=generator))
         drawn.append(draws.tokens[chosen].tolist())
@@ -117,7 +114,7 @@ def test_enumeration_names_its_price_before_it_spends_anything():
     with pytest.raises(BudgetExceeded, match=f"{price:,.0f} LM tokens"):
         Enumeration()(counted, circuit, 4, int(price) - 1, seeded(0))
     with pytest.raises(BudgetExceeded, match="max_contexts"):
-        Enumeration(max_contexts=3)(counted, circuit, 4, None, seeded(0))
+        Enumeration(max_contexts=2)(counted, circuit, 4, None, seeded(0))
     assert counted.lm_tokens == 0
     assert len(Enumeration()(counted, circuit, 4, int(price), seeded(0)).tokens) == 4
     huge = compile(Constant(True), 1000, 200)
@@ -127,43 +124,85 @@ def test_enumeration_names_its_price_before_it_spends_anything():
 def test_a_model_that_excludes_tokens_is_walked_as_far_as_the_limit_reaches():
     base, _ = problem(False)
     model = TopKModel(base, 2)
-    circuit = compile(Count(tuple(range(LENGTH)), frozenset({1}), 0, 4), model, LENGTH)
-    assert price_of_enumeration(circuit.reader) == 3 + 9 + 27
-    draws = Enumeration(max_contexts=14)(model, circuit, 100, None, seeded(0))
-    assert len(draws.tokens) == 16
-    assert float(torch.logsumexp(draws.log_weights, 0)) - math.log(16) == pytest.approx(0.0, abs=1e-12)
-    with pytest.raises(BudgetExceeded, match="13"):
-        Enumeration(max_contexts=13)(model, circuit, 100, None, seeded(0))
+    circuit = compile(Count(tuple(range(LENGTH)), frozenset({1}), 0, 3), model, LENGTH)
+    assert price_of_enumeration(circuit.reader) == 3 + 9
+    draws = Enumeration(max_contexts=6)(model, circuit, 100, None, seeded(0))
+    assert len(draws.tokens) == 8
+    assert float(torch.logsumexp(draws.log_weights, 0)) - math.log(8) == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(BudgetExceeded, match="than 5"):
+        Enumeration(max_contexts=5)(model, circuit, 100, None, seeded(0))
 
 
 # Adaptive rejection
 
 
-@pytest.mark.parametrize("budget", [None, 24])
+def mean_over_histories(model, circuit, num, records):
+    """E[w(y)] for each y by summing over all histories of a run until num + 1 are accepted, with sets instead of a trie."""
+    every = [tuple(y) for y in torch.cartesian_prod(*[torch.arange(model.vocab_size)] * circuit.length).tolist()]
+    probs = dict(zip(every, model.score(torch.tensor(every)).exp().tolist(), strict=True))
+    good = {y for y in every if bool(circuit.accepts(torch.tensor([y])).all())}
+    live = {y[:t] for y in good for t in range(circuit.length + 1)}
+    mean = dict.fromkeys(good, 0.0)
+
+    def learned(y):
+        """The prefixes that an attempt at y shows to be dead."""
+        way = [y[:t] for t in range(circuit.length + 1) if y[: max(0, t - 1)] in live]
+        if records == "failed":
+            return {x for x in way if x not in live}
+        return {(*x, v) for x in way if x in live and len(x) < circuit.length for v in range(model.vocab_size)} - live
+
+    def go(prob, failed, masses, accepted):
+        if len(accepted) == num + 1:
+            weight = math.exp(float(log_evidence(torch.tensor(masses, dtype=torch.float64).log(), num)))
+            for y in accepted[:-1]:
+                mean[y] += prob * weight / num
+            return
+        open_now = [y for y in every if not any(y[:t] in failed for t in range(circuit.length + 1))]
+        mass = sum(probs[y] for y in open_now)
+        ways = {}
+        for y in open_now:
+            way = (y if y in good else None, frozenset(failed | learned(y)))
+            ways[way] = ways.get(way, 0.0) + probs[y]
+        for (y, known), p in ways.items():
+            go(prob * p / mass, known, [*masses, mass], accepted if y is None else [*accepted, y])
+
+    go(1.0, frozenset(), [], [])
+    return mean, {y: probs[y] for y in good}
+
+
+@pytest.mark.parametrize("num", [1, 2])
+@pytest.mark.parametrize("records", ["all", "failed"])
+def test_the_weight_is_proper_over_all_histories(records, num):
+    model = TableModel.random(2, 3, seed=1)
+    circuit = compile(
+        Count((0, 1, 2), frozenset({1}), 1, 2) & ~(Literal(0, frozenset({1})) & Literal(2, frozenset({1}))), model, 3
+    )
+    mean, truth = mean_over_histories(model, circuit, num, records)
+    assert mean == pytest.approx(truth, rel=1e-9)
+
+
+@pytest.mark.parametrize("budget", [None, 20])
 @pytest.mark.parametrize("eos", [False, True])
 @pytest.mark.parametrize("name", REJECTIONS)
 def test_adaptive_rejection_weights_properly(name, eos, budget):
     model, circuit = problem(eos)
-    result = proper_weighting(REJECTIONS[name], model, circuit, 2, 300, budget, seed=8)
+    result = proper_weighting(REJECTIONS[name], model, circuit, 5, 200, budget, seed=8)
     assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
 
 
-@pytest.mark.parametrize("name", REJECTIONS)
-def test_a_rare_constraint_too(name):
-    model, circuit = problem(False, rare=True)
-    result = proper_weighting(REJECTIONS[name], model, circuit, 3, 200, seed=9)
-    assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
-
-
-def test_the_law_notices_equal_weights_after_a_fixed_number_of_attempts():
-    """The test can fail: what is accepted is not independent of how much was accepted."""
+def test_the_law_notices_weights_that_forget_what_was_remembered():
+    """The test can fail: attempts are not draws from the model."""
 
     def wrong(*args):
         draws = AdaptiveRejection()(*args)
-        return type(draws)(draws.tokens, torch.full_like(draws.log_weights, math.log(draws.info["accepted"] / 8)), draws.drawn)
+        return type(draws)(
+            draws.tokens,
+            torch.full_like(draws.log_weights, math.log(draws.info["accepted"] / draws.info["attempts"])),
+            draws.drawn,
+        )
 
     model, circuit = problem(False)
-    assert not proper_weighting(wrong, model, circuit, 2, 600, 24, seed=8).holds(FALSE_ALARM)
+    assert not proper_weighting(wrong, model, circuit, 2, 150, 40, seed=8).holds(FALSE_ALARM)
 
 
 @pytest.mark.parametrize("eos", [False, True])
@@ -172,7 +211,7 @@ def test_draws_are_exact_and_independent(name, eos):
     """All draws of many runs, of which the later ones come from a trie that has learned; then neighbours in pairs."""
     model, circuit = problem(eos)
     generator = seeded(4)
-    runs = [REJECTIONS[name](model, circuit, 12, None, generator).tokens.tolist() for _ in range(80)]
+    runs = [REJECTIONS[name](model, circuit, 12, None, generator).tokens.tolist() for _ in range(50)]
     assert all(len(run) == 12 for run in runs)
     assert p_value([y for run in runs for y in run], model, circuit) > FALSE_ALARM
     assert p_value([run[-1] for run in runs] + [run[-2] for run in runs], model, circuit) > FALSE_ALARM
@@ -194,7 +233,7 @@ def test_forgetting_changes_the_price_and_not_the_law(kept_cursors, memory, monk
     if kept_cursors == 1:
         assert torch.equal(before.tokens, after.tokens)
         assert counted.lm_contexts < counted.lm_tokens <= after.info["attempts"] * (LENGTH - 1)
-    assert proper_weighting(AdaptiveRejection(), model, circuit, 2, 150, seed=1).holds(FALSE_ALARM)
+    assert proper_weighting(AdaptiveRejection(), model, circuit, 5, 150, seed=1).holds(FALSE_ALARM)
 
 
 def test_the_evidence_has_its_closed_forms():
@@ -216,7 +255,7 @@ def test_the_evidence_has_its_closed_forms():
 def test_the_evidence_averages_the_draws_that_are_skipped():
     """Against a simulation of the geometric numbers."""
     masses, accepted = torch.tensor([1.0, 0.7, 0.4, 0.2, 0.2], dtype=torch.float64), 2
-    uniforms = torch.rand(200_000, len(masses), generator=seeded(0), dtype=torch.float64)
+    uniforms = torch.rand(100_000, len(masses), generator=seeded(0), dtype=torch.float64)
     skipped = torch.where(masses < 1, (uniforms.log() / (1 - masses).clamp_min(1e-300).log()).floor(), 0.0)
     simulated = accepted / ((1 + skipped).sum(-1) - 1)
     error = float(simulated.std()) / math.sqrt(len(simulated))
@@ -227,20 +266,20 @@ def test_it_learns_and_its_bounds_close_in():
     model, circuit = problem(False)
     _, probs = brute_force(model, circuit)
     truth = math.log(probs.sum())
-    cars, ars = (sampler(model, circuit, 400, None, seeded(2)) for sampler in REJECTIONS.values())
-    plain = Rejection()(model, circuit, 400, None, seeded(2))
+    cars, ars = (sampler(model, circuit, 200, None, seeded(2)) for sampler in REJECTIONS.values())
+    plain = Rejection()(model, circuit, 200, None, seeded(2))
     assert cars.info["attempts"] < ars.info["attempts"] < plain.info["draws"]
     assert abs(float(cars.log_weights[0]) - truth) < 0.02
     for draws in (cars, ars):
         low, high = draws.info["log_evidence_bounds"]
         assert low - 1e-9 <= truth <= high + 1e-9
-        assert len(draws.tokens) == 400 and draws.guarantee == "proper" and len(set(draws.log_weights.tolist())) == 1
+        assert len(draws.tokens) == 200 and draws.guarantee == "proper" and len(set(draws.log_weights.tolist())) == 1
 
 
 @pytest.mark.parametrize("name", REJECTIONS)
 def test_budgets_fix_the_attempts_and_are_kept(name):
     model, circuit = problem(False)
-    for budget in (3, 50, 300):
+    for budget in (2, 50, 300):
         counted = Counted(model)
         try:
             draws = REJECTIONS[name](counted, circuit, 20, budget, seeded(1))
@@ -275,7 +314,7 @@ def test_errors():
         with pytest.raises(InvalidArgument, match="num_particles"):
             sampler(model, circuit, 0, None, seeded(0))
         with pytest.raises(BudgetExceeded, match="budget"):
-            sampler(model, circuit, 3, 2, seeded(0))
+            sampler(model, circuit, 3, 1, seeded(0))
     impossible = TableModel([torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5], [0.5, 0.5]])])
     circuit = compile(Literal(0, frozenset({1})), impossible, 2)
     for sampler in (AdaptiveRejection(), AdaptiveRejection("failed"), Enumeration()):

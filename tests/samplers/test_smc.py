@@ -39,7 +39,7 @@ def seeded(seed):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_weights_are_proper(name, eos):
     model, circuit = problem(eos)
-    result = proper_weighting(SAMPLERS[name], model, circuit, 12, 350, seed=4)
+    result = proper_weighting(SAMPLERS[name], model, circuit, 12, 250, seed=4)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -51,13 +51,13 @@ def test_the_law_notices_resampling_that_forgets_the_weights():
         return type(draws)(draws.tokens, torch.full_like(draws.log_weights, -1.0), draws.drawn)
 
     model, circuit = problem(True)
-    assert not proper_weighting(forgetful, model, circuit, 12, 500, seed=4).holds(1e-6)
+    assert not proper_weighting(forgetful, model, circuit, 12, 300, seed=4).holds(1e-6)
 
 
 def test_blocks_are_unbiased_alone_and_do_not_move_together():
     model, circuit = problem(False)
     truth = math.exp(enumerate_posterior(model, circuit).log_evidence)
-    runs, generator = 600, seeded(1)
+    runs, generator = 400, seeded(1)
     sampler = SequentialMonteCarlo(ess_threshold=0.9, blocks=2)
     infos = [sampler(model, circuit, 12, None, generator).info for _ in range(runs)]
     assert all(info["blocks"] == 2 for info in infos)
@@ -143,7 +143,7 @@ def test_particles_that_die_count_as_zero():
     circuit = compile(Literal(1, frozenset({1})), model, 2)
     for threshold in (0.0, 1.0):
         sampler = SequentialMonteCarlo(threshold, blocks=2)
-        assert proper_weighting(sampler, model, circuit, 4, 500, seed=5).holds(1e-6)
+        assert proper_weighting(sampler, model, circuit, 4, 300, seed=5).holds(1e-6)
     impossible = TableModel([torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])])
     with pytest.raises(ZeroWeights):
         SequentialMonteCarlo()(impossible, circuit, 8, None, seeded(0))

@@ -19,7 +19,7 @@ def generate(
     max_new_tokens: Annotated[int, typer.Option(help="The text has at most so many tokens.")] = 20,
     min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = 0,
     num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw.")] = 32,
-    sampler: Annotated[str | None, typer.Option(help="Its name, such as lcr or rejection; default: greedy.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="Its name, such as greedy, lcr or rejection.")] = None,
     seed: Annotated[int | None, typer.Option(help="Makes the run repeatable.")] = None,
     budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent.")] = None,
     canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,

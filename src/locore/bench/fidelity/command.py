@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from locore.bench.fidelity import problems as listed
 from locore.bench.fidelity.drawn import drawn_chains, drawn_problems
 from locore.bench.fidelity.entries import choose
 from locore.bench.fidelity.opening import open_model
+from locore.bench.fidelity.plots import plot
 from locore.bench.fidelity.problems import Problem
 from locore.bench.fidelity.study import Plan, Study, say
 from locore.bench.fidelity.tables import write_results
@@ -62,12 +66,27 @@ def run(
     known = all_problems(quick, seed, (1 if quick else 6) if drawn is None else drawn, models)
     chosen = _selected(known, problems, model)
     study = Study(output, plan, models, truths or [])
-    rows = study.run(chosen, choose(samplers))
+    with cache_in(output / "cache"):
+        rows = study.run(chosen, choose(samplers))
     settings = {"quick": quick, "seed": seed, "runs": plan.runs, "budgets": list(plan.budgets), "goal": plan.goal}
     settings |= {"cell_seconds": plan.cell_seconds, "cpu_seconds": time.process_time() - start}
     write_results(output, rows, chosen, study.prepared, settings)
+    plot(rows, output / "plots")
     say(f"{len(rows)} rows in {output / 'table.md'}")
     return {"settings": settings, "rows": rows}
+
+
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Tables made here stay here: nothing of the user's cache is read, and nothing is left in it."""
+    before = os.environ.get("LOCORE_CACHE")
+    os.environ["LOCORE_CACHE"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("LOCORE_CACHE")
+        if before is not None:
+            os.environ["LOCORE_CACHE"] = before
 
 
 def all_problems(quick: bool, seed: int, drawn: int, models: Path | None) -> list[Problem]:

@@ -36,7 +36,7 @@ def drawn_chains(count: int, seed: int) -> list[Problem]:
         name = f"markov:48:{1000 * (seed + 1) + number}:{peak}"
         length = CHAIN_LENGTHS[int(torch.randint(len(CHAIN_LENGTHS), (), generator=generator))]
         drafts = open_model(name).sample(16, length, generator).tokens
-        constraint = _constraint(open_model(name), drafts, generator, number)
+        constraint = _constraint(open_model(name), drafts, generator, number, 2)
         found.append(Problem(f"drawn-chain-{seed}-{number}", name, (), constraint, length, "dynamic"))
     return found
 
@@ -52,12 +52,18 @@ def _draw(name: str, model: LanguageModel, number: int, seed: int, length: int, 
             break
     ids = [*model.tokenizer.encode_prompt(""), *prompt.tolist()]
     drafts = model.prompted(ids).sample(64, length, generator).tokens
-    constraint = _constraint(model, drafts, generator, number)
+    constraint = _constraint(model, drafts, generator, number, 6)
     return Problem(f"drawn-{name}-{seed}-{number}", name, ids, constraint, length, "enumerate", min_prob)
 
 
-def _constraint(model: LanguageModel, drafts: torch.Tensor, generator: torch.Generator, number: int) -> Constraint:
-    """In turn: a word that must appear, words that must not, an ending. All of them occur in the model's own drafts."""
+def _constraint(
+    model: LanguageModel, drafts: torch.Tensor, generator: torch.Generator, number: int, letters: int
+) -> Constraint:
+    """In turn: a word that must appear, words that must not, an ending. All of them occur in the model's own drafts.
+
+    Args:
+        letters: at most so many of a word count.
+    """
     texts = [model.tokenizer.decode(y) for y in drafts.tolist()]
 
     def pick(items: list[str]) -> str:
@@ -65,8 +71,8 @@ def _constraint(model: LanguageModel, drafts: torch.Tensor, generator: torch.Gen
 
     words = sorted({w for text in texts for w in re.findall(r" ?\S+", text)} or {texts[0]})
     if number % 3 == 0:
-        return contains(pick(words)[:6])
+        return contains(pick(words)[:letters])
     if number % 3 == 1:
         common = sorted(words, key=lambda w: -sum(w in text for text in texts))[:20]
-        return ban([pick(common) for _ in range(4)])
-    return ends_with(pick([text for text in texts if text])[-4:])
+        return ban([pick(common)[:letters] for _ in range(4)])
+    return ends_with(pick([text for text in texts if text])[-min(4, letters) :])

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from locore import samplers
 from locore.errors import InvalidArgument
 from locore.local import Exact
-from locore.models import LanguageModel
-from locore.ngram import NGramCounts, NGramTable
+from locore.ngram import NGramTable
 from locore.samplers import LocallyConstrainedResampling, Sampler
 from locore.samplers.swor import WithoutReplacement
 from locore.samplers.twisted import Twisted
-
-TABLE_LENGTH = 50  # of the texts that a table is made from
 
 
 @dataclass(frozen=True)
@@ -59,18 +54,22 @@ LISTED = [
     Entry("lcr-forward, mixture", LocallyConstrainedResampling(kernel="forward", weights="mixture")),
     Entry("swor", WithoutReplacement()),
     Entry("swor, 1 block", WithoutReplacement(blocks=1)),
-    Entry("twisted", Twisted()),
-    Entry("twisted, 1 block", Twisted(blocks=1)),
+    Entry("twisted, learned", Twisted(table=None)),
+    Entry("twisted, learned, 1 block", Twisted(table=None, blocks=1)),
     Entry("twisted + table", with_table=lambda table: Twisted(table)),
     Entry("twisted + table, 1 block", with_table=lambda table: Twisted(table, blocks=1)),
 ]
+
+
+SAME = {"twisted"}  # as a listed one of another name
 
 
 def all_entries() -> dict[str, Entry]:
     """The listed ones, then every other sampler that has a name."""
     found = {entry.name: entry for entry in LISTED}
     for name, sampler in samplers.BY_NAME.items():
-        found.setdefault(name, Entry(name, sampler))
+        if name not in SAME:
+            found.setdefault(name, Entry(name, sampler))
     return found
 
 
@@ -81,22 +80,3 @@ def choose(names: list[str] | None) -> list[Entry]:
     if unknown:
         raise InvalidArgument(f"unknown samplers {', '.join(unknown)}; known are {', '.join(every)}.")
     return [every[name] for name in names or every]
-
-
-@torch.no_grad()
-def make_table(model: LanguageModel, seed: int, positions: int) -> NGramTable:
-    """A table of a model's own text, from its empty prompt: made once per model, whatever is asked of it later.
-
-    Args:
-        model: without a prompt.
-        positions: how many next-token distributions it is made from; what it costs.
-    """
-    start = model.prompted("")
-    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-    generator = torch.Generator().manual_seed(seed)
-    while counts.positions < positions:
-        rows = min(64, 1 + (positions - counts.positions) // TABLE_LENGTH)
-        drafts = start.sample(rows, TABLE_LENGTH, generator, keep_log_probs=True)
-        assert drafts.log_probs is not None
-        counts.add_sequences(drafts.tokens, drafts.log_probs)
-    return counts.table()

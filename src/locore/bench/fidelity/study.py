@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import locore
-from locore.bench.fidelity.entries import Entry, make_table
+from locore.bench.fidelity.entries import Entry
 from locore.bench.fidelity.measures import noise_floor, summarise
 from locore.bench.fidelity.opening import open_model
 from locore.bench.fidelity.pooling import pool_estimates
@@ -21,7 +21,9 @@ from locore.bench.fidelity.runs import Chunk, Task, run_chunk, seed_of
 from locore.bench.fidelity.truth import Truth, find_truth
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
-from locore.models import Counted, LanguageModel
+from locore.models import LanguageModel
+from locore.ngram import NGramTable
+from locore.prepared import prepare
 from locore.samplers import Sampler
 
 CHUNKS = 16  # a measurement is made of so many; the noise is read off their spread
@@ -67,7 +69,7 @@ class Study:
     models: Path | None = None
     truths: list[Path] = field(default_factory=list)
     _open: dict[str, LanguageModel] = field(default_factory=dict)
-    _samplers: dict[tuple[str, str], Sampler] = field(default_factory=dict)
+    _tables: dict[str, NGramTable] = field(default_factory=dict)
     prepared: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
@@ -75,9 +77,15 @@ class Study:
         """One line for each chunk of runs."""
         return self.output / "runs.jsonl"
 
+    @property
+    def _costs(self) -> Path:
+        return self.output / "tables.json"
+
     def run(self, problems: list[Problem], entries: list[Entry]) -> list[dict[str, Any]]:
         """Measure all cells that are not there yet; returns a row for each cell."""
         self.output.mkdir(parents=True, exist_ok=True)
+        if self._costs.exists():
+            self.prepared |= json.loads(self._costs.read_text())
         done = self._read()
         rows = []
         for problem in problems:
@@ -92,12 +100,12 @@ class Study:
     def task(self, problem: Problem) -> Task:
         """The prompted model, the circuit and the truth."""
         model = self._model(problem.model)
-        prompted = model.prompted(problem.prompt) if problem.prompt else model.prompted("")
+        prompted = model.prompted(problem.prompt or "")
         circuit = locore.compile(problem.constraint, model, problem.length)
         folders = [self.output / "truth", *self.truths]
 
         def pool(problem: Problem, prompted: LanguageModel, circuit: Circuit) -> Truth:
-            return pool_estimates(problem, prompted, circuit, make_table(model, 0, 20_000), self.plan.seed)
+            return pool_estimates(problem, prompted, circuit, self.table(problem.model), self.plan.seed)
 
         truth = find_truth(problem, prompted, circuit, folders, pool)
         say(f"{problem.name}: log Z = {truth.log_z:.4f} ({truth.source})")
@@ -168,14 +176,19 @@ class Study:
         if entry.with_table is None:
             assert entry.sampler is not None
             return entry.sampler
-        key = (problem.model, entry.name)
-        if key not in self._samplers:
-            counted, start = Counted(self._model(problem.model)), time.process_time()
-            table = make_table(counted, self.plan.seed, self.plan.table_positions)
-            cost = {"lm_tokens": float(counted.lm_tokens), "cpu_seconds": time.process_time() - start}
-            self.prepared[problem.model] = cost
-            self._samplers[key] = entry.with_table(table)
-        return self._samplers[key]
+        return entry.with_table(self.table(problem.model))
+
+    def table(self, name: str) -> NGramTable:
+        """The n-gram table of a model, as `locore prepare` makes it; what it cost is kept beside the results."""
+        if name not in self._tables:
+            start = time.process_time()
+            made = prepare(self._model(name), self.plan.table_positions)
+            self._tables[name] = made.table
+            if made.lm_tokens:
+                cost = {"lm_tokens": float(made.lm_tokens), "cpu_seconds": time.process_time() - start}
+                self.prepared[name] = cost
+                self._costs.write_text(json.dumps(self.prepared, indent=1) + "\n")
+        return self._tables[name]
 
     def _read(self) -> dict[tuple[str, str, int], list[Chunk]]:
         """Chunks of earlier runs with this seed, in order; a line that was cut off is ignored."""

@@ -13,6 +13,7 @@ import torch
 
 from locore.bench.fidelity.problems import Problem
 
+REFERENCE = "greedy"  # others are compared with it on the cells that both could afford
 LARGE_TV = 0.1  # a "trust" verdict above it was wrong
 Row = dict[str, Any]
 
@@ -39,17 +40,21 @@ def calibration(rows: list[Row]) -> dict[str, Any]:
     return {"trust": trusted, "trust_but_wrong": wrong, "share": wrong / trusted if trusted else None}
 
 
-def geometric_means(rows: list[Row]) -> dict[str, float]:
-    """Sampler -> geometric mean of max(TV, noise) over the cells that every sampler in it could afford."""
+def geometric_means(rows: list[Row]) -> dict[str, dict[str, float | None]]:
+    """Sampler -> geometric mean of max(TV, noise) over the cells that it could afford, and its ratio to the reference there."""
     cells: dict[tuple[str, int], dict[str, float]] = {}
     rows = [row for row in rows if row["tv"] is not None]
     for row in rows:
         cells.setdefault((row["problem"], row["budget"]), {})[row["sampler"]] = max(row["tv"], row["noise"], 1e-6)
-    samplers = sorted({row["sampler"] for row in rows})
-    result = {}
-    for sampler in samplers:
-        logs = [math.log(cell[sampler]) for cell in cells.values() if sampler in cell]
-        result[sampler] = math.exp(sum(logs) / len(logs))
+    result: dict[str, dict[str, float | None]] = {}
+    for sampler in sorted({row["sampler"] for row in rows}):
+        here = [cell for cell in cells.values() if sampler in cell]
+        shared = [math.log(cell[sampler] / cell[REFERENCE]) for cell in here if REFERENCE in cell]
+        result[sampler] = {
+            "cells": len(here),
+            "tv": math.exp(sum(math.log(cell[sampler]) for cell in here) / len(here)),
+            "ratio": math.exp(sum(shared) / len(shared)) if shared else None,
+        }
     return result
 
 
@@ -77,8 +82,11 @@ def markdown(rows: list[Row], record: dict[str, Any]) -> str:
         lines += [f"## {problem}", "", HEAD, "|" + "---|" * HEAD.count(" | ") + "---|"]
         lines += [_line(row) for row in rows if row["problem"] == problem]
         lines.append("")
-    lines += ["## Geometric mean of TV over the cells that a sampler could afford", "", "| sampler | TV |", "|---|---|"]
-    lines += [f"| {name} | {tv:.4f} |" for name, tv in sorted(record["geometric_mean_tv"].items(), key=lambda x: x[1])]
+    lines += ["## Geometric mean of TV over the cells that a sampler could afford", ""]
+    lines += [f"| sampler | cells | TV | TV / TV of {REFERENCE}, same cells |", "|---|---|---|---|"]
+    for name, mean in sorted(record["geometric_mean_tv"].items(), key=lambda item: item[1]["tv"]):
+        ratio = "–" if mean["ratio"] is None else f"{mean['ratio']:.3f}"
+        lines.append(f"| {name} | {mean['cells']} | {mean['tv']:.4f} | {ratio} |")
     found = record["calibration"]
     share = "–" if found["share"] is None else f"{found['share']:.1%}"
     lines += ["", f'"Trust" was said {found["trust"]} times; in {share} of them the TV of one draw exceeds {LARGE_TV}.']
@@ -92,7 +100,8 @@ INTRODUCTION = (
     "TV: total variation between the law of one returned draw and the truth, on the 100 top sequences of both and \"other\"; a "
     "run that returns nothing counts as wrong; – where the 100 top sequences hold too little of the truth. Noise: TV that "
     "chance alone would give; † where it is above a third of the goal. "
-    "Unbiased: is |log mean Ẑ − log Z| within 3 standard errors? LM tokens and contexts are counted at the model."
+    "Unbiased: is |log mean Ẑ − log Z| within 3 standard errors, which a few runs of a heavy-tailed estimate understate? "
+    "LM tokens and contexts are counted at the model."
 )
 HEAD = (
     "| sampler | budget | TV | noise | TV of token 1 | RMSE log Ẑ | unbiased | failed | trust | LM tokens | contexts | "
