@@ -41,10 +41,7 @@ ENOUGH_SECONDS = 1.5  # of repeats
 def random_layers(states: int, classes: int, length: int, vocab: int, seed: int = 0) -> Circuit:
     """A layered automaton with random transitions: nothing in it can be shared or minimised."""
     generator = np.random.default_rng(seed)
-    rows = [
-        generator.integers(0, states, (states if i else 1, classes), dtype=np.int32)
-        for i in range(length)
-    ]
+    rows = [generator.integers(0, states, (states if i else 1, classes), dtype=np.int32) for i in range(length)]
     token_class = np.arange(vocab, dtype=np.int64) % classes
     partition = Partition(token_class, np.arange(classes, dtype=np.int64))
     return to_circuit(Layered(rows, np.ones(states, dtype=np.bool_)), partition, length)
@@ -91,9 +88,7 @@ def time_queries(circuit: Circuit, batch: int, repeats: int) -> dict:
     record: dict = {"length": circuit.length, "vocab": circuit.vocab_size, "batch": batch}
     record |= {"classes": circuit.num_classes, "edges": circuit.num_edges}
     record["stored_edges"] = sum(
-        2 * level.shape[1]
-        for block in {id(b): b for b in circuit.blocks}.values()
-        for level in block.levels
+        2 * level.shape[1] for block in {id(b): b for b in circuit.blocks}.values() for level in block.levels
     )
     work_of = queries(circuit, batch)
     for name, work in work_of.items():
@@ -175,8 +170,7 @@ def against_pysdd(length: int, repeats: int) -> dict | None:
 
     pairs: list = [(i, length // 2 + i) for i in range(length // 2)]
     while len(pairs) > 1:
-        pairs = [tuple(pairs[i : i + 2]) if i + 1 < len(pairs) else pairs[i]
-                 for i in range(0, len(pairs), 2)]
+        pairs = [tuple(pairs[i : i + 2]) if i + 1 < len(pairs) else pairs[i] for i in range(0, len(pairs), 2)]
     circuit = locore.compile(equal, 2, length, vtree=pairs[0])
     one = torch.stack([(1 - probs).log(), probs.log()], 1)[None]
     rows = one.expand(1024, -1, -1).contiguous()
@@ -199,22 +193,30 @@ def against_pysdd(length: int, repeats: int) -> dict | None:
 
 def show(record: dict) -> None:
     for name, row in record["circuits"].items():
-        print(f"{name}: {row['edges']:,} edges, n = {row['length']}, {row['vocab']} tokens in "
-              f"{row['classes']} classes, batch {row['batch']}")
+        print(
+            f"{name}: {row['edges']:,} edges, n = {row['length']}, {row['vocab']} tokens in "
+            f"{row['classes']} classes, batch {row['batch']}"
+        )
         for query, timed in row.items():
             if isinstance(timed, dict):
                 wall = timed.get("wall_seconds_2_threads")
-                print(f"  {query:20}{1e3 * timed['cpu_seconds_1_thread']:9.1f} ms CPU"
-                      f"{timed['edges_x_batch_per_second']:12.3g} edges·batch/s"
-                      + (f"{1e3 * wall:9.1f} ms wall, 2 threads" if wall else ""))
+                print(
+                    f"  {query:20}{1e3 * timed['cpu_seconds_1_thread']:9.1f} ms CPU"
+                    f"{timed['edges_x_batch_per_second']:12.3g} edges·batch/s"
+                    + (f"{1e3 * wall:9.1f} ms wall, 2 threads" if wall else "")
+                )
     found = record["memory"]
-    print(f"memory of sample: {found['bytes_per_edge_and_row']:.1f} bytes per edge and row, "
-          f"and {found['intercept_bytes'] / 2**20:.1f} MiB; points lie within {found['largest_deviation']:.0%} of the line")
+    print(
+        f"memory of sample: {found['bytes_per_edge_and_row']:.1f} bytes per edge and row, "
+        f"and {found['intercept_bytes'] / 2**20:.1f} MiB; points lie within {found['largest_deviation']:.0%} of the line"
+    )
     if record["pysdd"]:
         p = record["pysdd"]
-        print(f"PySDD WMC {1e6 * p['pysdd_seconds']:.0f} µs; here {1e6 * p['seconds_batch_1']:.0f} "
-              f"µs alone, {1e6 * p['seconds_per_row_batch_1024']:.2f} µs a row of 1024 "
-              f"(difference {p['difference_nats']:.1e} nats)")
+        print(
+            f"PySDD WMC {1e6 * p['pysdd_seconds']:.0f} µs; here {1e6 * p['seconds_batch_1']:.0f} "
+            f"µs alone, {1e6 * p['seconds_per_row_batch_1024']:.2f} µs a row of 1024 "
+            f"(difference {p['difference_nats']:.1e} nats)"
+        )
 
 
 def main() -> None:

@@ -113,9 +113,11 @@ def enumerate_both(problem: Problem, models: Path, truths: Path) -> dict:
 
 
 def show(name: str, found: dict) -> None:
-    print(f"{name}: Z = {found['z']:.4g} (independently {found['z_found_independently']:.4g}), "
-          f"{found['sequences']:,} sequences, {found['contexts']:,} contexts, {found['cpu_seconds']:.0f} CPU s, "
-          f"missing ≤ {found['missing_at_most']:.2g}")
+    print(
+        f"{name}: Z = {found['z']:.4g} (independently {found['z_found_independently']:.4g}), "
+        f"{found['sequences']:,} sequences, {found['contexts']:,} contexts, {found['cpu_seconds']:.0f} CPU s, "
+        f"missing ≤ {found['missing_at_most']:.2g}"
+    )
     for law, texts in (("p(y | α)", found["texts"]), ("masking", found["texts_masking"])):
         print(f"  {law:9}", "  ".join(f"{text!r} {share:.3f}" for text, share in list(texts.items())[:4]))
     print("  masking against p:", ", ".join(f"{k} {v:.3f}" for k, v in found["masking"].items()))
@@ -125,8 +127,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path, default=MODELS, help="folder that holds stories260k")
     parser.add_argument("--truths", type=Path, default=ROOT / "benchmarks/results/truth", help="gets the answers")
-    parser.add_argument("--samplers", nargs="*", default=["masking, unweighted", "greedy", "lcr", "lcr-forward", "rejection",
-                        "oversampling"], help="none: enumerate only")
+    parser.add_argument(
+        "--samplers",
+        nargs="*",
+        default=["masking, unweighted", "greedy", "lcr", "lcr-forward", "rejection", "oversampling"],
+        help="none: enumerate only",
+    )
     parser.add_argument("--budgets", type=int, nargs="+", default=[20, 80, 400, 2000, 8000], help="LM tokens for one draw")
     parser.add_argument("--cell-seconds", type=float, default=20, help="CPU seconds for one sampler at one budget")
     parser.add_argument("--work", type=Path, help="folder to go on in after an interruption")
@@ -144,8 +150,16 @@ def main() -> None:
         record["problems"][problem.name] = found
         show(problem.name, found)
     if arguments.samplers:
-        results = run(work, problems=[p.name for p in enumerable()], samplers=arguments.samplers, budgets=arguments.budgets,
-                      models=arguments.models, truths=[arguments.truths], drawn=0, cell_seconds=arguments.cell_seconds)
+        results = run(
+            work,
+            problems=[p.name for p in enumerable()],
+            samplers=arguments.samplers,
+            budgets=arguments.budgets,
+            models=arguments.models,
+            truths=[arguments.truths],
+            drawn=0,
+            cell_seconds=arguments.cell_seconds,
+        )
         record["samplers"] = results["rows"]
         print((work / "table.md").read_text())
     if arguments.json:

@@ -64,9 +64,7 @@ def random_llama(prompt: Tensor) -> HuggingFaceModel:
 
 
 @torch.no_grad()
-def full_sequences(
-    model: HuggingFaceModel, tokens: Tensor, candidates: Tensor, batch: int
-) -> Tensor:
+def full_sequences(model: HuggingFaceModel, tokens: Tensor, candidates: Tensor, batch: int) -> Tensor:
     """f64[n, k]: Algorithm 1 as printed, each of the n·k sequences read whole, in batches."""
     n, k = candidates.shape
     sequences = tokens.repeat(n, k, 1)
@@ -89,9 +87,7 @@ def measure(prompt_length: int, n: int, k: int, batches: list[int], repeats: int
     candidates = model.log_probs(tokens[None])[0].topk(k).indices
     meter = Meter(model.causal.module)
 
-    exact, cached_seconds, cached_tokens = meter.best_of(
-        repeats, lambda: model.neighbours(tokens, candidates)
-    )
+    exact, cached_seconds, cached_tokens = meter.best_of(repeats, lambda: model.neighbours(tokens, candidates))
     runs = {}
     for batch in batches:
         plain, seconds, full_tokens = meter.best_of(
@@ -141,9 +137,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    result = measure(
-        arguments.prompt, arguments.n, arguments.k, arguments.batches, arguments.repeats
-    )
+    result = measure(arguments.prompt, arguments.n, arguments.k, arguments.batches, arguments.repeats)
     print(f"{'':24}{'CPU seconds':>12}{'model tokens':>14}")
     for batch, seconds in result["full_cpu_seconds"].items():
         print(f"{f'full, {batch} a batch':24}{seconds:12.2f}{result['full_tokens']:14d}")
@@ -151,10 +145,7 @@ def main() -> None:
         f"{'neighbours':24}{result['neighbours_cpu_seconds']:12.2f}"
         f"{result['neighbours_tokens']:14d}   (bound {result['bound']})"
     )
-    print(
-        f"speed-up {result['speedup']:.1f}, largest difference "
-        f"{result['largest_difference_nats']:.1e} nats"
-    )
+    print(f"speed-up {result['speedup']:.1f}, largest difference {result['largest_difference_nats']:.1e} nats")
     if arguments.json:
         record = {"machine": machine(), **result}
         arguments.json.write_text(json.dumps(record, indent=2) + "\n")

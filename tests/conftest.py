@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+settings.register_profile("locore", deadline=None)  # a test never fails for being slow
+settings.load_profile("locore")
 
 SHARED_MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 

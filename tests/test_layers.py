@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
 ROWS = {
     "errors": 0,
     "codec": 1,
+    "ending": 1,
     "numerics": 1,
     "tokenizer": 1,
     "constraints": 2,

@@ -46,9 +46,7 @@ TEXTS = [
 def byte_level(**options) -> PreTrainedTokenizerFast:
     fast = FastTokenizer(models.BPE())
     fast.normalizer = options.get("normalizer")
-    fast.pre_tokenizer = pre_tokenizers.ByteLevel(
-        add_prefix_space=options.get("add_prefix_space", False)
-    )
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=options.get("add_prefix_space", False))
     fast.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
@@ -58,9 +56,7 @@ def byte_level(**options) -> PreTrainedTokenizerFast:
     )
     fast.train_from_iterator(CORPUS, trainer)
     fast.add_tokens([AddedToken("<think>", special=False), AddedToken("naïve x", special=False)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=fast, bos_token="<|endoftext|>", eos_token="<|endoftext|>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=fast, bos_token="<|endoftext|>", eos_token="<|endoftext|>")
 
 
 def with_byte_fallback(trained: dict, special: list[str]) -> models.BPE:
@@ -77,19 +73,13 @@ def sentencepiece(scheme: str, unigram: bool = False) -> PreTrainedTokenizerFast
     options = {"special_tokens": special, "unk_token": "<unk>"} if unigram else {}
     trainer = kind(vocab_size=150, show_progress=False, **options)
     fast.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
-    fast.decoder = decoders.Sequence(
-        [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)]
-    )
+    fast.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)])
     fast.train_from_iterator(CORPUS, trainer)
     if not unigram:
         fast.model = with_byte_fallback(json.loads(fast.to_str())["model"], special)
         fast.add_special_tokens(special)
-    fast.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", fast.token_to_id("<s>"))]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=fast, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
-    )
+    fast.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", fast.token_to_id("<s>"))])
+    return PreTrainedTokenizerFast(tokenizer_object=fast, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 @pytest.fixture(scope="module")

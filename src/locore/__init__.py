@@ -1,11 +1,11 @@
 """Locore: sampling from language models under constraints, from the right distribution.
 
-    import locore
-    from locore import ban, contains
+import locore
+from locore import ban, contains
 
-    model = locore.load("tiny")
-    p = locore.generate(model, "The weather is", ban(["awful"]) & contains(" sun"), max_new_tokens=20)
-    print(p.report())
+model = locore.load("tiny")
+p = locore.generate(model, "The weather is", ban(["awful"]) & contains(" sun"), max_new_tokens=20)
+print(p.report())
 """
 
 from importlib import import_module
@@ -31,12 +31,22 @@ if TYPE_CHECKING:
     from locore.generate import generate, holds
     from locore.models import load
     from locore.particles import Particles
+    from locore.prepared import prepare
     from locore.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
 
 _CONSTRAINTS = (
-    "Constraint", "ban", "choice", "constraint", "contains", "contains_tokens", "count_tokens", "ends_with", "from_json", "token",
+    "Constraint",
+    "ban",
+    "choice",
+    "constraint",
+    "contains",
+    "contains_tokens",
+    "count_tokens",
+    "ends_with",
+    "from_json",
+    "token",
 )
 _HOME = {
     **{name: "locore.constraints" for name in _CONSTRAINTS},
@@ -45,6 +55,7 @@ _HOME = {
     "holds": "locore.generate",
     "load": "locore.models",
     "Particles": "locore.particles",
+    "prepare": "locore.prepared",
     "Tokenizer": "locore.tokenizer",
 }
 
@@ -82,6 +93,7 @@ __all__ = [
     "generate",
     "holds",
     "load",
+    "prepare",
     "samplers",
     "token",
 ]

@@ -64,9 +64,7 @@ class HuggingFaceCodec:
     def _piece_speller(self) -> Any:
         """The speller of SentencePiece-like tokens, if that is what they are."""
         kinds = set(_types(self._spec["decoder"]))
-        if "Metaspace" not in kinds and _SPACE not in json.dumps(
-            self._spec["decoder"], ensure_ascii=False
-        ):
+        if "Metaspace" not in kinds and _SPACE not in json.dumps(self._spec["decoder"], ensure_ascii=False):
             raise LocoreError(
                 f"Locore cannot tell the bytes of the tokens of this tokenizer (decoder: "
                 f"{sorted(kinds) or 'none'}). Use a model with a byte-level or a "

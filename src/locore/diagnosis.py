@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from locore.models.ending import is_end
+from locore.ending import is_end
 
 if TYPE_CHECKING:
     from locore.particles import Particles
@@ -135,7 +135,8 @@ def _facts(particles: Particles) -> list[str]:
         lines.append(f"{info['lm_tokens']:,} LM tokens, {info.get('lm_contexts', 0):,} distinct contexts{seconds}")
     if info.get("table_lm_tokens"):
         lines.append(
-            f"once for this model: a table of {info['table_lm_tokens']:,} LM tokens, {info['table_seconds']:.1f} s; kept on disk"
+            f"once for this model: a table of {info['table_lm_tokens']:,} LM tokens, {info['table_seconds']:.1f} s; "
+            "kept on disk"
         )
     return lines
 
@@ -145,14 +146,16 @@ def _caveats(particles: Particles, level: Level) -> list[str]:
     price = eos_price(particles)
     if price > EOS_NATS:
         lines.append(
-            f"Note: ending the text costs {price:.1f} nats on average: this model rarely ends here. With stop='complete' the end "
-            "is free where the constraint allows nothing else."
+            f"Note: ending the text costs {price:.1f} nats on average: this model rarely ends here. With stop='complete' "
+            "the end is free where the constraint allows nothing else."
         )
     if level in ("trust", "rough"):
         if len(particles) < K_HAT_PARTICLES and not is_blocked(particles):
             lines.append(f"Note: with fewer than {K_HAT_PARTICLES} particles tail diagnostics such as Pareto k̂ mean nothing.")
         what = "agreement of blocks" if is_blocked(particles) else "ESS"
-        lines.append(f"Note: {what} cannot see likely sequences that were never drawn; another sampler's answer is better evidence.")
+        lines.append(
+            f"Note: {what} cannot see likely sequences that were never drawn; another sampler's answer is better evidence."
+        )
     return lines
 
 

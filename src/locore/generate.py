@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -45,12 +45,14 @@ def generate(
         max_new_tokens: the horizon; a text may end before it.
         min_new_tokens: the text may not end before so many tokens; part of the constraint.
         num_particles: weighted sequences asked for; fewer come back where weights are zero.
-        sampler: "greedy" (default), "lcr", "rejection", "oversampling", or an object of `locore.samplers`.
+        sampler: a name ("auto", the default, looks at the problem and chooses; "twisted", "swor", "smc", "greedy", "lcr",
+            "rejection", "cars", "exact", …) or an object of `locore.samplers`.
         budget: LM tokens that may be spent; None for the sampler's own limit.
         seed: makes the run repeatable; None draws one, which is in `info["seed"]`.
         canonical: "alpha" also demands that the canonical tokenisation of the text satisfies the constraint (the paper), "only"
             that the tokens are canonical themselves.
-        stop: "complete" ends a text, at no cost, once no longer text can satisfy the constraint; "eos" leaves ending to the model.
+        stop: "complete" ends a text, at no cost, once no longer text can satisfy the constraint; "eos" leaves ending to the
+            model.
 
     Returns:
         Particles that all satisfy the constraint. Their weights are proper unless `info["guarantee"]` says otherwise.
@@ -99,8 +101,8 @@ def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMode
 def _check_options(constraint: object, canonical: object, stop: object, budget: int | None) -> None:
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
-            f"generate needs a constraint, got {type(constraint).__name__}; decorate a Boolean function with @constraint, or use "
-            "ban, contains, ends_with, choice."
+            f"generate needs a constraint, got {type(constraint).__name__}; decorate a Boolean function with @constraint, or "
+            "use ban, contains, ends_with, choice."
         )
     if canonical not in (None, "alpha", "only"):
         raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {canonical!r}.")
@@ -130,7 +132,7 @@ def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer) -> None
 def _canonical(
     particles: Particles, constraint: Constraint, mode: Canonical, prompt: str | Sequence[int], model: LanguageModel
 ) -> Particles:
-    """Multiply by the indicator of the paper's Algorithm 2, line 5: canonize(y) ⊨ α, or of canonize(y) = y."""
+    """Multiply by the indicator of the paper's Algorithm 2, line 6: canonize(y) ⊨ α, or of canonize(y) = y."""
     tokenizer = model.tokenizer
     prompt_ids = tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt)
     length = particles.tokens.shape[1]
@@ -153,4 +155,3 @@ def _satisfies(bound: Constraint, ids: list[int], length: int, tokenizer: Tokeni
     if missing < 0 or (missing and not tokenizer.eos_ids):
         return False
     return bound.evaluate([*ids, *tokenizer.eos_ids[:1] * missing], tokenizer)
-

@@ -1,7 +1,8 @@
 """The twist: an estimate of how probable the constraint still is, after a prefix.
 
-β_i(s, c) is the probability that the n-gram stand-in completes the constraint from automaton state s and context c at position i,
-by one backward pass over the circuit's left-to-right reading. A sampler steers by log β; its weights stay exact whatever β is.
+β_i(s, c) is the probability that the n-gram stand-in completes the constraint from automaton state s and context c at
+position i, by one backward pass over the circuit's left-to-right reading. A sampler steers by log β; its weights stay exact
+whatever β is.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class _Rows:
     """The table's rows as one sparse matrix from contexts to the contexts that may follow.
 
     A context names its last token, so it also names the class that was read: all states share the matrix, and a step is one
-    gather and one sparse product. Tokens that the table never saw last have context 0; they get a column for each class instead.
+    gather and one sparse product. Tokens that the table never saw last have context 0; they get a column for each class
+    instead.
     """
 
     def __init__(self, table: NGramTable, reader: LeftToRight) -> None:

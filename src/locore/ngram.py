@@ -177,9 +177,7 @@ class _Entries:
     backoff: Tensor
 
 
-def _merge(
-    context: Tensor, position: Tensor, tokens: Tensor, probs: Tensor, num_contexts: int, vocab_size: int
-) -> _Entries:
+def _merge(context: Tensor, position: Tensor, tokens: Tensor, probs: Tensor, num_contexts: int, vocab_size: int) -> _Entries:
     """Sum the recorded distributions of each context."""
     size = torch.bincount(context, minlength=num_contexts).double()
     key = (context[:, None] * vocab_size + tokens[position]).flatten()

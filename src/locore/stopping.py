@@ -71,9 +71,7 @@ class StopWhenComplete(LanguageModel):
 
 
 class _StoppingCursor(Cursor):
-    def __init__(
-        self, model: StopWhenComplete, inner: Cursor, reader: LeftToRight, states: Tensor, position: int
-    ) -> None:
+    def __init__(self, model: StopWhenComplete, inner: Cursor, reader: LeftToRight, states: Tensor, position: int) -> None:
         self._model = model
         self._inner = inner
         self._reader = reader

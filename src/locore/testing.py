@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -93,8 +94,7 @@ class ProperWeighting:
 
     def holds(self, false_alarm: float = 1e-6) -> bool:
         """No score beyond what chance explains, all scores together (Bonferroni, normal tails)."""
-        normal = torch.distributions.Normal(0.0, 1.0)
-        limit = float(normal.icdf(torch.tensor(1 - false_alarm / (2 * len(self.z)), dtype=torch.float64)))
+        limit = NormalDist().inv_cdf(1 - false_alarm / (2 * len(self.z)))
         return bool((self.z.abs() < limit).all())
 
 
@@ -109,8 +109,8 @@ def proper_weighting(
 ) -> ProperWeighting:
     """Run a sampler many times on a model small enough to enumerate, and compare with the law of proper weighting.
 
-    A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences below `RARE` of the evidence are one group:
-    too few of them are drawn for a standard score.
+    A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences below `RARE` of the evidence are one
+    group: too few of them are drawn for a standard score.
     """
     truth = enumerate_posterior(model, circuit)
     common = truth.probabilities >= RARE
@@ -132,6 +132,9 @@ def proper_weighting(
     exact = torch.cat([exact, exact.sum(0, keepdim=True)])
     error = totals.std(0) / math.sqrt(runs)
     difference = totals.mean(0) - exact
-    # A weight that is the same in every run differs from the truth by rounding only, or it is wrong.
+    # A group that never came up has no spread; it is as far off as its expected number of appearances allows. Otherwise a
+    # weight that is the same in every run differs from the truth by rounding only, or it is wrong.
+    seen = (totals > 0).any(0)
     z = difference / torch.maximum(error, 1e-9 * exact).clamp_min(1e-300)
+    z = torch.where(seen, z, -(exact * runs * num_particles).sqrt())
     return ProperWeighting(z, totals.mean(0), exact)

@@ -40,14 +40,10 @@ class Tokenizer:
         for name, ids in (("eos_ids", self.eos_ids), ("bos_ids", self.bos_ids)):
             wrong = [i for i in ids if not 0 <= i < self.vocab_size]
             if wrong:
-                raise InvalidArgument(
-                    f"{name} has {wrong[0]}, but ids go from 0 to {self.vocab_size - 1}."
-                )
+                raise InvalidArgument(f"{name} has {wrong[0]}, but ids go from 0 to {self.vocab_size - 1}.")
 
     @classmethod
-    def from_tokens(
-        cls, token_bytes: Sequence[bytes | str | None], eos_ids: Iterable[int] = ()
-    ) -> Tokenizer:
+    def from_tokens(cls, token_bytes: Sequence[bytes | str | None], eos_ids: Iterable[int] = ()) -> Tokenizer:
         """A tokenizer of these tokens, which encodes by greedy longest match.
 
         Args:
@@ -65,9 +61,7 @@ class Tokenizer:
         return cls(vocab_size, (None,) * vocab_size, tuple(dict.fromkeys(eos_ids)))
 
     @classmethod
-    def from_huggingface(
-        cls, tokenizer: Any, vocab_size: int | None = None, eos_ids: Iterable[int] = ()
-    ) -> Tokenizer:
+    def from_huggingface(cls, tokenizer: Any, vocab_size: int | None = None, eos_ids: Iterable[int] = ()) -> Tokenizer:
         """Any fast tokenizer of the byte-level or SentencePiece kind.
 
         Args:
@@ -182,16 +176,13 @@ class Tokenizer:
 
     def _bytes_of(self, token: int) -> bytes | None:
         if not 0 <= token < self.vocab_size:
-            raise InvalidArgument(
-                f"Token id {token} is out of range: ids go from 0 to {self.vocab_size - 1}."
-            )
+            raise InvalidArgument(f"Token id {token} is out of range: ids go from 0 to {self.vocab_size - 1}.")
         return self.token_bytes[token]
 
     def _require_text(self) -> None:
         if not self.has_text:
             raise LocoreError(
-                "This tokenizer has bare ids and no text. Use token constraints, or make it with "
-                "Tokenizer.from_tokens."
+                "This tokenizer has bare ids and no text. Use token constraints, or make it with Tokenizer.from_tokens."
             )
 
     def _encode_bytes(self, data: bytes) -> list[int]:
@@ -223,8 +214,7 @@ class Tokenizer:
                     break
             else:
                 raise InvalidArgument(
-                    f"No tokens spell {data!r}: nothing matches at byte {at}. "
-                    "Use a text that the vocabulary can spell."
+                    f"No tokens spell {data!r}: nothing matches at byte {at}. Use a text that the vocabulary can spell."
                 )
             yield token
             at += size
@@ -234,6 +224,4 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InvalidArgument(
-            f"The text has a lone surrogate at character {error.start}, which has no UTF-8."
-        ) from error
+        raise InvalidArgument(f"The text has a lone surrogate at character {error.start}, which has no UTF-8.") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -63,7 +65,7 @@ def machines(draw):
     sizes = [1, *rng.integers(1, 4, length)]
     rows = [
         np.where(rng.random((a, classes)) < 0.3, -1, rng.integers(0, b, (a, classes))).astype(np.int32)
-        for a, b in zip(sizes[:-1], sizes[1:], strict=True)
+        for a, b in itertools.pairwise(sizes)
     ]
     final = rng.random(sizes[-1]) < 0.7
     return rows, final, token_class.tolist()
@@ -87,9 +89,7 @@ def test_all_queries_equal_enumeration(machine, seed, zeros):
             circuit.sample(log_probs, seed=0)
     assume(bool(keep.any()))
     log_probs = log_probs[keep]
-    torch.testing.assert_close(
-        circuit.marginals(log_probs), brute_force.marginals(log_probs, models), rtol=1e-9, atol=1e-9
-    )
+    torch.testing.assert_close(circuit.marginals(log_probs), brute_force.marginals(log_probs, models), rtol=1e-9, atol=1e-9)
     tokens, log_prob = circuit.most_probable(log_probs)
     best = brute_force.weights(log_probs, models).amax(-1)
     torch.testing.assert_close(log_prob + truth[keep], best)

@@ -21,21 +21,15 @@ def literals():
     spans = st.lists(IDS, min_size=1, max_size=3)
     return st.one_of(
         st.builds(lambda i, v: (lambda t: t[i] == v, lambda y: y[i] == v), POSITIONS, IDS),
-        st.builds(
-            lambda i, v: (lambda t: v != t[-i - 1], lambda y: v != y[-i - 1]), POSITIONS, IDS
-        ),
+        st.builds(lambda i, v: (lambda t: v != t[-i - 1], lambda y: v != y[-i - 1]), POSITIONS, IDS),
         st.builds(lambda i, v: (lambda t: t(i, v), lambda y: y[i] == v), POSITIONS, IDS),
-        st.builds(
-            lambda i, v: (lambda t: t(i, v), lambda y: y[i : i + len(v)] == v), POSITIONS, spans
-        ),
+        st.builds(lambda i, v: (lambda t: t(i, v), lambda y: y[i : i + len(v)] == v), POSITIONS, spans),
         st.builds(lambda i, v: (lambda t: t[i].isin(v), lambda y: y[i] in v), POSITIONS, ids),
         st.builds(lambda i, v: (lambda t: t[i] in v, lambda y: y[i] in v), POSITIONS, ids),
         st.builds(lambda i, v: (lambda t: v in t[i:], lambda y: v in y[i:]), POSITIONS, IDS),
         st.builds(lambda v: (lambda t: t.isin(v).any(), lambda y: any(x in v for x in y)), ids),
         st.builds(lambda v: (lambda t: (t != v).all(), lambda y: v not in y), IDS),
-        st.builds(
-            lambda s: (lambda t: contains(s), lambda y: s.encode() in WORDS.text_bytes(y)), TEXTS
-        ),
+        st.builds(lambda s: (lambda t: contains(s), lambda y: s.encode() in WORDS.text_bytes(y)), TEXTS),
     )
 
 
@@ -57,9 +51,7 @@ def counts():
             st.integers(-1, 4),
         ),
         st.builds(
-            lambda v, c, k: compared(
-                lambda t: sum(x != v for x in t[1:]), lambda y: 2 - y[1:].count(v), c, k
-            ),
+            lambda v, c, k: compared(lambda t: sum(x != v for x in t[1:]), lambda y: 2 - y[1:].count(v), c, k),
             IDS,
             st.sampled_from(COMPARISONS),
             st.integers(-1, 3),
@@ -95,12 +87,8 @@ def programs():
                 inner,
                 inner,
             ),
-            st.builds(
-                lambda a, b: both(lambda t, a, b: all(x(t) for x in (a, b)), a, b), inner, inner
-            ),
-            st.builds(
-                lambda a, b: both(lambda t, a, b: any([a(t), b(t), b(t)]), a, b), inner, inner
-            ),
+            st.builds(lambda a, b: both(lambda t, a, b: all(x(t) for x in (a, b)), a, b), inner, inner),
+            st.builds(lambda a, b: both(lambda t, a, b: any([a(t), b(t), b(t)]), a, b), inner, inner),
         )
 
     return st.recursive(literals() | counts(), grown, max_leaves=6)

@@ -45,9 +45,7 @@ def leaves():
             st.integers(0, 3),
             st.none() | st.integers(0, 3),
         ),
-        st.builds(
-            ban, st.lists(TEXTS, min_size=1, max_size=2), st.sampled_from(["text", "tokens"])
-        ),
+        st.builds(ban, st.lists(TEXTS, min_size=1, max_size=2), st.sampled_from(["text", "tokens"])),
         st.builds(contains, TEXTS),
         st.builds(ends_with, TEXTS),
         st.builds(choice, st.lists(TEXTS, min_size=1, max_size=2)),

@@ -72,11 +72,7 @@ def myhill_nerode_classes(automaton):
     pairs = list(itertools.product(range(automaton.num_states), repeat=2))
     apart = {(p, q) for p, q in pairs if accepting[p] != accepting[q]}
     for _ in pairs:
-        apart |= {
-            (p, q)
-            for p, q in pairs
-            if any((int(a), int(b)) in apart for a, b in zip(table[p], table[q], strict=True))
-        }
+        apart |= {(p, q) for p, q in pairs if any((int(a), int(b)) in apart for a, b in zip(table[p], table[q], strict=True))}
     return len({frozenset(q for q in reachable if (p, q) not in apart) for p in reachable})
 
 

@@ -13,9 +13,7 @@ from locore.errors import InvalidConstraint
 
 def test_values_that_are_not_boolean():
     for result in (None, 1, "yes", [True], 0.5):
-        with pytest.raises(
-            InvalidConstraint, match=rf"`<lambda>` returned .*{type(result).__name__}"
-        ):
+        with pytest.raises(InvalidConstraint, match=rf"`<lambda>` returned .*{type(result).__name__}"):
             constraint(lambda tokens, result=result: result).at(2)
     with pytest.raises(InvalidConstraint, match="a count"):
         constraint(lambda tokens: (tokens == 1).sum()).at(2)

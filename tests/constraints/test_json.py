@@ -58,9 +58,7 @@ def test_wrong_values_name_the_place(form, message):
 
 def test_unknown_fields_are_never_dropped():
     form = {"type": "or", "of": [{"type": "true"}, {"type": "ban", "phrases": ["a"], "word": 1}]}
-    with pytest.raises(
-        UnsupportedKeyword, match=r"'ban'.*'word' \(at of\[1\]\.word\).*phrases, level"
-    ):
+    with pytest.raises(UnsupportedKeyword, match=r"'ban'.*'word' \(at of\[1\]\.word\).*phrases, level"):
         from_json(form)
 
 

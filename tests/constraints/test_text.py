@@ -46,9 +46,7 @@ def test_not_contains_is_ban(text):
 
 
 def test_meaning_on_bytes():
-    tokenizer = Tokenizer.from_tokens(
-        [" ha", "te", "n", "é".encode()[:1], "é".encode()[1:], None], [5]
-    )
+    tokenizer = Tokenizer.from_tokens([" ha", "te", "n", "é".encode()[:1], "é".encode()[1:], None], [5])
     hate, n, first, second, eos = [0, 1], 2, 3, 4, 5
     assert not ban(" hate").evaluate([*hate, eos], tokenizer)  # straddles tokens
     assert ban(["Hate"]).evaluate([*hate, eos], tokenizer)

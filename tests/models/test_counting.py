@@ -10,12 +10,7 @@ from . import zoo
 
 def asked_by_hand(tokens, eos_ids) -> list[tuple[int, ...]]:
     """Contexts of at least one token and without an end, of every row."""
-    return [
-        tuple(row[:step])
-        for row in tokens.tolist()
-        for step in range(1, len(row))
-        if not set(row[:step]) & set(eos_ids)
-    ]
+    return [tuple(row[:step]) for row in tokens.tolist() for step in range(1, len(row)) if not set(row[:step]) & set(eos_ids)]
 
 
 @pytest.fixture

@@ -17,9 +17,7 @@ from locore.models.base import LanguageModel
 
 from . import zoo
 
-SENTENCE = (
-    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
-)
+SENTENCE = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
 
 
 def uncached(architecture: str, attention: str | None = None) -> HuggingFaceModel:
@@ -169,8 +167,7 @@ def test_prompts_follow_one_another():
     assert at_once.prompt_ids == (1, 7, 3, 4, 6)
     torch.testing.assert_close(
         at_once.score(tokens),
-        zoo.huggingface().score(torch.tensor([[4, 6, 3, 4, 3]]))
-        - zoo.huggingface().score(torch.tensor([[4, 6]])),
+        zoo.huggingface().score(torch.tensor([[4, 6, 3, 4, 3]])) - zoo.huggingface().score(torch.tensor([[4, 6]])),
         rtol=0,
         atol=1e-4,
     )
@@ -193,9 +190,7 @@ def test_longer_than_the_context():
         model.prompted([3] * 37)
 
 
-@pytest.mark.parametrize(
-    "tokens", [[[0, zoo.VOCAB]], [[-1, 0]], [[0.5, 1.0]], [0, 1], torch.zeros(1, 0).long()]
-)
+@pytest.mark.parametrize("tokens", [[[0, zoo.VOCAB]], [[-1, 0]], [[0.5, 1.0]], [0, 1], torch.zeros(1, 0).long()])
 def test_wrong_tokens(tokens):
     with pytest.raises(InvalidArgument):
         zoo.huggingface().score(torch.as_tensor(tokens))
@@ -222,9 +217,7 @@ def test_stories_has_its_known_loss(stories260k):
 def test_stories_agrees_with_plain_scoring(stories260k):
     model = load(stories260k).prompted("Once upon a time, there was a little girl named Lily.")
     drafts = model.sample(8, 12, seed=0)
-    torch.testing.assert_close(
-        model.token_scores(drafts.tokens), drafts.token_scores, rtol=0, atol=1e-4
-    )
+    torch.testing.assert_close(model.token_scores(drafts.tokens), drafts.token_scores, rtol=0, atol=1e-4)
     candidates = model.log_probs(drafts.tokens[:1])[0].topk(4).indices
     torch.testing.assert_close(
         model.neighbours(drafts.tokens[0], candidates),

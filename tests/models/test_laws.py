@@ -126,9 +126,7 @@ def test_sample_does_not_touch_the_global_generator(model):
 
 
 def test_sample_reports_its_scores(model):
-    drafts = model.sample(
-        16, zoo.LENGTH, seed=torch.Generator().manual_seed(3), keep_log_probs=True
-    )
+    drafts = model.sample(16, zoo.LENGTH, seed=torch.Generator().manual_seed(3), keep_log_probs=True)
     assert same(drafts.token_scores, model.token_scores(drafts.tokens))
     assert same(drafts.log_probs, model.log_probs(drafts.tokens))
     assert bool(drafts.token_scores.isfinite().all())

@@ -31,9 +31,7 @@ def test_a_chain_agrees_with_its_product():
 def test_a_prompted_chain_starts_after_the_last_token():
     transition = torch.tensor([[0.1, 0.9], [0.6, 0.4]])
     model = MarkovModel([0.5, 0.5], transition)
-    torch.testing.assert_close(
-        model.prompted([0, 1]).log_probs(torch.tensor([[0]])).exp()[0, 0].float(), transition[1]
-    )
+    torch.testing.assert_close(model.prompted([0, 1]).log_probs(torch.tensor([[0]])).exp()[0, 0].float(), transition[1])
     assert model.prompted(()) is model
 
 

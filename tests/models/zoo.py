@@ -44,9 +44,7 @@ ARCHITECTURES = {
     "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True, True),
     "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True, True),
     "bloom": (
-        lambda: transformers.BloomConfig(
-            vocab_size=VOCAB, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.4
-        ),
+        lambda: transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.4),
         True,
         False,
     ),
@@ -76,9 +74,7 @@ def huggingface(
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(0)
         config = ARCHITECTURES[architecture][0]()
-        module = transformers.AutoModelForCausalLM.from_config(
-            config, attn_implementation=attention
-        )
+        module = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
         tokenizer = Tokenizer.integers(VOCAB, eos_ids)
         model = HuggingFaceModel.from_module(module, tokenizer, memory_bytes)
     return model.prompted((1, 7, 3))

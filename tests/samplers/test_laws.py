@@ -66,9 +66,7 @@ def test_the_law_notices_a_wrong_weight():
 def test_a_generator_in_the_same_state_gives_the_same_draws(name):
     sampler, particles, _, budget = SAMPLERS[name]
     model, circuit = problem(True)
-    first, second = (
-        sampler(model, circuit, particles + 4, budget and 40, torch.Generator().manual_seed(3)) for _ in range(2)
-    )
+    first, second = (sampler(model, circuit, particles + 4, budget and 40, torch.Generator().manual_seed(3)) for _ in range(2))
     assert torch.equal(first.tokens, second.tokens) and torch.equal(first.log_weights, second.log_weights)
 
 
@@ -138,8 +136,16 @@ def test_unknown_names_are_refused():
 
 def test_evidence_of_rejection_is_unbiased_under_its_stop():
     model, circuit = problem(False)
-    truth = math.exp(float(torch.logsumexp(model.score(torch.cartesian_prod(*[torch.arange(3)] * 3))[
-        circuit.accepts(torch.cartesian_prod(*[torch.arange(3)] * 3))], 0)))
+    truth = math.exp(
+        float(
+            torch.logsumexp(
+                model.score(torch.cartesian_prod(*[torch.arange(3)] * 3))[
+                    circuit.accepts(torch.cartesian_prod(*[torch.arange(3)] * 3))
+                ],
+                0,
+            )
+        )
+    )
     result = proper_weighting(Rejection(), model, circuit, 1, 3000, seed=6)
     assert result.truth[-1].item() == pytest.approx(truth)
     assert abs(result.z[-1].item()) < 5

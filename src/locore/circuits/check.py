@@ -22,7 +22,8 @@ def check(circuit: Circuit, num_models: int = 256, seed: int = 0) -> None:
 
     Smoothness and decomposability are read off the scopes of all nodes. Determinism is tested on `num_models` models drawn
     from the circuit: at a single model a deterministic circuit evaluates to exactly 1, and models that are counted twice are
-    drawn twice as often, so an overlap that holds a share f of all models is found with probability above 1 − (1 − f)^num_models.
+    drawn twice as often, so an overlap that holds a share f of all models is found with probability above 1 − (1 −
+    f)^num_models.
     """
     _check_scopes(circuit)
     if circuit.num_nodes:
@@ -41,9 +42,7 @@ def _check_scopes(circuit: Circuit) -> None:
         raise LocoreError(f"the root speaks about positions {handed[0]:b}, not about all {circuit.length}")
 
 
-def _block_scopes(
-    block: Block, positions: tuple[int, ...], live: list[bool], handed: list[Scope]
-) -> list[Scope]:
+def _block_scopes(block: Block, positions: tuple[int, ...], live: list[bool], handed: list[Scope]) -> list[Scope]:
     scopes: list[Scope] = [0] * block.num_slots
     for number, (position, _) in enumerate(block.leaves.tolist()):
         scopes[FIRST_LEAF + number] = 1 << positions[position]

@@ -70,9 +70,7 @@ def _trace(circuit: Circuit, values: Values, choose: Choose) -> Tensor:
     return heap
 
 
-def sample_tokens(
-    circuit: Circuit, log_probs: Tensor, heap: Tensor, seed: int | torch.Generator | None
-) -> Tensor:
+def sample_tokens(circuit: Circuit, log_probs: Tensor, heap: Tensor, seed: int | torch.Generator | None) -> Tensor:
     """Long[batch, length]: a token within each class range, in proportion to its weight."""
     # A seed given as an integer must not replay the coins of the leaves.
     stream = seed + 0x9E3779B9 if isinstance(seed, int) else seed
@@ -92,9 +90,7 @@ def best_tokens(circuit: Circuit, log_probs: Tensor, heap: Tensor) -> Tensor:
     return _choose_tokens(circuit, log_probs, heap, lambda logs: logs.argmax(-1))
 
 
-def _choose_tokens(
-    circuit: Circuit, log_probs: Tensor, heap: Tensor, choose: Callable[[Tensor], Tensor]
-) -> Tensor:
+def _choose_tokens(circuit: Circuit, log_probs: Tensor, heap: Tensor, choose: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply `choose` to the weights of each class range: f64[chunk, vocab] in class order, −inf outside the range."""
     start, stop = class_range(circuit, heap.flatten())
     rows = log_probs.flatten(0, 1)
@@ -124,10 +120,10 @@ def class_factors(circuit: Circuit, values: Values) -> Tensor:
     factors = (flows - torch.where(dead, 0.0, values.heap)).masked_fill_(dead, NEG_INF)
     width = 1
     while width < circuit.width:  # what holds for a range holds for its halves
-        children = factors[:, 2 * width : 4 * width].unflatten(1, (-1, 2))
-        parents = factors[:, width : 2 * width].unsqueeze(2)
-        children.copy_(torch.logaddexp(children, parents))
+        parents = factors[:, width : 2 * width].repeat_interleave(2, 1)
         width *= 2
+        children = factors[:, width : 2 * width]
+        torch.logaddexp(children, parents, out=children)
     leaves = factors[:, circuit.width : circuit.width + circuit.num_classes]
     return leaves.permute(2, 0, 1)
 
@@ -157,9 +153,7 @@ def _flows(circuit: Circuit, values: Values) -> Tensor:
 def allowed_by_conditioning(circuit: Circuit, prefix: Tensor) -> Tensor:
     """Bool[batch, vocab]: tokens possible after Long[batch, time] prefixes, by one upward and one downward pass."""
     time = prefix.shape[1]
-    evidence = torch.zeros(
-        len(prefix), circuit.length, circuit.vocab_size, dtype=torch.float64, device=circuit.device
-    )
+    evidence = torch.zeros(len(prefix), circuit.length, circuit.vocab_size, dtype=torch.float64, device=circuit.device)
     evidence[:, :time] = NEG_INF
     evidence[:, :time].scatter_(-1, prefix[..., None].to(circuit.device), 0.0)
     values = evaluate(circuit, evidence)

@@ -71,8 +71,8 @@ class LeftToRight:
             return self.live[position]
         if self.hopeful is None:
             raise InvalidArgument(
-                "without look-ahead a mask needs one automaton for all positions; this constraint speaks about single positions. "
-                "Leave look_ahead on."
+                "without look-ahead a mask needs one automaton for all positions; this constraint speaks about single "
+                "positions. Leave look_ahead on."
             )
         return self.hopeful
 

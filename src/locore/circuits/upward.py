@@ -60,10 +60,9 @@ def fill_heap(circuit: Circuit, classes: Tensor, combine: Combine) -> Tensor:
     heap = classes.new_full((length, 2 * width, batch), NEG_INF)
     heap[:, width : width + num_classes] = classes.permute(1, 2, 0)
     while width > 1:
-        pairs = heap[:, width : 2 * width].unflatten(1, (-1, 2))
+        children = heap[:, width : 2 * width]
         width //= 2
-        torch_out = heap[:, width : 2 * width]
-        combine(pairs[:, :, 0], pairs[:, :, 1], out=torch_out)
+        combine(children[:, 0::2], children[:, 1::2], out=heap[:, width : 2 * width])
     return heap
 
 

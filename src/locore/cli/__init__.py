@@ -1,4 +1,4 @@
-"""The shell's way in: `locore generate`, `locore check`, `locore compile`.
+"""The shell's way in: `locore generate`, `check`, `compile`, `prepare` and `bench`.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint,
 2 wrong usage, constraint or input, 130 interrupted.
@@ -13,9 +13,11 @@ from typing import Annotated
 import typer
 
 import locore
+from locore.cli.bench import bench
 from locore.cli.check import check
 from locore.cli.compile import compile
 from locore.cli.generate import generate
+from locore.cli.prepare import prepare
 from locore.errors import LocoreError
 
 INTERRUPTED = 130
@@ -30,6 +32,8 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(check)
 app.command()(compile)
+app.command()(prepare)
+app.add_typer(bench, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -88,9 +88,7 @@ def _tokenizer_of(target: HasTokenizer | Tokenizer | int) -> Tokenizer:
         return Tokenizer.integers(target)
     if isinstance(target, HasTokenizer):
         return target.tokenizer
-    raise InvalidArgument(
-        f"compile needs a model, a tokenizer or a number of tokens, got {type(target).__name__}."
-    )
+    raise InvalidArgument(f"compile needs a model, a tokenizer or a number of tokens, got {type(target).__name__}.")
 
 
 def _left_to_right(problem: Problem) -> Circuit:

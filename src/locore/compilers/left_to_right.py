@@ -46,9 +46,7 @@ def no_model(length: int) -> Unsatisfiable:
     return Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
 
 
-def explore(
-    root: Constraint, residuals: Residuals, blocked: Flags, min_length: int, max_states: int
-) -> Layered:
+def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: int, max_states: int) -> Layered:
     """Unroll a constraint over positions, one layer of residuals each.
 
     Args:
@@ -132,7 +130,8 @@ def minimise(layered: Layered) -> Layered:
     for table in reversed(layered.rows):
         targets = np.where(table == DEAD, DEAD, canonical[table])
         names: dict[bytes, int] = {}
-        kept, numbers = [], np.full(len(targets), DEAD, dtype=np.int32)
+        kept: list[Rows] = []
+        numbers = np.full(len(targets), DEAD, dtype=np.int32)
         for state, row in enumerate(targets):
             if (row == DEAD).all():
                 continue
@@ -160,9 +159,7 @@ def _trim_together(layered: Layered) -> Layered:
     keep[0] = True
     number = np.full(len(keep), DEAD, dtype=np.int32)
     number[keep] = np.arange(keep.sum())
-    tables = {
-        id(t): np.where(t[keep] == DEAD, DEAD, number[t[keep]]).astype(np.int32) for t in layered.rows
-    }
+    tables = {id(t): np.where(t[keep] == DEAD, DEAD, number[t[keep]]).astype(np.int32) for t in layered.rows}
     return Layered([tables[id(t)] for t in layered.rows], layered.final[keep], one_numbering=True)
 
 

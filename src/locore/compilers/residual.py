@@ -111,7 +111,7 @@ class Residuals:
         for column in columns:
             code = np.unique(code * (int(column.max()) + 2) + column + 1, return_inverse=True)[1].ravel()
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        if residual in states:  # a lone automaton: its successors are the residuals
+        if isinstance(residual, State):  # a lone automaton: its successors are the residuals
             targets = columns[0][first].tolist()
             return [self._after(residual, target) for target in targets], inverse.ravel()
         outcomes = []
@@ -186,9 +186,7 @@ class Residuals:
         target = automaton.functions[np.maximum(function, 0), atom.state].astype(np.int64)
         return np.where(function < 0, -1, target)
 
-    def _restrict(
-        self, residual: Constraint, position: int, representative: int, successor: dict[State, int]
-    ) -> Constraint:
+    def _restrict(self, residual: Constraint, position: int, representative: int, successor: dict[State, int]) -> Constraint:
         """The residual after a token class. Parts restricted before, with the same outcome, are not walked again."""
         token = int(self.classes.representative[representative])
         signature = int(self._signature(position)[representative])

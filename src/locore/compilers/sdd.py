@@ -143,8 +143,4 @@ class _Reader:
         if literal is not None:
             bit = abs(literal) - 1 - position * self.bits
             return bool(code >> (self.bits - 1 - bit) & 1) == (literal > 0)
-        return any(
-            self._holds(p, position, code) and self._holds(s, position, code)
-            for p, s in self.diagram.elements[node]
-        )
-
+        return any(self._holds(p, position, code) and self._holds(s, position, code) for p, s in self.diagram.elements[node])

@@ -241,9 +241,7 @@ def has_text(constraint: Constraint) -> bool:
     return any(leaf.is_text for leaf in constraint.leaves())
 
 
-def _combined(
-    left: Constraint, right: object, rule: Callable[[Constraint, Constraint], Constraint]
-) -> Any:
+def _combined(left: Constraint, right: object, rule: Callable[[Constraint, Constraint], Constraint]) -> Any:
     if isinstance(right, bool | np.bool_):
         right = Constant(bool(right))
     return rule(left, right) if isinstance(right, Constraint) else NotImplemented

@@ -20,9 +20,7 @@ MAX_PATHS = 10_000
 @overload
 def constraint(function: Function, *, max_paths: int = MAX_PATHS) -> PythonFunction: ...
 @overload
-def constraint(
-    function: None = None, *, max_paths: int = MAX_PATHS
-) -> Callable[[Function], PythonFunction]: ...
+def constraint(function: None = None, *, max_paths: int = MAX_PATHS) -> Callable[[Function], PythonFunction]: ...
 def constraint(function: Function | None = None, *, max_paths: int = MAX_PATHS) -> Any:
     """Decorator: a Boolean function of `tokens` becomes a constraint.
 
@@ -99,10 +97,7 @@ class PythonFunction(Constraint):
         return name if getattr(module, name, None) is self else super().__reduce__()
 
     def _refuse(self, what: str) -> NoReturn:
-        raise InvalidConstraint(
-            f"the Python function `{self.name}` {what} only once it is traced at a length: "
-            "use c.at(n)"
-        )
+        raise InvalidConstraint(f"the Python function `{self.name}` {what} only once it is traced at a length: use c.at(n)")
 
 
 class _FinishedTokens(Reading):

@@ -78,8 +78,7 @@ class Readable(Structural):
         reading = current_reading()
         if reading is None:
             raise InvalidConstraint(
-                "constraints are added up inside a @constraint function only; outside of one "
-                "use count_tokens"
+                "constraints are added up inside a @constraint function only; outside of one use count_tokens"
             )
         return reading.summand(self)  # type: ignore[arg-type]
 

@@ -48,9 +48,7 @@ class TokenSequence:
         limit = max(self.tokens, default=0) + 1 if tokenizer is None else tokenizer.vocab_size
         for position, token in enumerate(self.tokens):
             if not 0 <= token < limit:
-                raise InvalidArgument(
-                    f"token {token} at position {position} is outside the vocabulary of {limit}"
-                )
+                raise InvalidArgument(f"token {token} at position {position} is outside the vocabulary of {limit}")
 
     @property
     def known_tokenizer(self) -> TokenizerLike:
@@ -63,9 +61,7 @@ class TokenSequence:
     def end(self) -> int:
         """How many tokens come before the first end of sequence."""
         eos_ids = () if self.tokenizer is None else self.tokenizer.eos_ids
-        return next(
-            (i for i, token in enumerate(self.tokens) if token in eos_ids), len(self.tokens)
-        )
+        return next((i for i, token in enumerate(self.tokens) if token in eos_ids), len(self.tokens))
 
     @property
     def padded(self) -> bool:

@@ -64,14 +64,9 @@ def read_constraint(obj: Any, path: str) -> Constraint:
     for field in kind.required:
         if field not in obj:
             raise InvalidConstraint(
-                f"a constraint of type {obj['type']!r} needs the field {field!r} (missing at "
-                f"{_inside(path, field)})"
+                f"a constraint of type {obj['type']!r} needs the field {field!r} (missing at {_inside(path, field)})"
             )
-    values = {
-        field: read(obj[field], _inside(path, field))
-        for field, read in known.items()
-        if field in obj
-    }
+    values = {field: read(obj[field], _inside(path, field)) for field, read in known.items() if field in obj}
     try:
         return kind.build(**values)
     except InvalidConstraint as error:
@@ -84,8 +79,7 @@ def _kind_of(obj: Any, path: str) -> _Kind:
         raise InvalidConstraint(f"a constraint is nested deeper than {MAX_DEPTH}; make it flatter")
     if not isinstance(obj, dict) or not isinstance(obj.get("type"), str):
         raise InvalidConstraint(
-            f'a constraint is an object such as {{"type": "ban", "phrases": [...]}}; at {where} '
-            f"there is {shortened(obj)}"
+            f'a constraint is an object such as {{"type": "ban", "phrases": [...]}}; at {where} there is {shortened(obj)}'
         )
     if obj["type"] not in _KINDS:
         raise InvalidConstraint(

@@ -135,20 +135,13 @@ def _by_partial_sums(terms: Terms, low: int, high: int) -> Constraint:
                 f"a sum of {len(terms)} conditions has more than {MAX_PARTIAL_SUMS} partial sums; "
                 "use smaller weights or fewer conditions"
             )
-    holds: dict[int, Constraint] = {
-        total: Constant(low <= total <= high) for total in sums_before.pop()
-    }
+    holds: dict[int, Constraint] = {total: Constant(low <= total <= high) for total in sums_before.pop()}
     for (condition, weight), partials in zip(reversed(terms), reversed(sums_before), strict=True):
-        holds = {
-            partial: if_then_else(condition, holds[partial + weight], holds[partial])
-            for partial in partials
-        }
+        holds = {partial: if_then_else(condition, holds[partial + weight], holds[partial]) for partial in partials}
     return holds[0]
 
 
 def _integer(value: Any) -> int:
     if isinstance(value, np.bool_) or not hasattr(value, "__index__"):
-        raise InvalidConstraint(
-            f"a number of conditions was combined with {value!r}; use integers, or another count"
-        )
+        raise InvalidConstraint(f"a number of conditions was combined with {value!r}; use integers, or another count")
     return operator.index(value)

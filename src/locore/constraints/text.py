@@ -150,15 +150,12 @@ def _phrase(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise InvalidConstraint(f"{where} needs a string, got {value!r}")
     if not value:
-        raise InvalidConstraint(
-            f"{where} got an empty phrase, which occurs in every text; remove it"
-        )
+        raise InvalidConstraint(f"{where} got an empty phrase, which occurs in every text; remove it")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise InvalidConstraint(
-            f"{where} got {value!r}, which has no UTF-8 bytes ({error.reason}); remove the lone "
-            "surrogate"
+            f"{where} got {value!r}, which has no UTF-8 bytes ({error.reason}); remove the lone surrogate"
         ) from error
     return value
 

@@ -88,11 +88,7 @@ class TokenPhrases(AutomatonLeaf):
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """Comparison at every position."""
         tokens = sequence.tokens
-        return any(
-            tokens[start : start + len(ids)] == ids
-            for ids in self.sequences
-            for start in range(len(tokens))
-        )
+        return any(tokens[start : start + len(ids)] == ids for ids in self.sequences for start in range(len(tokens)))
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "contains_tokens", "sequences": [[ids], ...]}`."""
@@ -130,8 +126,7 @@ def id_list(value: Any, where: str) -> tuple[int, ...]:
     """
     if isinstance(value, str) or not (hasattr(value, "__iter__") or hasattr(value, "__index__")):
         raise InvalidConstraint(
-            f"{where} needs a token id or a list of them, got {value!r}; a tokenizer's `encode` "
-            "gives the ids of a text"
+            f"{where} needs a token id or a list of them, got {value!r}; a tokenizer's `encode` gives the ids of a text"
         )
     several = hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
     what = f"a token id of {where}"

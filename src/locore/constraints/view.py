@@ -170,9 +170,5 @@ class Conditions:
     def _with(self, other: Any, combine: Callable[[Constraint, Any], Constraint]) -> Conditions:
         others = other.of if isinstance(other, Conditions) else [other] * len(self)
         if len(others) != len(self):
-            raise InvalidConstraint(
-                f"{len(self)} conditions were combined with {len(others)}; use equal slices"
-            )
-        return Conditions(
-            [combine(mine, theirs) for mine, theirs in zip(self.of, others, strict=True)]
-        )
+            raise InvalidConstraint(f"{len(self)} conditions were combined with {len(others)}; use equal slices")
+        return Conditions([combine(mine, theirs) for mine, theirs in zip(self.of, others, strict=True)])

@@ -33,10 +33,7 @@ def kernel_by_name(kernel: str | Kernel) -> Kernel:
     if not isinstance(kernel, str):
         return kernel
     if kernel not in KERNELS:
-        raise InvalidArgument(
-            f"unknown kernel {kernel!r}; known are {', '.join(KERNELS)}, or pass an object of "
-            "locore.local."
-        )
+        raise InvalidArgument(f"unknown kernel {kernel!r}; known are {', '.join(KERNELS)}, or pass an object of locore.local.")
     return KERNELS[kernel]
 
 

@@ -21,8 +21,6 @@ class Exact(Floored):
         """LM tokens for one sequence, at most: V·n(n−1)/2 + 2n."""
         return vocab_size * tail_tokens(length, positions) + 2 * length
 
-    def _local(
-        self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor
-    ) -> Tensor:
+    def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
         candidates = torch.arange(model.vocab_size).expand(*tokens.shape, -1)
         return neighbour_scores(model, tokens, candidates, where)

@@ -18,7 +18,5 @@ class Forward(Floored):
         """LM tokens for one sequence, at most: n."""
         return length
 
-    def _local(
-        self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor
-    ) -> Tensor:
+    def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
         return forward

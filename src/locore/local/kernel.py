@@ -10,9 +10,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from locore.ending import live_lengths
 from locore.errors import InvalidArgument
 from locore.models import LanguageModel
-from locore.models.ending import live_lengths
 from locore.numerics import NEG_INF
 
 UNIFORM_SHARE = 0.01  # of the floor, where the model itself excludes tokens
@@ -28,9 +28,7 @@ class Kernel(Protocol):
     def price(self, length: int, vocab_size: int, positions: int | None = None) -> int:
         """LM tokens for one sequence, at most; of so many adjacent positions, or of all."""
 
-    def distributions(
-        self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None
-    ) -> Tensor:
+    def distributions(self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None) -> Tensor:
         """The local distributions around sequences.
 
         Args:
@@ -61,13 +59,9 @@ class Floored:
         if not 0 <= self.floor <= 1:
             raise InvalidArgument(f"floor must lie in 0..1, got {self.floor}.")
         if not 0 < self.temperature < math.inf:
-            raise InvalidArgument(
-                f"temperature must be positive and finite, got {self.temperature}."
-            )
+            raise InvalidArgument(f"temperature must be positive and finite, got {self.temperature}.")
 
-    def distributions(
-        self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None
-    ) -> Tensor:
+    def distributions(self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None) -> Tensor:
         """f64[batch, time, vocab], normalised logs q_i(v); see `Kernel`."""
         where = torch.ones_like(tokens, dtype=torch.bool) if where is None else where
         forward = model.log_probs(tokens).double()
@@ -80,15 +74,11 @@ class Floored:
         return torch.logaddexp(share(local, 1 - self.floor), share(floor, self.floor))
 
     @abstractmethod
-    def _local(
-        self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor
-    ) -> Tensor:
+    def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
         """f64[batch, time, vocab], unnormalised logs; only read `where` they are needed."""
 
 
-def neighbour_scores(
-    model: LanguageModel, tokens: Tensor, candidates: Tensor, where: Tensor
-) -> Tensor:
+def neighbour_scores(model: LanguageModel, tokens: Tensor, candidates: Tensor, where: Tensor) -> Tensor:
     """f64[batch, time, k]: log p of y with y_i replaced by candidates[…, i, j].
 
     Where positions are not needed, the token itself stands in for its candidates: it is free.

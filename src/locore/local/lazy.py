@@ -44,9 +44,7 @@ class Lazy:
         """LM tokens for one sequence, at most: those of the inner kernel."""
         return self.kernel.price(length, vocab_size, positions)
 
-    def distributions(
-        self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None
-    ) -> Tensor:
+    def distributions(self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None) -> Tensor:
         """f64[batch, time, vocab], normalised logs q_i(v); see `Kernel`."""
         local = share(self.kernel.distributions(model, tokens, where), self.rho)
         own = tokens[..., None]

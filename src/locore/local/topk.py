@@ -32,9 +32,7 @@ class TopK(Floored):
         """LM tokens for one sequence, at most: k·n(n−1)/2 + 2n."""
         return min(self.k, vocab_size) * tail_tokens(length, positions) + 2 * length
 
-    def _local(
-        self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor
-    ) -> Tensor:
+    def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
         candidates = forward.topk(min(self.k, model.vocab_size)).indices
         # Where a position is not needed all candidates stand for the token; it is not read.
         scores = neighbour_scores(model, tokens, candidates, where)

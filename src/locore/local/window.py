@@ -38,9 +38,7 @@ class Window(Floored):
         """LM tokens for one sequence, at most: k·Σ_i min(w, n − 1 − i) + 2n."""
         return min(self.k, vocab_size) * tail_tokens(length, positions, self.w) + 2 * length
 
-    def _local(
-        self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor
-    ) -> Tensor:
+    def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
         k = min(self.k, model.vocab_size)
         candidates = forward.topk(k).indices
         together = max(1, NUMBERS // (k * model.vocab_size))
@@ -49,9 +47,7 @@ class Window(Floored):
         scores = forward.gather(-1, candidates) + ahead
         return torch.full_like(forward, NEG_INF).scatter_(-1, candidates, scores)
 
-    def _ahead(
-        self, model: LanguageModel, tokens: Tensor, candidates: Tensor, where: Tensor
-    ) -> Tensor:
+    def _ahead(self, model: LanguageModel, tokens: Tensor, candidates: Tensor, where: Tensor) -> Tensor:
         """f64[batch, time, k]: log-probability of the next w tokens after each candidate."""
         length = tokens.shape[1]
         result = torch.zeros(candidates.shape, dtype=torch.float64)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from locore.ending import absorb_rows, absorb_scores
 from locore.errors import InvalidArgument
 from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor
-from locore.models.ending import absorb_rows, absorb_scores
 from locore.models.validation import positive, token_ids
 from locore.numerics import categorical
 from locore.tokenizer import Tokenizer
@@ -189,23 +189,16 @@ class LanguageModel(ABC):
     def _token_scores(self, tokens: Tensor) -> Tensor:
         """f64[batch, time] of valid ids; what it says after an end is never read."""
         rows = max(1, _TABLE_NUMBERS // (tokens.shape[1] * self.vocab_size))
-        parts = [
-            self._log_probs(part).gather(2, part[..., None])[..., 0].double()
-            for part in torch.split(tokens, rows)
-        ]
+        parts = [self._log_probs(part).gather(2, part[..., None])[..., 0].double() for part in torch.split(tokens, rows)]
         return torch.cat(parts)
 
 
-def neighbour_arguments(
-    tokens: Tensor, candidates: Tensor, vocab_size: int
-) -> tuple[Tensor, Tensor]:
+def neighbour_arguments(tokens: Tensor, candidates: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
     """The checked arguments of `neighbours`."""
     tokens = token_ids(tokens, "time", vocab_size)
     candidates = token_ids(candidates, "time k", vocab_size)
     if len(candidates) != len(tokens):
-        raise InvalidArgument(
-            f"There are candidates for {len(candidates)} positions, but {len(tokens)} tokens."
-        )
+        raise InvalidArgument(f"There are candidates for {len(candidates)} positions, but {len(tokens)} tokens.")
     return tokens, candidates
 
 

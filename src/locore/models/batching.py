@@ -32,8 +32,7 @@ def in_batches(rows: int, size: int, work: Callable[[slice], Tensor]) -> Tensor:
                 raise
             if size == 1:
                 raise CannotScore(
-                    "There is not enough memory for a single sequence. Use a shorter prompt, a "
-                    "smaller dtype or another device."
+                    "There is not enough memory for a single sequence. Use a shorter prompt, a smaller dtype or another device."
                 ) from error
             size //= 2
     return torch.cat(parts)

@@ -67,6 +67,7 @@ class KeyValues:
             layer.keys, layer.values = keys, values
         return cache
 
+
 HASHED_NUMBERS = 1 << 20  # of each tensor, in a fingerprint
 
 
@@ -92,9 +93,7 @@ class CausalLM:
         self.device = torch.device(module.device)
         default = 2**28 if self.device.type == "cpu" else 2**31
         self.memory_bytes = default if memory_bytes is None else memory_bytes
-        self.context: int | None = getattr(
-            module.config.get_text_config(), "max_position_embeddings", None
-        )
+        self.context: int | None = getattr(module.config.get_text_config(), "max_position_embeddings", None)
         self._accepted = set(inspect.signature(module.forward).parameters)
         logits = self._forward(torch.zeros(1, 1, dtype=torch.int64), None, 1)[0]
         self.vocab_size = logits.shape[-1]
@@ -127,16 +126,12 @@ class CausalLM:
         """
         return self._forward(tokens, past.to_cache() if past else None, keep)[0]
 
-    def read_on(
-        self, tokens: Tensor, past: KeyValues | None = None, keep: int = 1
-    ) -> tuple[Tensor, KeyValues]:
+    def read_on(self, tokens: Tensor, past: KeyValues | None = None, keep: int = 1) -> tuple[Tensor, KeyValues]:
         """As `read`, with the keys and values of everything read so far. Only if `caches`."""
         logits, cache = self._forward(tokens, past.to_cache() if past else DynamicCache(), keep)
         return logits, KeyValues(tuple((layer.keys, layer.values) for layer in cache.layers))
 
-    def read_packed(
-        self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor
-    ) -> Tensor:
+    def read_packed(self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor) -> Tensor:
         """Logits after each of the tokens of one row. Only if `packs`.
 
         Args:
@@ -158,9 +153,7 @@ class CausalLM:
         return self._forward(tokens[None], past.to_cache(), len(tokens), options)[0][0]
 
     @torch.no_grad()
-    def _forward(
-        self, tokens: Tensor, cache: Any, keep: int, options: dict[str, Any] | None = None
-    ) -> tuple[Tensor, Any]:
+    def _forward(self, tokens: Tensor, cache: Any, keep: int, options: dict[str, Any] | None = None) -> tuple[Tensor, Any]:
         """Logits of the last positions, and the cache, which has grown."""
         tokens = tokens.to(self.device)
         options = {**(options or {}), "use_cache": cache is not None}

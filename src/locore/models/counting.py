@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from locore.ending import ended_before, is_end
 from locore.models.base import Drafts, LanguageModel, substituted
 from locore.models.cursor import Cursor
-from locore.models.ending import ended_before, is_end
 from locore.models.validation import row_indices
 
 _Hashes = NDArray[np.uint64]
@@ -64,9 +64,7 @@ class Counted(LanguageModel):
         base: the model that is asked.
     """
 
-    def __init__(
-        self, base: LanguageModel, tally: Tally | None = None, prompt_hash: int = 0
-    ) -> None:
+    def __init__(self, base: LanguageModel, tally: Tally | None = None, prompt_hash: int = 0) -> None:
         """Count from zero, or on a tally that is shared with others.
 
         Args:

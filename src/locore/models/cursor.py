@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from locore.models.ending import end_row, is_end
+from locore.ending import end_row, is_end
 from locore.models.validation import row_indices, token_ids
 
 
@@ -56,9 +56,7 @@ class RecomputingCursor(Cursor):
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> RecomputingCursor:
         """Feed one token to each row that goes on; see `Cursor.advance`."""
         rows = row_indices(parents, len(tokens), len(self._tokens))
-        return RecomputingCursor(
-            self._next_log_probs, torch.cat([self._tokens[rows], tokens[:, None]], 1)
-        )
+        return RecomputingCursor(self._next_log_probs, torch.cat([self._tokens[rows], tokens[:, None]], 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +75,7 @@ class AbsorbingCursor(Cursor):
     dtype: torch.dtype
 
     @classmethod
-    def begin(
-        cls, inner: Cursor, batch: int, vocab_size: int, eos_ids: tuple[int, ...]
-    ) -> AbsorbingCursor:
+    def begin(cls, inner: Cursor, batch: int, vocab_size: int, eos_ids: tuple[int, ...]) -> AbsorbingCursor:
         """At the start nothing has ended."""
         return cls(inner, torch.arange(batch), vocab_size, eos_ids, inner.log_probs.dtype)
 

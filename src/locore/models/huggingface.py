@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from locore.ending import live_lengths
 from locore.errors import CannotScore
 from locore.models.base import LanguageModel, neighbour_arguments
 from locore.models.batching import in_batches
 from locore.models.causal import CausalLM, KeyValues
 from locore.models.cursor import Cursor
-from locore.models.ending import live_lengths
 from locore.models.loading import declared_ends, load_parts, quiet
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.prefix import CachedCursor, batch_size, gathered_scores
@@ -31,9 +31,7 @@ class HuggingFaceModel(LanguageModel):
     Without a prompt it is the model after the empty one.
     """
 
-    def __init__(
-        self, causal: CausalLM, tokenizer: Tokenizer, prompt: tuple[int, ...] | None = None
-    ) -> None:
+    def __init__(self, causal: CausalLM, tokenizer: Tokenizer, prompt: tuple[int, ...] | None = None) -> None:
         """Most users want `load` or `from_module`."""
         self.causal = causal
         self.tokenizer = tokenizer
@@ -69,9 +67,7 @@ class HuggingFaceModel(LanguageModel):
         return cls.from_module(module, tokenizer, memory_bytes)
 
     @classmethod
-    def from_module(
-        cls, module: Any, tokenizer: Any, memory_bytes: int | None = None
-    ) -> HuggingFaceModel:
+    def from_module(cls, module: Any, tokenizer: Any, memory_bytes: int | None = None) -> HuggingFaceModel:
         """A model that is in memory already.
 
         Args:
@@ -113,8 +109,7 @@ class HuggingFaceModel(LanguageModel):
         after = HuggingFaceModel(self.causal, self.tokenizer, joint or self.tokenizer.bos_ids)
         if not after.prompt_ids:
             raise CannotScore(
-                "The prompt is empty and this model has no BOS token to start from. "
-                "Give a prompt of at least one token."
+                "The prompt is empty and this model has no BOS token to start from. Give a prompt of at least one token."
             )
         within_context(len(after.prompt_ids), 1, self.causal.context)
         return after

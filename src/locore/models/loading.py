@@ -99,17 +99,14 @@ def _folder(name: str | Path) -> Path | None:
     looks_like_path = isinstance(name, Path) or text.startswith((".", "~", os.sep))
     if looks_like_path or text.count("/") > 1 or folder.exists():
         raise ModelNotFound(
-            f"{text} is not a folder. Give the folder of a model in Hugging Face format, "
-            'a name on the Hub, or "tiny".'
+            f'{text} is not a folder. Give the folder of a model in Hugging Face format, a name on the Hub, or "tiny".'
         )
     return None
 
 
 def _require_files(folder: Path) -> None:
     if not (folder / "config.json").is_file():
-        raise ModelNotFound(
-            f"{folder} has no config.json. Give a folder that save_pretrained wrote."
-        )
+        raise ModelNotFound(f"{folder} has no config.json. Give a folder that save_pretrained wrote.")
     if not any(folder.glob("*.safetensors")):
         raise ModelNotFound(
             f"{folder} has no *.safetensors file, the only format of weights that Locore reads. "
@@ -117,8 +114,7 @@ def _require_files(folder: Path) -> None:
         )
     if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
         raise ModelNotFound(
-            f"{folder} has no tokenizer (such as tokenizer.json). Save the tokenizer there with "
-            "save_pretrained."
+            f"{folder} has no tokenizer (such as tokenizer.json). Save the tokenizer there with save_pretrained."
         )
 
 
@@ -134,9 +130,7 @@ def _explained(source: str, what: str) -> Iterator[None]:
                 "Use a model whose architecture is part of transformers."
             ) from error
         if "Unrecognized configuration class" in str(error):
-            raise ModelNotFound(
-                f"{source} is not a causal language model. Use a decoder-only model."
-            ) from error
+            raise ModelNotFound(f"{source} is not a causal language model. Use a decoder-only model.") from error
         raise ModelNotFound(
             f"Cannot read the {what} of {source}: {str(error).strip().splitlines()[0]} "
             "Check the name, the network and the files."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from locore.ending import absorb_scores, is_end, live_lengths
 from locore.models.base import substituted
 from locore.models.batching import in_batches
 from locore.models.causal import CausalLM, KeyValues
-from locore.models.ending import absorb_scores, is_end, live_lengths
 from locore.models.prefix import batch_size, gathered_scores
 
 # More tokens in a row make attention dearer, fewer make products of thin matrices.

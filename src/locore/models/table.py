@@ -47,10 +47,7 @@ class TableModel(LanguageModel):
         self.full_support = True
         for step, table in enumerate(self._tables):
             if table.shape != (vocab_size,) * (step + 1):
-                raise InvalidArgument(
-                    f"Table {step} has the shape {tuple(table.shape)}, not "
-                    f"{(vocab_size,) * (step + 1)}."
-                )
+                raise InvalidArgument(f"Table {step} has the shape {tuple(table.shape)}, not {(vocab_size,) * (step + 1)}.")
             live = table[~_after_end(step, vocab_size, self.tokenizer.eos_ids)]
             _check_distributions(live, f"table {step}")
             self.full_support &= bool((live > 0).all())
@@ -67,10 +64,7 @@ class TableModel(LanguageModel):
         """Conditionals drawn from a symmetric Dirichlet; with `eos` the last token ends a text."""
         generator = np.random.default_rng(seed)
         alpha = np.full(vocab_size, concentration)
-        tables = [
-            torch.from_numpy(generator.dirichlet(alpha, size=(vocab_size,) * step))
-            for step in range(length)
-        ]
+        tables = [torch.from_numpy(generator.dirichlet(alpha, size=(vocab_size,) * step)) for step in range(length)]
         return cls(tables, (vocab_size - 1,) if eos else ())
 
     def prompted(self, prompt: str | Sequence[int]) -> TableModel:
@@ -82,16 +76,14 @@ class TableModel(LanguageModel):
     def _require_length(self, length: int) -> None:
         if length > len(self._tables):
             raise CannotScore(
-                f"This table model has {len(self._tables)} positions, not {length}. "
-                "Ask for fewer tokens or add tables."
+                f"This table model has {len(self._tables)} positions, not {length}. Ask for fewer tokens or add tables."
             )
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]
         self._require_length(length)
         rows = [
-            table[tuple(tokens[:, :step].unbind(1))].expand(len(tokens), -1)
-            for step, table in enumerate(self._tables[:length])
+            table[tuple(tokens[:, :step].unbind(1))].expand(len(tokens), -1) for step, table in enumerate(self._tables[:length])
         ]
         return torch.stack(rows, 1).log()
 
@@ -124,8 +116,7 @@ class MarkovModel(LanguageModel):
         self.tokenizer = _tokenizer(vocab_size, eos_ids, tokenizer)
         if self._transition.shape != (vocab_size, vocab_size) or self._initial.ndim != 1:
             raise InvalidArgument(
-                f"The transition has the shape {tuple(self._transition.shape)}, not "
-                f"{(vocab_size, vocab_size)}."
+                f"The transition has the shape {tuple(self._transition.shape)}, not {(vocab_size, vocab_size)}."
             )
         live = self._transition[~_after_end(1, vocab_size, self.tokenizer.eos_ids)]
         _check_distributions(self._initial[None], "the initial distribution")
@@ -151,14 +142,9 @@ def _tokenizer(vocab_size: int, eos_ids: Sequence[int], tokenizer: Tokenizer | N
     if tokenizer is None:
         return Tokenizer.integers(vocab_size, eos_ids)
     if tokenizer.vocab_size != vocab_size:
-        raise InvalidArgument(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, the probabilities {vocab_size}."
-        )
+        raise InvalidArgument(f"The tokenizer has {tokenizer.vocab_size} tokens, the probabilities {vocab_size}.")
     if eos_ids and tuple(eos_ids) != tokenizer.eos_ids:
-        raise InvalidArgument(
-            f"eos_ids {tuple(eos_ids)} contradict the tokenizer's {tokenizer.eos_ids}; "
-            "give one of the two."
-        )
+        raise InvalidArgument(f"eos_ids {tuple(eos_ids)} contradict the tokenizer's {tokenizer.eos_ids}; give one of the two.")
     return tokenizer
 
 
@@ -179,6 +165,4 @@ def _check_distributions(rows: Tensor, where: str) -> None:
     total = rows.sum(-1)
     wrong = total[(total - 1).abs() > _SUM_TOLERANCE]
     if wrong.numel():
-        raise InvalidArgument(
-            f"The probabilities of a row of {where} sum to {float(wrong[0]):.6g}, not to 1."
-        )
+        raise InvalidArgument(f"The probabilities of a row of {where} sum to {float(wrong[0]):.6g}, not to 1.")

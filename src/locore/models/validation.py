@@ -37,16 +37,12 @@ def token_ids(tokens: Tensor | Sequence[object], shape: str, vocab_size: int) ->
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise InvalidArgument(f"Token ids are integers, not {ids.dtype}.")
     if ids.ndim != len(axes):
-        raise InvalidArgument(
-            f"Token ids have the shape {tuple(ids.shape)}; give one with the axes ({shape})."
-        )
+        raise InvalidArgument(f"Token ids have the shape {tuple(ids.shape)}; give one with the axes ({shape}).")
     if "time" in axes and ids.shape[axes.index("time")] == 0:
         raise InvalidArgument("The sequences have no position; the length is at least 1.")
     wrong = ids[(ids < 0) | (ids >= vocab_size)]
     if wrong.numel():
-        raise InvalidArgument(
-            f"Token id {int(wrong[0])} is out of range: ids go from 0 to {vocab_size - 1}."
-        )
+        raise InvalidArgument(f"Token id {int(wrong[0])} is out of range: ids go from 0 to {vocab_size - 1}.")
     return ids.to("cpu", torch.int64)
 
 
@@ -63,9 +59,7 @@ def row_indices(parents: Tensor | Sequence[int] | None, count: int, batch: int) 
     """
     if parents is None:
         if count != batch:
-            raise InvalidArgument(
-                f"{count} tokens for {batch} rows; give one for each, or name their parents."
-            )
+            raise InvalidArgument(f"{count} tokens for {batch} rows; give one for each, or name their parents.")
         return torch.arange(batch)
     rows = torch.as_tensor(parents, dtype=torch.int64, device="cpu")
     if rows.shape != (count,):

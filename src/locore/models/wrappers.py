@@ -73,9 +73,7 @@ class Tempered(Reshaped):
         """
         super().__init__(base)
         if not 0 < temperature < math.inf:
-            raise InvalidArgument(
-                f"The temperature is {temperature}; give a positive number (near 0 for greedy)."
-            )
+            raise InvalidArgument(f"The temperature is {temperature}; give a positive number (near 0 for greedy).")
         self.temperature = temperature
 
     def _reshape(self, log_probs: Tensor) -> Tensor:
@@ -163,9 +161,7 @@ class Mixture(LanguageModel):
         self.second = second
         self.weight = weight
         self.tokenizer = first.tokenizer
-        self.full_support = (first.full_support and weight < 1) or (
-            second.full_support and weight > 0
-        )
+        self.full_support = (first.full_support and weight < 1) or (second.full_support and weight > 0)
 
     def prompted(self, prompt: str | Sequence[int]) -> Mixture:
         """The mixture of the two prompted models."""
@@ -201,9 +197,7 @@ class Mixture(LanguageModel):
 class _CombinedCursor(Cursor):
     """Cursors that advance together, and a function of their distributions."""
 
-    def __init__(
-        self, cursors: tuple[Cursor, ...], combine: Callable[[Sequence[Tensor]], Tensor]
-    ) -> None:
+    def __init__(self, cursors: tuple[Cursor, ...], combine: Callable[[Sequence[Tensor]], Tensor]) -> None:
         self._cursors = cursors
         self._combine = combine
 

@@ -1,22 +1,36 @@
 """Samplers of p(y | α): one file for each algorithm."""
 
 from locore.errors import InvalidArgument
+from locore.samplers.adaptive_rejection import AdaptiveRejection
+from locore.samplers.asap import ASAp
+from locore.samplers.auto import Auto
+from locore.samplers.awrs import AWRS
 from locore.samplers.base import Draws, Sampler
+from locore.samplers.enumeration import Enumeration
 from locore.samplers.greedy import GreedyMasking
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Oversampling, Rejection
+from locore.samplers.smc import SequentialMonteCarlo
 from locore.samplers.swor import WithoutReplacement
 from locore.samplers.twisted import Twisted
 
 BY_NAME: dict[str, Sampler] = {
+    "auto": Auto(),
     "greedy": GreedyMasking(),
     "lcr": LocallyConstrainedResampling(),
     "rejection": Rejection(),
     "oversampling": Oversampling(),
+    "exact": Enumeration(),
+    "cars": AdaptiveRejection(),
+    "ars": AdaptiveRejection("failed"),
+    "smc": SequentialMonteCarlo(),
+    "masked-is": SequentialMonteCarlo(ess_threshold=0.0),
     "swor": WithoutReplacement(),
     "twisted": Twisted(),
+    "asap": ASAp(),
+    "awrs": AWRS(),
 }
-DEFAULT = "greedy"
+DEFAULT = "auto"
 
 
 def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
@@ -37,13 +51,19 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
 
 
 __all__ = [
+    "AWRS",
     "BY_NAME",
+    "ASAp",
+    "AdaptiveRejection",
+    "Auto",
     "Draws",
+    "Enumeration",
     "GreedyMasking",
     "LocallyConstrainedResampling",
     "Oversampling",
     "Rejection",
     "Sampler",
+    "SequentialMonteCarlo",
     "Twisted",
     "WithoutReplacement",
     "sampler_by_name",

@@ -199,7 +199,6 @@ def _notes(effective: float, kept: int, chains: int) -> list[str]:
     notes = [f"states of {chains} chains: their law is p(y | α) in the limit of many iterations"]
     if effective < 10:
         notes.append(
-            f"the {kept * chains} states are worth {effective:.1f} independent draws: give a "
-            "larger budget or more particles"
+            f"the {kept * chains} states are worth {effective:.1f} independent draws: give a larger budget or more particles"
         )
     return notes

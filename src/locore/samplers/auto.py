@@ -23,9 +23,9 @@ PILOT_SHARE = 1 / 8  # of a budget, at most
 class Auto:
     """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
 
-    Few prefixes left: enumeration. A likely constraint: rejection, which is exact. Otherwise twisted SMC without replacement, with the
-    model's table if `locore prepare` has made it, and with one learned in the call if not. The pilot chooses and is then thrown
-    away, so it cannot bias anything.
+    Few prefixes left: enumeration. A likely constraint: rejection, which is exact. Otherwise twisted SMC without
+    replacement, with the model's table if `locore prepare` has made it, and with one learned in the call if not. The pilot
+    chooses and is then thrown away, so it cannot bias anything.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
+from locore.ending import is_end
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Cursor, LanguageModel
-from locore.models.ending import is_end
 from locore.numerics import NEG_INF
 from locore.samplers.base import Draws, left_to_right
 from locore.samplers.selection import select

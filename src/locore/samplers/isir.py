@@ -113,8 +113,7 @@ class IteratedSIR(Anytime):
             return nothing, nothing.double(), torch.full((1,), NEG_INF, dtype=torch.float64)
         if draws.guarantee != "proper":
             raise InvalidArgument(
-                f"the proposal {proposal.name!r} is {draws.guarantee}; independent "
-                "Metropolis–Hastings needs a proper one."
+                f"the proposal {proposal.name!r} is {draws.guarantee}; independent Metropolis–Hastings needs a proper one."
             )
         uniform = torch.rand(1, generator=generator, dtype=torch.float64)
         chosen = draws.tokens[categorical(draws.log_weights[None], uniform)]

@@ -63,9 +63,7 @@ class LocallyConstrainedResampling:
 
     def __post_init__(self) -> None:
         if self.weights not in get_args(Weights):
-            raise InvalidArgument(
-                f"weights must be one of {get_args(Weights)}, got {self.weights!r}."
-            )
+            raise InvalidArgument(f"weights must be one of {get_args(Weights)}, got {self.weights!r}.")
         if self.per_context < 1:
             raise InvalidArgument(f"per_context must be at least 1, got {self.per_context}.")
 
@@ -97,9 +95,7 @@ class LocallyConstrainedResampling:
             drawn = contexts * self.per_context
         guarantee, notes = audit(model, draft, kernel, self.weights)
         merged = segment_logsumexp(weights, which, len(distinct))
-        draws = keep_positive(
-            distinct, merged, token_scores, drawn=drawn, guarantee=guarantee, notes=notes
-        )
+        draws = keep_positive(distinct, merged, token_scores, drawn=drawn, guarantee=guarantee, notes=notes)
         zeros = drawn - int((weights > NEG_INF).sum())
         info = {
             "kernel": repr(kernel),
@@ -111,9 +107,7 @@ class LocallyConstrainedResampling:
         }
         return replace(draws, drawn=len(draws.tokens) + zeros, info=info)
 
-    def _dependence(
-        self, weights: Tensor, context: Tensor, contexts: int, distinct: int
-    ) -> dict[str, Any]:
+    def _dependence(self, weights: Tensor, context: Tensor, contexts: int, distinct: int) -> dict[str, Any]:
         """What a reader of the weights must know where only the contexts are independent."""
         if self.weights == "augmented" and len(weights) == distinct and self.per_context == 1:
             return {}
@@ -141,9 +135,7 @@ class LocallyConstrainedResampling:
             candidate = base
         return candidate
 
-    def _affordable_contexts(
-        self, kernel: Kernel, circuit: Circuit, num_particles: int, budget: int | None
-    ) -> tuple[int, int]:
+    def _affordable_contexts(self, kernel: Kernel, circuit: Circuit, num_particles: int, budget: int | None) -> tuple[int, int]:
         """How many contexts, and what each costs at most, with all that is drawn around it."""
         length, many = circuit.length, self.per_context
         around = kernel.price(length, circuit.vocab_size)
@@ -175,9 +167,7 @@ class Pairs:
     log_proposal: Tensor
 
 
-def log_weights(
-    log_target: Tensor, log_context: Tensor, log_proposal: Tensor, log_reverse: Tensor
-) -> Tensor:
+def log_weights(log_target: Tensor, log_context: Tensor, log_proposal: Tensor, log_reverse: Tensor) -> Tensor:
     """log w = log p(y) + log p̃_y(ỹ | padded) − log r(ỹ) − log p̃_ỹ(y | α); each f64[pairs]."""
     return log_target + log_reverse - log_context - log_proposal
 
@@ -213,8 +203,7 @@ def _propose(
                 found.append((number, *circuit.sample(around[reaches], generator)))
     if not found:
         raise ZeroWeights(
-            f"none of {len(contexts)} local distributions gives the constraint any mass; give the "
-            "kernel floor=0.05."
+            f"none of {len(contexts)} local distributions gives the constraint any mass; give the kernel floor=0.05."
         )
     context, tokens, log_proposal = (torch.cat(column) for column in zip(*found, strict=True))
     return Pairs(context, tokens, log_proposal)
@@ -233,9 +222,7 @@ def _log_reverse(made: Neighbourhoods, contexts: Tensor, pairs: Pairs) -> Tensor
     return result
 
 
-def _log_mixture(
-    made: Neighbourhoods, circuit: Circuit, contexts: Tensor, pairs: Pairs, tokens: Tensor
-) -> Tensor:
+def _log_mixture(made: Neighbourhoods, circuit: Circuit, contexts: Tensor, pairs: Pairs, tokens: Tensor) -> Tensor:
     """f64[num]: log 1/M Σ_j p̃_ỹj(y | α) over the contexts that were drawn from."""
     used = contexts[torch.unique(pairs.context)]
     total = torch.full((len(tokens),), NEG_INF, dtype=torch.float64)

@@ -119,9 +119,7 @@ def masked_rows(log_probs: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where((mass > NEG_INF)[:, None], masked, uniform), mass
 
 
-def fresh(
-    model: LanguageModel, reader: LeftToRight, num: int, generator: torch.Generator
-) -> Masked:
+def fresh(model: LanguageModel, reader: LeftToRight, num: int, generator: torch.Generator) -> Masked:
     """Independent masked sequences."""
     nothing = torch.zeros(num, reader.length, dtype=torch.long)
     return regrown(model, reader, nothing, torch.zeros(num, dtype=torch.long), generator)

@@ -97,18 +97,13 @@ class MarkovChain:
             return move
         if move == "window":
             if not 1 <= self.window <= 4:
-                raise InvalidArgument(
-                    f"window must be 1 to 4 tokens, got {self.window}: wider ones are hardly ever "
-                    "accepted."
-                )
+                raise InvalidArgument(f"window must be 1 to 4 tokens, got {self.window}: wider ones are hardly ever accepted.")
             return WindowMove(self.window, kernel_by_name(self.kernel))
         if move == "regrow":
             return Regrow()
         raise InvalidArgument(f"unknown move {move!r}; known are 'window' and 'regrow'.")
 
-    def _affordable(
-        self, num_particles: int, price: int, length: int, budget: int | None
-    ) -> tuple[int, int]:
+    def _affordable(self, num_particles: int, price: int, length: int, budget: int | None) -> tuple[int, int]:
         """Chains and sweeps, fixed before anything is drawn: else weights would not stay proper."""
         if budget is None:
             affordable(num_particles, 0, None, self.name)

@@ -54,9 +54,7 @@ class Move(Protocol):
     def price(self, length: int, vocab_size: int) -> int:
         """LM tokens for one chain, at most."""
 
-    def __call__(
-        self, model: LanguageModel, circuit: Circuit, states: Masked, generator: torch.Generator
-    ) -> Step:
+    def __call__(self, model: LanguageModel, circuit: Circuit, states: Masked, generator: torch.Generator) -> Step:
         """Move each chain once; every state satisfies α and has positive probability."""
 
 
@@ -88,9 +86,7 @@ class WindowMove:
         """LM tokens for one chain, at most: two neighbourhoods of the window and a score."""
         return 2 * self.kernel.price(length, vocab_size, self.width) + length
 
-    def __call__(
-        self, model: LanguageModel, circuit: Circuit, states: Masked, generator: torch.Generator
-    ) -> Step:
+    def __call__(self, model: LanguageModel, circuit: Circuit, states: Masked, generator: torch.Generator) -> Step:
         """Move each chain once, each in a window of its own; see `Move`."""
         tokens = states.tokens
         num, length = tokens.shape
@@ -108,9 +104,7 @@ class WindowMove:
         new = read(model, circuit, proposals[rows])
         back = window_law(self.kernel, model, new.tokens, window[rows])
         log_reverse = conditional(circuit, back, tokens[rows])
-        log_ratio = log_acceptance(
-            new.log_prob, states.log_prob[rows], log_forward[rows], log_reverse
-        )
+        log_ratio = log_acceptance(new.log_prob, states.log_prob[rows], log_forward[rows], log_reverse)
         taken = uniforms[rows].log() < log_ratio
         accepted = torch.zeros_like(proposed)
         accepted[rows[taken]] = True
@@ -132,9 +126,7 @@ class Regrow:
         """LM tokens for one chain, at most: n."""
         return length
 
-    def __call__(
-        self, model: LanguageModel, circuit: Circuit, states: Masked, generator: torch.Generator
-    ) -> Step:
+    def __call__(self, model: LanguageModel, circuit: Circuit, states: Masked, generator: torch.Generator) -> Step:
         """Move each chain once, each from a cut of its own; see `Move`."""
         num, length = states.tokens.shape
         cuts = torch.randint(length, (num,), generator=generator)
@@ -147,14 +139,15 @@ class Regrow:
 
 def window_law(kernel: Kernel, model: LanguageModel, tokens: Tensor, window: Tensor) -> Tensor:
     """f64[batch, time, vocab]: log p̃_y in the window Bool[batch, time], certain of y outside."""
-    local = kernel.distributions(model, tokens, window)
+    # Chains on the same sequence with the same window share one neighbourhood.
+    both = torch.stack([tokens, window.long()], 1)
+    distinct, index = torch.unique(both, dim=0, return_inverse=True)
+    local = kernel.distributions(model, distinct[:, 0], distinct[:, 1].bool())[index]
     fixed = torch.full_like(local, NEG_INF).scatter_(-1, tokens[..., None], 0.0)
     return torch.where(window[..., None], local, fixed)
 
 
-def log_acceptance(
-    log_new: Tensor, log_old: Tensor, log_forward: Tensor, log_reverse: Tensor
-) -> Tensor:
+def log_acceptance(log_new: Tensor, log_old: Tensor, log_forward: Tensor, log_reverse: Tensor) -> Tensor:
     """log p(y') q(y | y') / (p(y) q(y' | y)); each f64[batch], p(y) and q(y' | y) positive."""
     return log_new + log_reverse - log_old - log_forward
 

@@ -104,18 +104,14 @@ def conditional_smc(
     return Visit(grown.tokens, grown.token_scores, grown.log_weight.flatten())
 
 
-def _extended(
-    grown: Visit, parent: Tensor, token: Tensor, log_probs: Tensor, weights: Tensor
-) -> Visit:
+def _extended(grown: Visit, parent: Tensor, token: Tensor, log_probs: Tensor, weights: Tensor) -> Visit:
     """Particles one token longer: Long[rows] after the prefixes of the parents."""
     score = log_probs[parent].gather(1, token[:, None])
     tokens = torch.cat([grown.tokens[parent], token[:, None]], 1)
     return Visit(tokens, torch.cat([grown.token_scores[parent], score], 1), weights)
 
 
-def _resampled(
-    weights: Tensor, forced: Tensor, ess_threshold: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _resampled(weights: Tensor, forced: Tensor, ess_threshold: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Multinomial resampling of the chains whose weights f64[chains, particles] are uneven.
 
     Returns:

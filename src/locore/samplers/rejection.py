@@ -21,9 +21,9 @@ BATCH = 256
 class Rejection:
     """Exact draws from p(· | α): the model is sampled until enough sequences satisfy the constraint.
 
-    Sampling goes on until one sequence more than asked for is accepted, at draw T, or until the budget is spent. Accepted sequences
-    are independent of T, and K/(T−1) with K+1 acceptances is the unbiased estimate of p(α) under this stop; accepted/drawn is it
-    where the budget ends the run (Girshick, Mosteller and Savage 1946).
+    Sampling goes on until one sequence more than asked for is accepted, at draw T, or until the budget is spent. Accepted
+    sequences are independent of T, and K/(T−1) with K+1 acceptances is the unbiased estimate of p(α) under this stop;
+    accepted/drawn is it where the budget ends the run (Girshick, Mosteller and Savage 1946).
     """
 
     name: str = "rejection"

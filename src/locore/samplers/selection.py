@@ -53,4 +53,5 @@ def _systematic(cumulative: Tensor, num: int, uniform: float) -> Tensor:
     """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights."""
     points = (torch.arange(num, dtype=cumulative.dtype, device=cumulative.device) + uniform) / num
     hit = torch.searchsorted(cumulative, points * cumulative[-1], right=True)
-    return hit.clamp_max(len(cumulative) - 1).unique()
+    distinct: Tensor = torch.unique_consecutive(hit.clamp_max(len(cumulative) - 1))
+    return distinct

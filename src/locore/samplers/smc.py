@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
+from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
-from locore.models.ending import is_end
 from locore.numerics import NEG_INF, categorical, effective_sample_size, log_softmax_sum
 from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.swor import Round, pooled, width_of

@@ -18,7 +18,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.lookahead import LookAhead
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
+from locore.numerics import NEG_INF, segment_logsumexp
 from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.selection import select
 
@@ -30,8 +30,8 @@ class WithoutReplacement:
     """SMC without replacement with exact look-ahead to the length.
 
     Attributes:
-        blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is a little
-            more accurate, but nothing then tells how accurate.
+        blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is a
+            little more accurate, but nothing then tells how accurate.
     """
 
     blocks: int = 4
@@ -124,12 +124,12 @@ def pooled(rounds: list[Round], info: dict[str, Any] | None = None) -> Draws:
     weights = torch.cat([r.log_weights for r in rounds]) - math.log(len(rounds))
     scores = torch.cat([r.token_scores for r in rounds])
     tokens, inverse = torch.unique(tokens, dim=0, return_inverse=True)
-    merged = torch.zeros(len(tokens), dtype=torch.float64).index_add_(0, inverse, (weights - weights.max()).exp())
+    merged = segment_logsumexp(weights, inverse, len(tokens))
     first = torch.zeros(len(tokens), dtype=torch.long).scatter_(0, inverse, torch.arange(len(inverse)))
     evidence = [float(torch.logsumexp(r.log_weights, 0)) for r in rounds]
     return Draws(
         tokens,
-        merged.log() + weights.max() + math.log(len(tokens)),
+        merged + math.log(len(tokens)),
         drawn=len(tokens),
         token_scores=scores[first],
         info={"blocks": len(rounds), "block_log_evidence": evidence, **(info or {})},

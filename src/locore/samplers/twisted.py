@@ -2,8 +2,8 @@
 
 Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
 β an estimate of p(α | prefix), needs few. β comes from a table made once per model, or it is learned within the call:
-unconstrained drafts, then a small round whose prefixes show where α leads, then the final round. β is fixed before the round that it
-steers, so the weights of that round are exact.
+unconstrained drafts, then a small round whose prefixes show where α leads, then the final round. β is fixed before the round
+that it steers, so the weights of that round are exact.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from locore.circuits import LeftToRight
-from locore.circuits import Circuit
+from locore.circuits import Circuit, LeftToRight
 from locore.lookahead import look_ahead
 from locore.models import LanguageModel
 from locore.ngram import NGramCounts, NGramTable

@@ -36,5 +36,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.pop("threads"))
     run(**options)
     return 0
-
-

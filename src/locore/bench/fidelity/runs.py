@@ -82,9 +82,7 @@ def seed_of(*parts: object) -> int:
 
 
 @torch.no_grad()
-def run_once(
-    task: Task, sampler: Sampler, num: int, budget: int, seed: int
-) -> tuple[Particles | None, Counted, float, float]:
+def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> tuple[Particles | None, Counted, float, float]:
     """The particles, None if every weight was zero; the counter; wall and CPU seconds."""
     counted = Counted(task.model)
     generator = torch.Generator().manual_seed(seed)

@@ -97,7 +97,7 @@ def markdown(rows: list[Row], record: dict[str, Any]) -> str:
 
 
 INTRODUCTION = (
-    "TV: total variation between the law of one returned draw and the truth, on the 100 top sequences of both and \"other\"; a "
+    'TV: total variation between the law of one returned draw and the truth, on the 100 top sequences of both and "other"; a '
     "run that returns nothing counts as wrong; – where the 100 top sequences hold too little of the truth. Noise: TV that "
     "chance alone would give; † where it is above a third of the goal. "
     "Unbiased: is |log mean Ẑ − log Z| within 3 standard errors, which a few runs of a heavy-tailed estimate understate? "

@@ -114,9 +114,7 @@ def _truth(
     )
 
 
-def pooled(
-    problem: Problem, log_z: float, error: float, tokens: Tensor, scores: Tensor, first: Tensor, source: str
-) -> Truth:
+def pooled(problem: Problem, log_z: float, error: float, tokens: Tensor, scores: Tensor, first: Tensor, source: str) -> Truth:
     """An answer put together from estimates; `tokens` are all sequences that were seen."""
     best = scores.topk(min(TOP, len(scores))).indices
     return _truth(problem, log_z, error, 0.0, tokens[best], scores[best], first, source)

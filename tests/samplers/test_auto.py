@@ -1,0 +1,63 @@
+"""`auto` chooses by the problem, says why, and stays proper whatever it chooses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from locore.compilers import compile
+from locore.constraints import Constant, Count, Literal
+from locore.models import Counted, MarkovModel, TableModel
+from locore.samplers.auto import Auto
+from locore.testing import proper_weighting
+
+
+def chain(length=8):
+    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
+    return MarkovModel(torch.full((6,), 1 / 6).double(), transition), length
+
+
+@pytest.mark.parametrize(
+    ("alpha", "length", "chosen"),
+    [
+        (Literal(0, frozenset({1})) & Literal(1, frozenset({2})) & Literal(2, frozenset({3})), 3, "exact"),
+        (~Literal(0, frozenset({1})), 8, "rejection"),
+        (Count(tuple(range(8)), frozenset({1}), 6), 8, "twisted"),
+    ],
+)
+def test_it_chooses_what_suits_the_problem_and_says_why(alpha, length, chosen):
+    model, _ = chain()
+    draws = Auto()(model, compile(alpha, model, length), 40, None, torch.Generator().manual_seed(0))
+    assert draws.info["chosen"] == chosen and draws.info["why"]
+
+
+def test_a_circuit_without_a_reading_is_sampled_too():
+    pytest.importorskip("pysdd")
+    model, _ = chain()
+    alpha = Literal(0, frozenset({1})) & Literal(3, frozenset({1})) & Literal(1, frozenset({0}))
+    circuit = compile(alpha, model, 4, vtree=((0, 3), (1, 2)))
+    draws = Auto()(model, circuit, 16, None, torch.Generator().manual_seed(0))
+    assert circuit.accepts(draws.tokens).all()
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_it_is_proper(eos):
+    model = TableModel.random(3, 3, seed=5, eos=eos, concentration=20.0)
+    alpha = Count((0, 1, 2), frozenset({1}), 1, 2)
+    circuit = compile(alpha, model, 3)
+    result = proper_weighting(Auto(pilot_draws=8), model, circuit, 8, 800, seed=3)
+    assert result.holds(1e-6), (result.z, result.estimates, result.truth)
+
+
+def test_the_pilot_is_part_of_the_budget():
+    model, length = chain()
+    circuit = compile(Count(tuple(range(length)), frozenset({1}), 6), model, length)
+    counted = Counted(model)
+    Auto()(counted, circuit, 32, 700, torch.Generator().manual_seed(0))
+    assert counted.lm_tokens <= 700
+
+
+def test_everything_goes_when_nothing_is_asked():
+    model, length = chain()
+    draws = Auto()(model, compile(Constant(True), model, length), 10, None, torch.Generator().manual_seed(0))
+    assert draws.info["chosen"] == "rejection" and len(draws.tokens) == 10
