@@ -94,7 +94,7 @@ def _headline_of_blocks(particles: Particles, level: Level) -> str:
     blocks = len(particles.info["block_log_evidence"])
     if blocks < ENOUGH_BLOCKS:
         return f"Not judged: {blocks} block(s) of particles cannot show their own error; use blocks={ENOUGH_BLOCKS} or more."
-    spread = f"{blocks} independent blocks agree on p(α) to ±{particles.log_evidence_error:.0%}"
+    spread = f"{blocks} independent blocks agree on p(α) to ±{max(particles.log_evidence_error, 0.01):.0%}"
     if level == "trust":
         return f"Trust: {spread}."
     if level == "rough":

@@ -46,7 +46,7 @@ class MarkovChain:
     moves: tuple[str | Move, ...] = ("window", "regrow")
     window: int = 2
     sweeps: int | None = None
-    kernel: str | Kernel = "topk"
+    kernel: str | Kernel = "forward"
     start: Sampler = field(default_factory=GreedyMasking)
     resample: bool = False
     name: str = "mcmc"
