@@ -117,7 +117,9 @@ def run(prompt: str, ending: str, seed: int, model_name: str = "tiny") -> tuple[
         unconstrained(prompted, circuit, seed),
         described("masking\nwithout\nweights", weighted.unweighted()),
         described("Locore:\nmasking,\nweighted", weighted),
-        described("Locore:\ndefault\nsampler", locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, seed=seed)),
+        described(
+            "Locore:\ndefault\nsampler", locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, seed=seed)
+        ),
     ]
     try:
         lcr = locore.generate(model, prompt, constraint, LENGTH, num_particles=LCR_DRAWS, sampler="lcr", seed=seed)

@@ -62,7 +62,7 @@ def generate(
         ZeroWeights: the sampler found nothing.
         BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint: as their messages say.
     """
-    _check_options(constraint, canonical, stop, budget)
+    _check_options(constraint, canonical, stop, num_particles, budget)
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
     start = time.perf_counter()
@@ -98,7 +98,7 @@ def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMode
     return constraint.at(len(ids)).bind(known).evaluate(ids, known)
 
 
-def _check_options(constraint: object, canonical: object, stop: object, budget: int | None) -> None:
+def _check_options(constraint: object, canonical: object, stop: object, num_particles: int, budget: int | None) -> None:
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
             f"generate needs a constraint, got {type(constraint).__name__}; decorate a Boolean function with @constraint, or "
@@ -108,6 +108,8 @@ def _check_options(constraint: object, canonical: object, stop: object, budget: 
         raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {canonical!r}.")
     if stop not in ("eos", "complete"):
         raise InvalidArgument(f"stop must be 'eos' or 'complete', got {stop!r}.")
+    if num_particles < 1:
+        raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
     if budget is not None and budget < 1:
         raise InvalidArgument(f"budget is in LM tokens and must be at least 1, got {budget}.")
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from locore.errors import InvalidArgument
+from locore.local.forward import Forward
 from locore.local.kernel import Kernel, share
-from locore.local.topk import TopK
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
 
@@ -21,15 +21,18 @@ class Lazy:
 
     A plain kernel moves all n positions at once, and Var(log w) grows with n. A lazy one moves
     about ρ·n of them and those that the constraint forces. ρ → 0 is rejection, ρ = 1 the inner
-    kernel.
+    kernel. Under a ban with p(α) = .55 and n = 8 (stories260k) the ESS of LCR is 0.4 % with the
+    forward kernel and 46 % with a lazy one around it, at 21 LM tokens a pair; 39 % with top-k and
+    58 % with a lazy one around that, at 1,000. It repairs, it does not force: nothing helps LCR to
+    write a rare word.
 
     Attributes:
         rho: ρ, in (0, 1].
         kernel: the inner kernel.
     """
 
-    rho: float = 0.15
-    kernel: Kernel = field(default_factory=TopK)
+    rho: float = 0.1
+    kernel: Kernel = field(default_factory=Forward)
 
     def __post_init__(self) -> None:
         if not 0 < self.rho <= 1:

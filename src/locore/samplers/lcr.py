@@ -13,8 +13,10 @@ improper as soon as texts can end.
 The mixture weight is the balance heuristic (Veach and Guibas 1995; deterministic mixture, Owen and
 Zhou 2000). It is proper *given the contexts*, whatever made them: with R draws from each,
 E[1/(MR) Σ_j Σ_r w(y_jr) f(y_jr)] = 1/M Σ_j Σ_y p̃_ỹj(y | α) w(y) f(y) = Σ_y p(y) 1[y ⊨ α] f(y),
-if some p̃_ỹj reaches every y. It needs no reverse kernel, but M contexts cover little of a long
-text: worse than the augmented weight from some ten tokens on.
+if some p̃_ỹj reaches every y. It needs no reverse kernel, but M contexts cover little of what α
+allows. On stories260k, n = 8, 256 pairs, top-k: ESS 16 % instead of 39 % under a ban with
+p(α) = .55; where " dog" must occur (log p(α) = −5.8) log Ẑ is −8.2 instead of −16, and neither is
+of use.
 
 Several y from one context, and the sum of the weights of equal y (Rao-Blackwell), change no mean.
 """

@@ -69,8 +69,8 @@ class Round:
 
 def width_of(num_particles: int, length: int, budget: int | None, blocks: int, what: str) -> int:
     """Prefixes kept in each block."""
-    if blocks < 1:
-        raise InvalidArgument(f"blocks must be at least 1, got {blocks}.")
+    if blocks < 1 or num_particles < 1:
+        raise InvalidArgument(f"blocks and num_particles must be at least 1, got {blocks} and {num_particles}.")
     price = max(1, length - 1) * blocks
     if budget is None:
         return affordable(max(1, num_particles // blocks), price, None, what)

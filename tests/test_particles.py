@@ -1,0 +1,103 @@
+"""Particles: weights, evidence, resampling and what the report says of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.particles import Particles, relative_error
+from locore.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"ab", None], eos_ids=(3,))
+
+
+def particles(weights, tokens=None, **info):
+    logs = torch.tensor(weights, dtype=torch.float64).log()
+    tokens = torch.tensor([[0, 1], [2, 3], [1, 3]])[: len(weights)] if tokens is None else tokens
+    return Particles(tokens, logs, TOKENIZER, {"drawn": len(weights), "guarantee": "proper", **info})
+
+
+def test_texts_keep_every_byte_and_stop_at_the_end():
+    p = particles([1.0, 1.0, 1.0])
+    assert p.texts == ["ab", "ab", "b"] and p.bytes[2] == b"b"
+
+
+def test_the_posterior_sums_over_tokenisations():
+    assert particles([0.2, 0.3, 0.5]).posterior() == pytest.approx({"ab": 0.5, "b": 0.5})
+
+
+def test_evidence_is_the_mean_weight_and_its_error_that_of_the_mean():
+    p = particles([1.0, 2.0, 3.0])
+    assert p.log_evidence == pytest.approx(math.log(2.0))
+    values = torch.tensor([1.0, 2.0, 3.0])
+    assert p.log_evidence_error == pytest.approx(float(values.std() / values.mean()) / math.sqrt(3))
+    assert p.ess == pytest.approx(36 / 14)
+
+
+def test_resampling_keeps_evidence_and_follows_the_weights():
+    p = particles([1.0, 2.0, 7.0])
+    drawn = p.resample(20_000, seed=0)
+    assert drawn.log_evidence == pytest.approx(p.log_evidence)
+    share = (drawn.tokens == torch.tensor([1, 3])).all(-1).double().mean().item()
+    assert abs(share - 0.7) < 5 * math.sqrt(0.21 / 20_000)
+    assert drawn.verdict.level == p.verdict.level  # copies are no new evidence
+    assert torch.equal(p.resample(5, seed=1).tokens, p.resample(5, seed=1).tokens)
+
+
+def test_unweighted_particles_claim_nothing():
+    p = particles([1.0, 2.0, 7.0]).unweighted()
+    assert p.info["guarantee"] == "biased" and math.isnan(p.log_evidence)
+    assert p.report().startswith("Biased") and p.weights.tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_an_indicator_lowers_the_evidence():
+    p = particles([1.0, 2.0, 3.0])
+    kept = p.where(torch.tensor([True, False, True]), "it was even")
+    assert kept.log_evidence == pytest.approx(math.log(4 / 3))
+    assert "33.3% of the particles refused: it was even" in kept.report()
+    with pytest.raises(ZeroWeights, match="even"):
+        p.where(torch.tensor([False] * 3), "it was even")
+
+
+@pytest.mark.parametrize(
+    ("weights", "level"), [([1.0] * 64, "trust"), ([1.0] * 12, "rough"), ([1e3] + [1.0] * 63, "do not trust")]
+)
+def test_the_verdict_comes_first_and_follows_the_weights(weights, level):
+    tokens = torch.zeros(len(weights), 2, dtype=torch.long)
+    p = particles(weights, tokens)
+    assert p.verdict.level == level
+    assert p.report().lower().startswith(level)
+
+
+def test_dependent_particles_are_judged_by_their_blocks_alone():
+    tokens = torch.zeros(64, 2, dtype=torch.long)
+    agree = particles([1.0] * 64, tokens, block_log_evidence=[0.0, 0.01, -0.01, 0.02])
+    differ = particles([1.0] * 64, tokens, block_log_evidence=[0.0, -9.0, -8.0, -7.0])
+    alone = particles([1.0] * 64, tokens, block_log_evidence=[0.0])
+    assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "rough")
+    assert "blocks=4" in alone.report()
+
+
+def test_relative_error_is_that_of_the_mean():
+    assert relative_error([0.0, 0.0, 0.0]) == 0.0
+    assert relative_error([math.log(1), math.log(3)]) == pytest.approx(math.sqrt(2) / 2 / math.sqrt(2))
+    assert relative_error([-1e9, 0.0]) == pytest.approx(1.0)
+    assert math.isnan(relative_error([0.0]))
+
+
+def test_json_has_no_words_for_nan():
+    import json
+
+    json.dumps(particles([1.0, 2.0, 3.0]).unweighted().to_json(), allow_nan=False)
+
+
+def test_bad_particles_are_refused():
+    with pytest.raises(InvalidArgument):
+        Particles(torch.zeros(2, 1, dtype=torch.long), torch.zeros(3), TOKENIZER)
+    with pytest.raises(ZeroWeights):
+        Particles(torch.zeros(0, 1, dtype=torch.long), torch.zeros(0), TOKENIZER)
+    with pytest.raises(InvalidArgument, match="at least 1"):
+        particles([1.0]).resample(0)
