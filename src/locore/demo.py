@@ -112,14 +112,13 @@ def run(prompt: str, ending: str, seed: int, model_name: str = "tiny") -> tuple[
     circuit = locore.compile(constraint, model, LENGTH)
     prompted = model.prompted(prompt)
     truth = enumerate_truth(prompted, circuit)
+    chosen = locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, seed=seed)
     weighted = locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, sampler="greedy", seed=seed)
     answers = [
         unconstrained(prompted, circuit, seed),
         described("masking\nwithout\nweights", weighted.unweighted()),
         described("Locore:\nmasking,\nweighted", weighted),
-        described(
-            "Locore:\ndefault\nsampler", locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, seed=seed)
-        ),
+        described("Locore:\ndefault\nsampler", chosen),
     ]
     try:
         lcr = locore.generate(model, prompt, constraint, LENGTH, num_particles=LCR_DRAWS, sampler="lcr", seed=seed)
