@@ -1,5 +1,7 @@
 """Fixtures that all tests share."""
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,10 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+
+# What tests compute once for a model stays out of the user's cache.
+_cache = tempfile.TemporaryDirectory(prefix="locore-tests-")
+os.environ["LOCORE_CACHE"] = _cache.name
 settings.register_profile("locore", deadline=None)  # a test never fails for being slow
 settings.load_profile("locore")
 

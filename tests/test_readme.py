@@ -38,7 +38,7 @@ def test_the_commands_of_the_readme_run(capsys, tmp_path, monkeypatch):
         command = shlex.split(line, comments=True)[1:]
         codes[command[0]] = main(command)
         assert capsys.readouterr().err == ""
-    assert codes == {"generate": 0, "check": 0, "compile": 0}
+    assert codes == {"generate": 0, "check": 0, "compile": 0, "prepare": 0}
     assert (tmp_path / "circuit.dot").read_text().startswith("digraph")
 
 

@@ -17,7 +17,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import Counted, TableModel, TopP
 from locore.samplers import GreedyMasking, LocallyConstrainedResampling, Oversampling, Rejection
-from locore.samplers.anytime import Visit, effective_draws
+from locore.samplers.anytime import Visit, effective_draws, upper_bound
 from locore.samplers.isir import IteratedSIR
 from locore.samplers.masked import fresh, read
 from locore.samplers.mcmc import MarkovChain, moved
@@ -333,6 +333,21 @@ def test_the_evidence_beside_a_chain_is_unbiased(name):
     values = torch.tensor(estimates)
     z = (values.mean() - math.exp(truth.log_evidence)) / (values.std() / math.sqrt(len(values)))
     assert abs(float(z)) < 5
+
+
+@pytest.mark.parametrize("name", ANYTIME)
+def test_runs_around_an_exact_draw_bound_the_evidence_from_above(name):
+    """E[1/Ẑ] = 1/p(α) if the state has the law p(y | α)."""
+    model, circuit, truth = problem(True)
+    visit = visit_of(model, circuit, exact_draws(truth, DRAWS, 0))
+    visit = ANYTIME[name].iterate(model, circuit, visit, DRAWS, torch.Generator().manual_seed(1))
+    inverse = (-visit.log_tilted).exp()
+    z = (inverse.mean() - math.exp(-truth.log_evidence)) / (inverse.std() / math.sqrt(DRAWS))
+    assert abs(float(z)) < 5
+    draws, _ = run(ANYTIME[name], num=400)
+    low, high = draws.info["log_evidence_bounds"]
+    assert low - 1 < truth.log_evidence < high + 1
+    assert upper_bound([]) == math.inf
 
 
 def run_on(sampler, model, circuit, seed):

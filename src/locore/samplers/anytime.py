@@ -33,12 +33,15 @@ class Visit:
         log_weight: f64[chains], with which the state competes in the next iteration.
         log_estimate: f64[chains], unbiased estimates of p(α) made in this iteration; None if there
             are none.
+        log_tilted: f64[chains], log Ẑ of a run that the state before took part in; None at the
+            beginning. If that state has the law p(· | α), E[1/Ẑ] = 1/p(α).
     """
 
     tokens: Tensor
     token_scores: Tensor
     log_weight: Tensor
     log_estimate: Tensor | None = None
+    log_tilted: Tensor | None = None
 
     def where(self, stay: Tensor, old: Visit) -> Visit:
         """With the old states where chains stay, Bool[chains]; the estimates are the new ones."""
@@ -139,6 +142,8 @@ class Anytime:
             "blocks": chains,
             "block_log_evidence": by_chain.tolist(),
         }
+        if len(visits) > 1:
+            info["log_evidence_bounds"] = (log_evidence, upper_bound(kept))
         return Draws(
             tokens[chosen],
             torch.full((len(chosen),), log_evidence, dtype=torch.float64),
@@ -148,6 +153,19 @@ class Anytime:
             notes=_notes(effective, len(kept), chains),
             info=info,
         )
+
+
+def upper_bound(visits: list[Visit]) -> float:
+    """−log mean 1/Ẑ, at least log p(α) in the mean where the chains have converged; inf if unknown.
+
+    As log mean Ẑ is at most log p(α) in the mean, both by Jensen, the two bracket it (bidirectional
+    Monte Carlo; Grosse, Ghahramani and Adams 2015).
+    """
+    tilted = [visit.log_tilted for visit in visits if visit.log_tilted is not None]
+    if not tilted:
+        return math.inf
+    inverse = -torch.cat(tilted)
+    return math.log(len(inverse)) - float(torch.logsumexp(inverse, 0))
 
 
 def effective_draws(trace: Tensor) -> float:

@@ -14,7 +14,7 @@ uniformly ergodic: each iteration forgets its start with probability at least
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -73,6 +73,7 @@ class IteratedSIR(Anytime):
             require_mass(new.log_weight[:, None])
             return new
         uniforms = torch.rand(chains, generator=generator, dtype=torch.float64)
+        new = replace(new, log_tilted=visit.log_weight)
         return new.where(uniforms.log() >= new.log_weight - visit.log_weight, visit)
 
     def _compete(
@@ -95,7 +96,10 @@ class IteratedSIR(Anytime):
         candidates = Visit(drawn.tokens, drawn.token_scores, drawn.log_weight)
         new = pick(candidates, (winner - 1).clamp_min(0), chains)
         new = Visit(new.tokens, new.token_scores, new.log_weight, log_estimate=estimate)
-        return new if visit is None else new.where(winner == 0, visit)
+        if visit is None:
+            return new
+        tilted = torch.logsumexp(competing, 1) - math.log(self.particles)
+        return replace(new, log_tilted=tilted).where(winner == 0, visit)
 
     def _propose(
         self,

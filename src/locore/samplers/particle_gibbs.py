@@ -11,7 +11,7 @@ estimate Ẑ, and an iteration draws first the surroundings, then the index, fro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,10 +57,10 @@ class ParticleGibbs(Anytime):
         weights = found.log_weight.view(shape)
         uniforms = torch.rand(chains, generator=generator, dtype=torch.float64)
         chosen = pick(found, categorical(weights, uniforms), chains)
-        if visit is not None:
-            return chosen
         estimate = torch.logsumexp(weights, 1) - math.log(self.particles)
-        return Visit(chosen.tokens, chosen.token_scores, chosen.log_weight, estimate)
+        if visit is None:
+            return replace(chosen, log_estimate=estimate)
+        return replace(chosen, log_tilted=estimate)
 
 
 def conditional_smc(
