@@ -106,8 +106,11 @@ def _remedy(particles: Particles) -> str:
     drawn = int(particles.info.get("drawn", len(particles)))
     if particles.info.get("sampler") in ("lcr", "greedy", "smc"):
         return "Try sampler='twisted', or 'rejection' if the constraint is likely."
+    more = max(4 * drawn, 128)
+    if particles.info.get("table") == "learned in the call":
+        return f"Try num_particles={more}, or `locore prepare MODEL`, once: its table makes this sampler far more exact."
     if drawn < 4 * ENOUGH:
-        return f"Try num_particles={max(4 * drawn, 128)}."
+        return f"Try num_particles={more}."
     return "Try more particles, or a constraint that leaves the model more freedom."
 
 

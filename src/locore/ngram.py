@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
-ENTRIES_PER_ROW = 512  # largest probabilities kept of each recorded distribution
+ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
 
 
 @dataclass(frozen=True, eq=False)

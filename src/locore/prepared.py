@@ -17,7 +17,7 @@ from locore.ngram import NGramCounts, NGramTable
 POSITIONS = 20_000  # next-token distributions that a table is made of
 TIME = 128  # tokens in each of the texts they come from
 BATCH = 32
-FORMAT = 2  # of the files; a table of another format is made again
+FORMAT = 3  # of the files; a table of another format is made again
 SEED = 0
 
 _in_memory: dict[Path, NGramTable] = {}
@@ -115,6 +115,7 @@ def _read(path: Path) -> NGramTable | None:
         stored = load_file(path)
         if int(stored.pop("format")) != FORMAT:
             return None
+        stored["tokens"], stored["probs"] = stored["tokens"].long(), stored["probs"].double()
         return NGramTable(**stored)
     except Exception:  # whatever is wrong with the file, the table can be made again
         return None
@@ -123,6 +124,7 @@ def _read(path: Path) -> NGramTable | None:
 def _write(path: Path, table: NGramTable) -> None:
     """Atomic, so that a reader or a second writer never sees half a file. A folder that cannot be written is no error."""
     tensors = {field.name: getattr(table, field.name).contiguous() for field in fields(table)}
+    tensors["tokens"], tensors["probs"] = table.tokens.int(), table.probs.float()  # half the size is enough on disk
     tensors["format"] = torch.tensor(FORMAT)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:

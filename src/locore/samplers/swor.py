@@ -48,7 +48,8 @@ class WithoutReplacement:
         """Up to `num_particles` distinct prefixes at every position; see `Sampler`."""
         reader = left_to_right(circuit)
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
-        rounds = [one_round(model, reader, width, generator) for _ in range(self.blocks)]
+        wanted = math.ceil(num_particles / self.blocks)
+        rounds = [one_round(model, reader, width, generator, wanted=wanted) for _ in range(self.blocks)]
         return pooled(rounds)
 
 
@@ -85,10 +86,12 @@ def one_round(
     generator: torch.Generator,
     twist: LookAhead | None = None,
     record: Recorder | None = None,
+    wanted: int = 0,
 ) -> Round:
     """One pass over the positions, keeping at most `width` prefixes at each.
 
-    Prefixes are selected by p(prefix) · β(prefix); the twist β is divided out again by never entering the weight.
+    Complete sequences need no further evaluation, so the last position may keep more: `wanted` of them. Prefixes are
+    selected by p(prefix) · β(prefix); the twist β is divided out again by never entering the weight.
     """
     tokens = torch.zeros(1, 0, dtype=torch.long)
     scores = torch.zeros(1, 0, dtype=torch.float64)
@@ -102,10 +105,11 @@ def one_round(
         allowed = reader.allowed(position, states)[:, reader.token_class]
         joint = (weights[:, None] + log_probs).masked_fill_(~allowed, NEG_INF)
         merit = joint
-        if twist is not None and position + 1 < reader.length:
+        last_position = position + 1 == reader.length
+        if twist is not None and not last_position:
             merit = joint + twist.children(position, states, last)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        chosen, kept = select(merit.flatten(), width, uniform)
+        chosen, kept = select(merit.flatten(), max(width, wanted) if last_position else width, uniform)
         if not len(chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
         row, token = chosen // joint.shape[1], chosen % joint.shape[1]
@@ -113,7 +117,7 @@ def one_round(
         tokens = torch.cat([tokens[row], token[:, None]], 1)
         scores = torch.cat([scores[row], log_probs[row, token][:, None]], 1)
         states = reader.step(position, states[row], token)
-        if position + 1 < reader.length:
+        if not last_position:
             cursor = cursor.advance(token, row)
     return Round(tokens, weights, scores)
 

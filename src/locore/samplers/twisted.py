@@ -8,6 +8,7 @@ that it steers, so the weights of that round are exact.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,12 +50,13 @@ class Twisted:
         """Up to `num_particles` distinct prefixes at every position of the final rounds; see `Sampler`."""
         reader = left_to_right(circuit)
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
+        wanted = math.ceil(num_particles / self.blocks)
         table, info = self._table(model)
         if table is None:
-            rounds = [learned_round(model, reader, width, generator) for _ in range(self.blocks)]
+            rounds = [learned_round(model, reader, width, generator, wanted) for _ in range(self.blocks)]
         else:
             twist = look_ahead(table, reader)
-            rounds = [one_round(model, reader, width, generator, twist) for _ in range(self.blocks)]
+            rounds = [one_round(model, reader, width, generator, twist, wanted=wanted) for _ in range(self.blocks)]
         return pooled(rounds, info)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, dict[str, Any]]:
@@ -67,14 +69,17 @@ class Twisted:
         return prepared.table, {"table": "of the model", **cost}
 
 
-def learned_round(model: LanguageModel, reader: LeftToRight, width: int, generator: torch.Generator) -> Round:
+def learned_round(
+    model: LanguageModel, reader: LeftToRight, width: int, generator: torch.Generator, wanted: int = 0
+) -> Round:
     """Drafts, a learning round and a final round that together expand `width` prefixes a position."""
     drafts, learning = max(1, round(width * DRAFT_SHARE)), max(1, round(width * LEARNING_SHARE))
     if drafts + learning >= width:
-        return one_round(model, reader, width, generator)
+        return one_round(model, reader, width, generator, wanted=wanted)
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     sample = model.sample(drafts, reader.length, generator, keep_log_probs=True)
     assert sample.log_probs is not None  # they were asked for
     counts.add_sequences(sample.tokens, sample.log_probs)
     one_round(model, reader, learning, generator, look_ahead(counts.table(), reader), counts.add)
-    return one_round(model, reader, width - drafts - learning, generator, look_ahead(counts.table(), reader))
+    twist = look_ahead(counts.table(), reader)
+    return one_round(model, reader, width - drafts - learning, generator, twist, wanted=wanted)
