@@ -47,8 +47,14 @@ def _level(particles: Particles) -> Level:
         return "biased"
     if particles.info.get("evidence") == "exact":
         return "trust"
-    if is_blocked(particles):
-        return _level_of_blocks(particles)
+    levels = [_level_of_blocks(particles)] if is_blocked(particles) else []
+    # The states of chains are judged by their own effective sample size too, however well the evidence is known.
+    if not levels or particles.info.get("guarantee") == "asymptotic":
+        levels.append(_level_of_weights(particles))
+    return max(levels, key=("trust", "rough", "do not trust").index)
+
+
+def _level_of_weights(particles: Particles) -> Level:
     ess, largest = _base_ess(particles), float(particles.weights.max())
     if ess >= ENOUGH and largest <= LARGE_SHARE:
         return "trust"

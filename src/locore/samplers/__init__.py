@@ -8,7 +8,10 @@ from locore.samplers.awrs import AWRS
 from locore.samplers.base import Draws, Sampler
 from locore.samplers.enumeration import Enumeration
 from locore.samplers.greedy import GreedyMasking
+from locore.samplers.isir import IteratedSIR
 from locore.samplers.lcr import LocallyConstrainedResampling
+from locore.samplers.mcmc import MarkovChain
+from locore.samplers.particle_gibbs import ParticleGibbs
 from locore.samplers.rejection import Oversampling, Rejection
 from locore.samplers.smc import SequentialMonteCarlo
 from locore.samplers.swor import WithoutReplacement
@@ -27,6 +30,9 @@ BY_NAME: dict[str, Sampler] = {
     "masked-is": SequentialMonteCarlo(ess_threshold=0.0),
     "swor": WithoutReplacement(),
     "twisted": Twisted(),
+    "mcmc": MarkovChain(),
+    "isir": IteratedSIR(),
+    "particle-gibbs": ParticleGibbs(),
     "asap": ASAp(),
     "awrs": AWRS(),
 }
@@ -59,8 +65,11 @@ __all__ = [
     "Draws",
     "Enumeration",
     "GreedyMasking",
+    "IteratedSIR",
     "LocallyConstrainedResampling",
+    "MarkovChain",
     "Oversampling",
+    "ParticleGibbs",
     "Rejection",
     "Sampler",
     "SequentialMonteCarlo",

@@ -69,9 +69,7 @@ class Twisted:
         return prepared.table, {"table": "of the model", **cost}
 
 
-def learned_round(
-    model: LanguageModel, reader: LeftToRight, width: int, generator: torch.Generator, wanted: int = 0
-) -> Round:
+def learned_round(model: LanguageModel, reader: LeftToRight, width: int, generator: torch.Generator, wanted: int = 0) -> Round:
     """Drafts, a learning round and a final round that together expand `width` prefixes a position."""
     drafts, learning = max(1, round(width * DRAFT_SHARE)), max(1, round(width * LEARNING_SHARE))
     if drafts + learning >= width:
