@@ -19,6 +19,11 @@ LARGE_SHARE = 0.2  # of one particle: above it, the answer hangs on that particl
 EOS_NATS = 5.0  # a price of ending above this is worth saying
 K_HAT_PARTICLES = 25
 ENOUGH_BLOCKS = 4
+EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
+OUT_OF_SIGHT = (
+    "the constraint is rare and nothing steers these particles to it, so they may all have missed where it is likely; use "
+    "sampler='twisted', or many more particles."
+)
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative standard errors of the evidence
 
 
@@ -51,7 +56,20 @@ def _level(particles: Particles) -> Level:
     # The states of chains are judged by their own effective sample size too, however well the evidence is known.
     if not levels or particles.info.get("guarantee") == "asymptotic":
         levels.append(_level_of_weights(particles))
+    if is_out_of_sight(particles):
+        levels.append("rough")
     return max(levels, key=("trust", "rough", "do not trust").index)
+
+
+def is_out_of_sight(particles: Particles) -> bool:
+    """Could texts that nobody drew hold more than those that were found?
+
+    Particles that nothing steers towards the constraint go where prefixes are likely, so N of them see nothing of a set of
+    prefixes with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode.
+    """
+    if particles.info.get("guided") or particles.info.get("unweighted"):
+        return False
+    return particles.log_evidence + math.log(particles.info.get("drawn", len(particles))) < math.log(EXPECTED_DRAWS)
 
 
 def _level_of_weights(particles: Particles) -> Level:
@@ -88,6 +106,8 @@ def _headline(particles: Particles, level: Level) -> str:
         return "Trust: every sequence that satisfies the constraint was enumerated; evidence and draws are exact."
     if is_blocked(particles):
         return _headline_of_blocks(particles, level)
+    if level == "rough" and is_out_of_sight(particles):
+        return f"Rough: {OUT_OF_SIGHT}"
     effective = f"ESS {_base_ess(particles):.1f} of {particles.info.get('drawn', len(particles))}"
     if level == "trust":
         return f"Trust: {effective}; the weights are even enough for averages over these particles."
@@ -100,6 +120,8 @@ def _headline_of_blocks(particles: Particles, level: Level) -> str:
     blocks = len(particles.info["block_log_evidence"])
     if blocks < ENOUGH_BLOCKS:
         return f"Not judged: {blocks} block(s) of particles cannot show their own error; use blocks={ENOUGH_BLOCKS} or more."
+    if level == "rough" and is_out_of_sight(particles):
+        return f"Rough: {OUT_OF_SIGHT}"
     spread = f"{blocks} independent blocks agree on p(α) to ±{max(particles.log_evidence_error, 0.01):.0%}"
     if level == "trust":
         return f"Trust: {spread}."

@@ -22,6 +22,7 @@ from locore.prepared import prepare
 from locore.samplers.base import Draws, left_to_right
 from locore.samplers.swor import Round, one_round, pooled, width_of
 
+GUIDED_WIDTH = 24  # prefixes in a block from which a table learned within it is worth the name
 DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 4  # of the budget of a block, where nothing is known of the model yet
 
 
@@ -53,8 +54,10 @@ class Twisted:
         wanted = math.ceil(num_particles / self.blocks)
         table, info = self._table(model)
         if table is None:
+            info["guided"] = width >= GUIDED_WIDTH
             rounds = [learned_round(model, reader, width, generator, wanted) for _ in range(self.blocks)]
         else:
+            info["guided"] = True
             twist = look_ahead(table, reader)
             rounds = [one_round(model, reader, width, generator, twist, wanted=wanted) for _ in range(self.blocks)]
         return pooled(rounds, info)
