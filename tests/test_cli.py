@@ -53,7 +53,7 @@ def test_generate_for_people(capsys):
     code, out, err = run(capsys, *SMALL_RUN, "--constraint", HAPPY)
     assert code == 0
     assert err == ""
-    assert re.match("(Trust|Rough|Do not trust): ", out)
+    assert re.match("(Trust|Rough|Not judged|Do not trust): ", out)
     assert 'happy."' in out
     assert "log p(α) =" in out
     assert "--seed 1" in out

@@ -78,7 +78,7 @@ def test_dependent_particles_are_judged_by_their_blocks_alone():
     differ = particles([1.0] * 64, tokens, block_log_evidence=[0.0, -9.0, -8.0, -7.0])
     alone = particles([1.0] * 64, tokens, block_log_evidence=[0.0])
     assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "rough")
-    assert "blocks=4" in alone.report()
+    assert alone.report().startswith("Not judged")
 
 
 def test_relative_error_is_that_of_the_mean():

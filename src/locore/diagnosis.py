@@ -18,7 +18,7 @@ ENOUGH, SOME = 30.0, 10.0  # effective sample sizes
 LARGE_SHARE = 0.2  # of one particle: above it, the answer hangs on that particle
 EOS_NATS = 5.0  # a price of ending above this is worth saying
 K_HAT_PARTICLES = 25
-ENOUGH_BLOCKS = 4
+ENOUGH_BLOCKS, MORE_PARTICLES = 4, 128
 EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
 OUT_OF_SIGHT = (
     "the constraint is rare and nothing steers these particles to it, so they may all have missed where it is likely; use "
@@ -89,7 +89,7 @@ def _level_of_blocks(particles: Particles) -> Level:
     if len(particles.info["block_log_evidence"]) < ENOUGH_BLOCKS:
         return "rough"
     error = particles.log_evidence_error
-    if error <= SMALL_ERROR:
+    if error <= SMALL_ERROR and not particles.info.get("refused"):  # the blocks were compared before particles were refused
         return "trust"
     return "rough" if error <= FAIR_ERROR else "do not trust"
 
@@ -119,7 +119,10 @@ def _headline(particles: Particles, level: Level) -> str:
 def _headline_of_blocks(particles: Particles, level: Level) -> str:
     blocks = len(particles.info["block_log_evidence"])
     if blocks < ENOUGH_BLOCKS:
-        return f"Not judged: {blocks} block(s) of particles cannot show their own error; use blocks={ENOUGH_BLOCKS} or more."
+        return (
+            f"Not judged: so few particles are best used as one whole, which cannot show its own error; use num_particles="
+            f"{MORE_PARTICLES} for a verdict."
+        )
     if level == "rough" and is_out_of_sight(particles):
         return f"Rough: {OUT_OF_SIGHT}"
     spread = f"{blocks} independent blocks agree on p(α) to ±{max(particles.log_evidence_error, 0.01):.0%}"

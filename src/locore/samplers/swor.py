@@ -22,6 +22,7 @@ from locore.numerics import NEG_INF, segment_logsumexp
 from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.selection import select
 
+JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
 
 
@@ -30,11 +31,11 @@ class WithoutReplacement:
     """SMC without replacement with exact look-ahead to the length.
 
     Attributes:
-        blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is a
-            little more accurate, but nothing then tells how accurate.
+        blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
+            accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one.
     """
 
-    blocks: int = 4
+    blocks: int | None = None
     name: str = "swor"
 
     def __call__(
@@ -47,9 +48,10 @@ class WithoutReplacement:
     ) -> Draws:
         """Up to `num_particles` distinct prefixes at every position; see `Sampler`."""
         reader = left_to_right(circuit)
-        width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
-        wanted = math.ceil(num_particles / self.blocks)
-        rounds = [one_round(model, reader, width, generator, wanted=wanted) for _ in range(self.blocks)]
+        blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
+        width = width_of(num_particles, circuit.length, budget, blocks, self.name)
+        wanted = math.ceil(num_particles / blocks)
+        rounds = [one_round(model, reader, width, generator, wanted=wanted) for _ in range(blocks)]
         return pooled(rounds)
 
 
@@ -66,6 +68,14 @@ class Round:
     tokens: Tensor
     log_weights: Tensor
     token_scores: Tensor
+
+
+def blocks_for(blocks: int | None, num_particles: int, length: int, budget: int | None) -> int:
+    """How many blocks: as asked, or as many as the particles are good for."""
+    if blocks is not None:
+        return blocks
+    prefixes = num_particles if budget is None else budget // max(1, length - 1)
+    return JUDGED_BLOCKS if prefixes >= JUDGED_BLOCKS * JUDGED_WIDTH else 1
 
 
 def width_of(num_particles: int, length: int, budget: int | None, blocks: int, what: str) -> int:

@@ -20,9 +20,8 @@ from locore.models import LanguageModel
 from locore.ngram import NGramCounts, NGramTable
 from locore.prepared import prepare
 from locore.samplers.base import Draws, left_to_right
-from locore.samplers.swor import Round, one_round, pooled, width_of
+from locore.samplers.swor import JUDGED_WIDTH, Round, blocks_for, one_round, pooled, width_of
 
-GUIDED_WIDTH = 24  # prefixes in a block from which a table learned within it is worth the name
 DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 4  # of the budget of a block, where nothing is known of the model yet
 
 
@@ -37,7 +36,7 @@ class Twisted:
     """
 
     table: NGramTable | Literal["model"] | None = "model"
-    blocks: int = 4
+    blocks: int | None = None
     name: str = "twisted"
 
     def __call__(
@@ -50,16 +49,17 @@ class Twisted:
     ) -> Draws:
         """Up to `num_particles` distinct prefixes at every position of the final rounds; see `Sampler`."""
         reader = left_to_right(circuit)
-        width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
-        wanted = math.ceil(num_particles / self.blocks)
+        blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
+        width = width_of(num_particles, circuit.length, budget, blocks, self.name)
+        wanted = math.ceil(num_particles / blocks)
         table, info = self._table(model)
         if table is None:
-            info["guided"] = width >= GUIDED_WIDTH
-            rounds = [learned_round(model, reader, width, generator, wanted) for _ in range(self.blocks)]
+            info["guided"] = width >= JUDGED_WIDTH
+            rounds = [learned_round(model, reader, width, generator, wanted) for _ in range(blocks)]
         else:
             info["guided"] = True
             twist = look_ahead(table, reader)
-            rounds = [one_round(model, reader, width, generator, twist, wanted=wanted) for _ in range(self.blocks)]
+            rounds = [one_round(model, reader, width, generator, twist, wanted=wanted) for _ in range(blocks)]
         return pooled(rounds, info)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, dict[str, Any]]:
