@@ -77,7 +77,7 @@ def test_dependent_particles_are_judged_by_their_blocks_alone():
     agree = particles([1.0] * 64, tokens, block_log_evidence=[0.0, 0.01, -0.01, 0.02])
     differ = particles([1.0] * 64, tokens, block_log_evidence=[0.0, -9.0, -8.0, -7.0])
     alone = particles([1.0] * 64, tokens, block_log_evidence=[0.0])
-    assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "rough")
+    assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "not judged")
     assert alone.report().startswith("Not judged")
 
 

@@ -92,8 +92,8 @@ def described(name: str, particles: locore.Particles) -> Answer:
     common = (name, drawn, drawn - info["drawn"] + len(particles), particles.posterior(), info["lm_tokens"])
     if info.get("unweighted"):
         return Answer(*common)
-    error = particles.log_evidence_error
-    margin = "" if math.isnan(error) else f"± {1.96 * error:.2f}"
+    low, high = particles.log_evidence_interval
+    margin = "" if math.isnan(low) else f"± {(high - low) / 2:.2f}"
     # Sequences that depend on each other have no effective sample size worth showing.
     ess = "" if "block_log_evidence" in info else f"{particles.ess:.1f}"
     verdict = particles.report().partition("\n")[0]

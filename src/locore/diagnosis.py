@@ -13,7 +13,7 @@ from locore.ending import is_end
 if TYPE_CHECKING:
     from locore.particles import Particles
 
-Level = Literal["trust", "rough", "do not trust", "biased"]
+Level = Literal["trust", "rough", "not judged", "do not trust", "biased"]
 ENOUGH, SOME = 30.0, 10.0  # effective sample sizes
 LARGE_SHARE = 0.2  # of one particle: above it, the answer hangs on that particle
 EOS_NATS = 5.0  # a price of ending above this is worth saying
@@ -32,7 +32,8 @@ class Verdict:
     """The judgement on a set of particles.
 
     Attributes:
-        level: "trust", "rough", "do not trust", or "biased" where no weight can help.
+        level: "trust", "rough", "do not trust"; "not judged" where too few particles show no error of their own; "biased" where
+            no weight helps.
         text: the whole report, its first line the verdict.
     """
 
@@ -58,7 +59,7 @@ def _level(particles: Particles) -> Level:
         levels.append(_level_of_weights(particles))
     if is_out_of_sight(particles):
         levels.append("rough")
-    return max(levels, key=("trust", "rough", "do not trust").index)
+    return max(levels, key=("trust", "rough", "not judged", "do not trust").index)
 
 
 def is_out_of_sight(particles: Particles) -> bool:
@@ -73,7 +74,7 @@ def is_out_of_sight(particles: Particles) -> bool:
 
 
 def _level_of_weights(particles: Particles) -> Level:
-    ess, largest = _base_ess(particles), float(particles.weights.max())
+    ess, largest = particles.ess, float(particles.weights.max())
     if ess >= ENOUGH and largest <= LARGE_SHARE:
         return "trust"
     return "rough" if ess >= SOME else "do not trust"
@@ -87,28 +88,24 @@ def is_blocked(particles: Particles) -> bool:
 def _level_of_blocks(particles: Particles) -> Level:
     """By the relative error e of the evidence: one draw from the particles is within total variation e/2 of p(y | α)."""
     if len(particles.info["block_log_evidence"]) < ENOUGH_BLOCKS:
-        return "rough"
+        return "not judged"
     error = particles.log_evidence_error
     if error <= SMALL_ERROR and not particles.info.get("refused"):  # the blocks were compared before particles were refused
         return "trust"
     return "rough" if error <= FAIR_ERROR else "do not trust"
 
 
-def _base_ess(particles: Particles) -> float:
-    """The ESS to judge by: copies made by resampling add nothing to what they were drawn from."""
-    return float(particles.info.get("ess_before", particles.ess))
-
-
 def _headline(particles: Particles, level: Level) -> str:
     if level == "biased":
         return "Biased: these sequences satisfy the constraint, but are not distributed as p(y | α)."
     if particles.info.get("evidence") == "exact":
-        return "Trust: every sequence that satisfies the constraint was enumerated; evidence and draws are exact."
+        kept = f"{len(particles):,} of {particles.info['sequences']:,} sequences are kept"
+        return f"Trust: every sequence that satisfies the constraint was enumerated, so the evidence is exact; {kept}."
     if is_blocked(particles):
         return _headline_of_blocks(particles, level)
     if level == "rough" and is_out_of_sight(particles):
         return f"Rough: {OUT_OF_SIGHT}"
-    effective = f"ESS {_base_ess(particles):.1f} of {particles.info.get('drawn', len(particles))}"
+    effective = f"ESS {particles.ess:.1f} of {particles.info.get('drawn', len(particles))}"
     if level == "trust":
         return f"Trust: {effective}; the weights are even enough for averages over these particles."
     if level == "rough":
@@ -150,7 +147,8 @@ def _facts(particles: Particles) -> list[str]:
     lines = []
     if not math.isnan(particles.log_evidence):
         error = particles.log_evidence_error
-        margin = "" if math.isnan(error) else f" ± {1.96 * error:.2f} (95 %)"
+        half = (particles.log_evidence_interval[1] - particles.log_evidence_interval[0]) / 2
+        margin = "" if math.isnan(error) else f" ± {half:.2f} (95 %)"
         lines.append(f"log p(α) = {particles.log_evidence:.3f}{margin} nats, p(α) ≈ {math.exp(particles.log_evidence):.3g}")
     lines.append(
         f"{len(set(particles.bytes))} distinct texts in {len(particles)} particles, largest weight "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -62,7 +62,14 @@ def generate(
         ZeroWeights: the sampler found nothing.
         BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint: as their messages say.
     """
-    _check_options(constraint, canonical, stop, num_particles, budget)
+    numbers = {
+        "max_new_tokens": max_new_tokens,
+        "min_new_tokens": min_new_tokens,
+        "num_particles": num_particles,
+        "budget": budget,
+        "seed": seed,
+    }
+    _check_options(constraint, canonical, stop, numbers)
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
     start = time.perf_counter()
@@ -93,25 +100,31 @@ def generate(
 
 def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
     """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text."""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"holds needs a text, got {type(text).__name__}.")
     known = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.tokenizer
     ids = [*known.encode(text), *known.eos_ids[:1]]
     return constraint.at(len(ids)).bind(known).evaluate(ids, known)
 
 
-def _check_options(constraint: object, canonical: object, stop: object, num_particles: int, budget: int | None) -> None:
+def _check_options(constraint: object, canonical: object, stop: object, numbers: Mapping[str, object]) -> None:
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
-            f"generate needs a constraint, got {type(constraint).__name__}; decorate a Boolean function with @constraint, or "
-            "use ban, contains, ends_with, choice."
+            f"generate needs a constraint, got {type(constraint).__name__}; use ban, contains, ends_with or choice, decorate a "
+            "Boolean function with @constraint, or read JSON with locore.from_json."
         )
     if canonical not in (None, "alpha", "only"):
         raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {canonical!r}.")
     if stop not in ("eos", "complete"):
         raise InvalidArgument(f"stop must be 'eos' or 'complete', got {stop!r}.")
-    if num_particles < 1:
-        raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
-    if budget is not None and budget < 1:
-        raise InvalidArgument(f"budget is in LM tokens and must be at least 1, got {budget}.")
+    for name, value in numbers.items():
+        if value is None and name in ("budget", "seed"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidArgument(f"{name} must be a whole number, got {value!r}.")
+        low, high = (0 if name in ("seed", "min_new_tokens") else 1), 2**63 - 1
+        if not low <= value <= high:
+            raise InvalidArgument(f"{name} must be at least {low} and below 2**63, got {value}.")
 
 
 def _fresh() -> torch.Generator:

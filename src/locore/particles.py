@@ -15,6 +15,9 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.numerics import NEG_INF, effective_sample_size
 from locore.tokenizer import Tokenizer
 
+# Two-sided 95 % quantiles of Student's t for the mean of so many blocks.
+STUDENT_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 16: 2.13}
+
 
 @dataclass(frozen=True, eq=False)
 class Particles:
@@ -88,9 +91,17 @@ class Particles:
         return math.sqrt(max(0.0, (1 / self.ess - 1 / drawn) * drawn / (drawn - 1)))
 
     @property
+    def log_evidence_interval(self) -> tuple[float, float]:
+        """95 % interval of log p(α): Student's t where few blocks give the error, the normal law elsewhere; nan if unknown."""
+        blocks = self.info.get("block_log_evidence")
+        factor = STUDENT_95.get(len(blocks), 2.0) if blocks else 1.96
+        margin = factor * self.log_evidence_error
+        return self.log_evidence - margin, self.log_evidence + margin
+
+    @property
     def ess(self) -> float:
-        """Effective sample size (Σw)²/Σw². It judges independent particles only."""
-        return effective_sample_size(self.log_weights)
+        """Effective sample size (Σw)²/Σw², of resampled particles that of their source; it judges independent particles only."""
+        return float(self.info.get("ess_before", effective_sample_size(self.log_weights)))
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -105,7 +116,7 @@ class Particles:
         info = {
             "resampled_from": len(self),
             "dependent": True,
-            "ess_before": self.info.get("ess_before", self.ess),
+            "ess_before": self.ess,
         }
         return self._chosen(chosen, info)
 

@@ -44,7 +44,7 @@ def formulas(draw, length, vocab_size):
     return result
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from([3, ENDS]))
 def test_any_vtree_has_the_models_of_the_left_to_right_circuit(data, target):
     length, vocab_size = 4, 3 if target == 3 else 4

@@ -12,7 +12,7 @@ from locore.compilers.problem import Problem, blocked_classes, classes_of
 from locore.compilers.residual import Residuals, State
 from locore.compilers.sdd import Vtree, compile_sdd
 from locore.compilers.text import Automata
-from locore.constraints import Constraint, Not, check_vocabulary
+from locore.constraints import Constraint, Not, check_vocabulary, has_text
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.tokenizer import Tokenizer
 
@@ -78,6 +78,8 @@ def _prepare(
     tokenizer = _tokenizer_of(target)
     bound = constraint.at(length).bind(tokenizer)
     check_vocabulary(bound, tokenizer.vocab_size)
+    if has_text(bound) and not tokenizer.has_text:
+        raise InvalidConstraint("a constraint on text needs a model or a tokenizer; bare ids have no text.")
     return Problem(bound, tokenizer, length, min_length, max_states)
 
 

@@ -24,7 +24,8 @@ class FormulaWriter:
     def formula(self) -> list[Line]:
         """All lines; the last is the constraint with the rules on the end of the text."""
         root = fold(self.problem.constraint, self._rule)
-        self._emit("and", root, *self._padding())
+        # A line of its own, whatever it says: the root must be the last one.
+        self.lines.append(["and", root, *self._padding()])
         return self.lines
 
     def _rule(self, node: Constraint, parts: list[int]) -> int:

@@ -89,5 +89,5 @@ def _parse(text: str) -> Diagram:
             pairs = numbers[3:]
             diagram.elements[numbers[0]] = list(zip(pairs[0::2], pairs[1::2], strict=True))
     if diagram.true < 0:
-        diagram.true = max([diagram.root, *diagram.literals, *diagram.elements]) + 1
+        diagram.true = max([diagram.root, diagram.false, *diagram.literals, *diagram.elements]) + 1
     return diagram
