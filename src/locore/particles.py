@@ -100,7 +100,7 @@ class Particles:
 
     @property
     def ess(self) -> float:
-        """Effective sample size (Σw)²/Σw², of resampled particles that of their source; it judges independent particles only."""
+        """Effective sample size (Σw)²/Σw², of resampled particles that of their source; it judges independent ones only."""
         return float(self.info.get("ess_before", effective_sample_size(self.log_weights)))
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
