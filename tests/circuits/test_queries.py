@@ -169,3 +169,11 @@ def test_nan_is_refused():
     circuit = layered([np.array([[0, 0]], dtype=np.int32)], np.array([True]), [0, 1])
     with pytest.raises(InvalidArgument, match="NaN"):
         circuit.log_mass(torch.full((1, 1, 2), float("nan")))
+
+
+@pytest.mark.parametrize("ids", [[9], [-1], [0.5]])
+def test_impossible_token_ids_are_refused(ids):
+    circuit = layered([np.array([[0, 0]], dtype=np.int32)] * 2, np.array([True]), [0, 1])
+    with pytest.raises(InvalidArgument, match="token ids"):
+        circuit.allowed(ids)
+    assert circuit.allowed([0]).tolist() == [True, True]

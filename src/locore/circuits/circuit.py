@@ -125,7 +125,7 @@ class Circuit:
 
     def accepts(self, tokens: Tensor) -> Tensor:
         """Bool[batch]: which of Long[batch, length] satisfy the constraint."""
-        tokens = tokens.to(self.device)
+        tokens = self._token_ids(tokens)
         if self.reader is not None:
             return self.reader.accepting(self.reader.read(tokens))
         shape = (*tokens.shape, self.vocab_size)
@@ -141,6 +141,7 @@ class Circuit:
         Returns:
             Bool[vocab] or Bool[batch, vocab].
         """
+        prefix = self._token_ids(prefix)
         rows = prefix[None] if prefix.ndim == 1 else prefix
         if rows.shape[1] >= self.length:
             raise InvalidArgument(
@@ -168,7 +169,14 @@ class Circuit:
             self.structured,
         )
 
+    def _token_ids(self, tokens: Tensor) -> Tensor:
+        ids = torch.as_tensor(tokens, device=self.device)
+        if ids.numel() and (ids.is_floating_point() or not bool(((ids >= 0) & (ids < self.vocab_size)).all())):
+            raise InvalidArgument(f"token ids must be whole numbers in 0..{self.vocab_size - 1} for this circuit.")
+        return ids.long()
+
     def _checked(self, log_probs: Tensor) -> Tensor:
+        log_probs = torch.as_tensor(log_probs)
         expected = (self.length, self.vocab_size)
         if log_probs.ndim != 3 or tuple(log_probs.shape[1:]) != expected:
             raise InvalidArgument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ def load(name: str | Path, **options: Any) -> LanguageModel:
             f"{name} is the address of a remote engine; those come with a later version of "
             "Locore. Load a folder or a Hugging Face name."
         )
+    near = difflib.get_close_matches(str(name), BUNDLED, cutoff=0.7)
+    if near and str(name) not in BUNDLED and not Path(name).exists():
+        raise ModelNotFound(f"There is no model {str(name)!r} here; did you mean {near[0]!r}?")
     # The one import inside a function: `transformers` takes seconds, and models without it
     # should not wait for it.
     from locore.models.huggingface import HuggingFaceModel
