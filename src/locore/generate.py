@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -79,23 +79,24 @@ def generate(
     target = StopWhenComplete(counted, circuit) if stop == "complete" else counted
     seed = int(torch.randint(SEED_RANGE, (), generator=_fresh())) if seed is None else seed
     draws = chosen(target, circuit, num_particles, budget, torch.Generator().manual_seed(seed))
-    info = {
-        "sampler": chosen.name,
-        "guarantee": draws.guarantee,
-        "lm_tokens": counted.lm_tokens,
-        "lm_contexts": counted.lm_contexts,
-        "seconds": time.perf_counter() - start,
-        "compile_seconds": compiled - start,
-        "model_seconds": counted.model_seconds,
-        "seed": seed,
-        "drawn": draws.drawn,
-        "notes": draws.notes,
-        "stop": stop,
-        **draws.info,
-    }
+    seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}
+    info = {"sampler": chosen.name, "seed": seed, "stop": stop, **seconds, **_account(counted, draws)}
     particles = Particles(draws.tokens, draws.log_weights, base.tokenizer, info, draws.token_scores)
     _recheck(constraint, draws, base.tokenizer)
     return particles if canonical is None else _canonical(particles, constraint, canonical, prompt, base)
+
+
+def _account(counted: Counted, draws: Draws) -> dict[str, Any]:
+    """What was asked of the model, and what the sampler says of its draws."""
+    return {
+        "guarantee": draws.guarantee,
+        "lm_tokens": counted.lm_tokens,
+        "lm_contexts": counted.lm_contexts,
+        "model_seconds": counted.model_seconds,
+        "drawn": draws.drawn,
+        "notes": draws.notes,
+        **draws.info,
+    }
 
 
 def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
