@@ -16,6 +16,8 @@ from locore.samplers.awrs import AWRS, adaptive_rejection
 from locore.samplers.greedy import GreedyMasking
 from locore.testing import enumerate_posterior, proper_weighting
 
+from .chi_square import p_value
+
 LENGTH = 4
 FALSE_ALARM = 1e-6
 
@@ -40,21 +42,6 @@ def masked_law(model, circuit, tokens):
         law *= masked.gather(1, tokens[:, position, None])[:, 0] / masked.sum(-1)
         states = circuit.reader.step(position, states, tokens[:, position])
     return law
-
-
-def p_value(drawn, tokens, law):
-    """Of Pearson's chi-square of independent sequences against a law; the rare ones are one cell."""
-    index = {tuple(y): k for k, y in enumerate(tokens.tolist())}
-    counts = torch.zeros(len(tokens), dtype=torch.float64)
-    for y in drawn:
-        counts[index[tuple(y)]] += 1
-    expected = len(drawn) * law / law.sum()
-    common = expected >= 10
-    cells = [torch.cat([values[common], values[~common].sum()[None]]) for values in (counts, expected)]
-    counts, expected = (values[cells[1] >= 10] for values in cells)
-    assert len(expected) >= 3
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    return float(torch.special.gammaincc(torch.tensor((len(expected) - 1) / 2, dtype=torch.float64), statistic / 2))
 
 
 # ASAp

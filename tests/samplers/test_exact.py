@@ -17,6 +17,8 @@ from locore.samplers.adaptive_rejection import AdaptiveRejection, log_evidence
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.testing import proper_weighting
 
+from .chi_square import p_value as chi_square
+
 LENGTH = 3
 FALSE_ALARM = 1e-6
 REJECTIONS = {"cars": AdaptiveRejection("all"), "ars": AdaptiveRejection("failed")}
@@ -42,19 +44,8 @@ def seeded(seed):
 
 
 def p_value(drawn, model, circuit):
-    """Of Pearson's chi-square of independent sequences against p(· | α); the rare ones are one cell."""
-    tokens, probs = brute_force(model, circuit)
-    index = {tuple(y): k for k, y in enumerate(tokens.tolist())}
-    counts = torch.zeros(len(tokens), dtype=torch.float64)
-    for y in drawn:
-        counts[index[tuple(y)]] += 1
-    expected = len(drawn) * probs / probs.sum()
-    common = expected >= 10
-    cells = [torch.cat([values[common], values[~common].sum()[None]]) for values in (counts, expected)]
-    counts, expected = (values[cells[1] >= 10] for values in cells)
-    assert len(expected) >= 3
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    return float(torch.special.gammaincc(torch.tensor((len(expected) - 1) / 2, dtype=torch.float64), statistic / 2))
+    """Of independent sequences against p(· | α)."""
+    return chi_square(drawn, *brute_force(model, circuit))
 
 
 # Enumeration
