@@ -13,6 +13,7 @@ from locore.samplers.base import Draws, Sampler
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
+from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.samplers.twisted import Twisted
 
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
@@ -25,7 +26,8 @@ class Auto:
 
     Few prefixes left: enumeration. A likely constraint: rejection, which is exact. Otherwise twisted SMC without
     replacement, with the model's table if `locore prepare` has made it, and with one learned in the call if not. The pilot
-    chooses and is then thrown away, so it cannot bias anything.
+    chooses and is then thrown away, so it cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a
+    verdict, however few particles are asked for.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -47,6 +49,8 @@ class Auto:
         limit = num_particles * price if budget is None else budget
         chosen, why, spent = self._choose(model, circuit, limit, generator)
         rest = None if budget is None else max(price, budget - spent)
+        if budget is None and isinstance(chosen, Twisted):
+            rest = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
         draws = chosen(model, circuit, num_particles, rest, generator)
         return replace(draws, info={**draws.info, "chosen": chosen.name, "why": why})
 

@@ -100,7 +100,7 @@ def one_round(
 ) -> Round:
     """One pass over the positions, keeping at most `width` prefixes at each.
 
-    Complete sequences need no further evaluation, so the last position may keep more: `wanted` of them. Prefixes are
+    Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
     selected by p(prefix) · β(prefix); the twist β is divided out again by never entering the weight.
     """
     tokens = torch.zeros(1, 0, dtype=torch.long)
@@ -119,7 +119,7 @@ def one_round(
         if twist is not None and not last_position:
             merit = joint + twist.children(position, states, last)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        chosen, kept = select(merit.flatten(), max(width, wanted) if last_position else width, uniform)
+        chosen, kept = select(merit.flatten(), (wanted or width) if last_position else width, uniform)
         if not len(chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
         row, token = chosen // joint.shape[1], chosen % joint.shape[1]
