@@ -101,10 +101,10 @@ def _headline(particles: Particles, level: Level) -> str:
     if particles.info.get("evidence") == "exact":
         kept = f"{len(particles):,} of {particles.info['sequences']:,} sequences are kept"
         return f"Trust: every sequence that satisfies the constraint was enumerated, so the evidence is exact; {kept}."
-    if is_blocked(particles):
-        return _headline_of_blocks(particles, level)
     if level == "rough" and is_out_of_sight(particles):
         return f"Rough: {OUT_OF_SIGHT}"
+    if is_blocked(particles):
+        return _headline_of_blocks(particles, level)
     effective = f"ESS {particles.ess:.1f} of {particles.info.get('drawn', len(particles))}"
     if level == "trust":
         return f"Trust: {effective}; the weights are even enough for averages over these particles."
@@ -120,8 +120,6 @@ def _headline_of_blocks(particles: Particles, level: Level) -> str:
             f"Not judged: so few particles are best used as one whole, which cannot show its own error; use num_particles="
             f"{MORE_PARTICLES} for a verdict."
         )
-    if level == "rough" and is_out_of_sight(particles):
-        return f"Rough: {OUT_OF_SIGHT}"
     spread = f"{blocks} independent blocks agree on p(α) to ±{max(particles.log_evidence_error, 0.01):.0%}"
     if level == "trust":
         return f"Trust: {spread}."

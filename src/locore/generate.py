@@ -13,6 +13,7 @@ from locore.compilers import compile
 from locore.constraints import Constraint
 from locore.errors import InvalidArgument, InvalidConstraint, LocoreError
 from locore.models import Counted, LanguageModel, load
+from locore.numerics import make_generator
 from locore.particles import Particles
 from locore.samplers import Draws, Sampler, sampler_by_name
 from locore.stopping import StopWhenComplete
@@ -77,8 +78,8 @@ def generate(
     compiled = time.perf_counter()
     counted = Counted(base.prompted(prompt))
     target = StopWhenComplete(counted, circuit) if stop == "complete" else counted
-    seed = int(torch.randint(SEED_RANGE, (), generator=_fresh())) if seed is None else seed
-    draws = chosen(target, circuit, num_particles, budget, torch.Generator().manual_seed(seed))
+    seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
+    draws = chosen(target, circuit, num_particles, budget, make_generator(seed))
     seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}
     info = {"sampler": chosen.name, "seed": seed, "stop": stop, **seconds, **_account(counted, draws)}
     particles = Particles(draws.tokens, draws.log_weights, base.tokenizer, info, draws.token_scores)
@@ -126,12 +127,6 @@ def _check_options(constraint: object, canonical: object, stop: object, numbers:
         low, high = (0 if name in ("seed", "min_new_tokens") else 1), 2**63 - 1
         if not low <= value <= high:
             raise InvalidArgument(f"{name} must be at least {low} and below 2**63, got {value}.")
-
-
-def _fresh() -> torch.Generator:
-    generator = torch.Generator()
-    generator.seed()
-    return generator
 
 
 def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer) -> None:

@@ -82,3 +82,15 @@ def categorical(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     # A uniform below 1 times the total rounds to below the total, so the first sum that exceeds
     # it exists, and the item that made it exceed has mass.
     return torch.searchsorted(mass, (uniforms * mass[:, -1])[:, None], right=True)[:, 0]
+
+
+def make_generator(seed: int | torch.Generator | None, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator of its own, never the global random state: a given one, one from a seed, or a fresh one."""
+    if isinstance(seed, torch.Generator):
+        return seed
+    generator = torch.Generator(device)
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator

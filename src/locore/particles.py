@@ -12,7 +12,7 @@ from torch import Tensor
 
 from locore.diagnosis import Verdict, diagnose
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.numerics import NEG_INF, effective_sample_size
+from locore.numerics import NEG_INF, effective_sample_size, make_generator
 from locore.tokenizer import Tokenizer
 
 # Two-sided 95 % quantiles of Student's t for the mean of so many blocks.
@@ -110,9 +110,7 @@ class Particles:
         """
         if num < 1:
             raise InvalidArgument(f"resample needs at least 1 particle, got {num}.")
-        generator = torch.Generator()
-        generator.seed() if seed is None else generator.manual_seed(seed)
-        chosen = torch.multinomial(self.weights, num, replacement=True, generator=generator)
+        chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed))
         info = {
             "resampled_from": len(self),
             "dependent": True,

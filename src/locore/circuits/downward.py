@@ -10,25 +10,13 @@ from torch import Tensor
 
 from locore.circuits.block import FIRST_LEAF
 from locore.circuits.upward import Values, evaluate
-from locore.numerics import NEG_INF, scatter_logaddexp_
+from locore.numerics import NEG_INF, make_generator, scatter_logaddexp_
 
 if TYPE_CHECKING:
     from locore.circuits.circuit import Circuit
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 TOKEN_CHUNK = 1 << 24  # weights looked at together when tokens are drawn within class ranges
-
-
-def make_generator(seed: int | torch.Generator | None, device: torch.device) -> torch.Generator:
-    """A generator of its own; never the global random state."""
-    if isinstance(seed, torch.Generator):
-        return seed
-    generator = torch.Generator(device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    return generator
 
 
 def sample_leaves(circuit: Circuit, values: Values, seed: int | torch.Generator | None) -> Tensor:

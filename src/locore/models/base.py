@@ -13,7 +13,7 @@ from locore.ending import absorb_rows, absorb_scores
 from locore.errors import InvalidArgument
 from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor
 from locore.models.validation import positive, token_ids
-from locore.numerics import categorical
+from locore.numerics import categorical, make_generator
 from locore.tokenizer import Tokenizer
 
 # Numbers in one full table of distributions: 64 MiB in float32.
@@ -213,9 +213,4 @@ def substituted(tokens: Tensor, candidates: Tensor) -> Tensor:
 
 def _uniforms(num: int, length: int, seed: int | torch.Generator | None) -> Tensor:
     """f64[num, length] in [0, 1), from a generator of its own."""
-    if isinstance(seed, torch.Generator):
-        generator = seed
-    else:
-        generator = torch.Generator()
-        generator.seed() if seed is None else generator.manual_seed(seed)
-    return torch.rand(num, length, generator=generator, dtype=torch.float64)
+    return torch.rand(num, length, generator=make_generator(seed), dtype=torch.float64)
