@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from locore.circuits import Circuit
 from locore.circuits.check import check
 from locore.circuits.left_to_right import LeftToRight
-from locore.compilers.layers import block_from_rows
+from locore.compilers.layers import SparseRows, block_from_rows
 from locore.errors import InvalidArgument, ZeroWeights
 
 from . import brute_force
@@ -23,7 +23,7 @@ def layered(rows, final, token_class):
     """A circuit from Int32[states, classes] rows for each position."""
     blocks, sizes = [], [len(r) for r in rows[1:]] + [len(final)]
     for row, size in zip(rows, sizes, strict=True):
-        blocks.append(block_from_rows(row, size))
+        blocks.append(block_from_rows(SparseRows.from_dense(row), size))
     live, flags = [np.array(final)], np.array(final)
     for row in reversed(rows):
         flags = ((row >= 0) & flags[np.maximum(row, 0)]).any(1)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from locore.circuits import Circuit
-from locore.compilers.left_to_right import Layered, explore, minimise, to_circuit, unroll
-from locore.compilers.partition import Partition
-from locore.compilers.problem import Problem, blocked_classes, classes_of
+from locore.compilers.left_to_right import explore, minimise, to_circuit
+from locore.compilers.problem import Problem, blocked_tokens, classes_of
 from locore.compilers.residual import Residuals, State
 from locore.compilers.sdd import Vtree, compile_sdd
 from locore.compilers.text import Automata
+from locore.compilers.unroll import unroll
 from locore.constraints import Constraint, Not, check_vocabulary, has_text
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.tokenizer import Tokenizer
@@ -94,25 +94,22 @@ def _tokenizer_of(target: HasTokenizer | Tokenizer | int) -> Tokenizer:
 
 
 def _left_to_right(problem: Problem) -> Circuit:
+    """One automaton is unrolled with its transitions shared; anything else is explored by restriction."""
     automata = Automata(problem.tokenizer.token_bytes, problem.max_states)
     root = automata.atoms_of(problem.constraint)
-    classes = classes_of(problem, root, automata.lifted)
-    layered = minimise(_layers(problem, root, automata, classes))
-    return to_circuit(layered, classes, problem.length)
-
-
-def _layers(problem: Problem, root: Constraint, automata: Automata, classes: Partition) -> Layered:
-    """One automaton is unrolled with its rows shared; anything else is explored by restriction."""
     eos_ids = problem.tokenizer.eos_ids
-    blocked = blocked_classes(problem, classes)
     alone = root.of if isinstance(root, Not) else root
     if isinstance(alone, State) and automata.stops_at_end(alone.automaton, eos_ids):
         automaton = automata.lifted[alone.automaton]
         if isinstance(root, Not):
             automaton = replace(automaton, accepting=~automaton.accepting)
-        return unroll(automaton, classes, blocked, eos_ids, problem.length, problem.min_length)
+        limits = problem.length, problem.min_length, problem.max_states
+        return unroll(automaton, blocked_tokens(problem), eos_ids, *limits)
+    classes = classes_of(problem, root, automata.lifted)
     residuals = Residuals(problem.length, classes, automata.lifted, automata.ends_with_text, eos_ids)
-    return explore(root, residuals, blocked, problem.min_length, problem.max_states)
+    blocked = blocked_tokens(problem)[classes.representative]
+    layered = minimise(explore(root, residuals, blocked, problem.min_length, problem.max_states))
+    return to_circuit(layered, classes, problem.length)
 
 
 def _why_unsatisfiable(problem: Problem, error: Unsatisfiable) -> str:

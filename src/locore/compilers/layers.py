@@ -2,6 +2,9 @@
 
 A row of a state is cut into halves again and again; equal halves at the same place are one node, whatever states they belong
 to. On ban lists this is about ten times smaller than one edge for each state and target, and far faster to evaluate.
+
+Rows come as one default row and the entries in which states differ from it, so that only those are cut: at 128k tokens a row
+has thousands of classes, and a state differs from the default in a few dozen.
 """
 
 from __future__ import annotations
@@ -18,6 +21,36 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class SparseRows:
+    """Int[states, classes] of target states, -1 where none.
+
+    Attributes:
+        num_states: number of rows.
+        default: Int64[classes], the row of a state without entries of its own.
+        state, column, target: Int64[entries], where rows differ from the default; sorted by state, then column.
+    """
+
+    num_states: int
+    default: Ints
+    state: Ints
+    column: Ints
+    target: Ints
+
+    @classmethod
+    def from_dense(cls, rows: NDArray[np.int32]) -> SparseRows:
+        """The rows of a dense table; the first is the default."""
+        default = rows[0].astype(np.int64)
+        state, column = np.nonzero(rows != rows[0])
+        return cls(len(rows), default, state, column, rows[state, column].astype(np.int64))
+
+    def dense(self) -> NDArray[np.int32]:
+        """Int32[states, classes]."""
+        rows = np.repeat(self.default[None].astype(np.int32), self.num_states, axis=0)
+        rows[self.state, self.column] = self.target
+        return rows
+
+
+@dataclass(frozen=True)
 class _Cut:
     """The nodes of one level of the tree: left and right references at a column of this level.
 
@@ -29,41 +62,57 @@ class _Cut:
     right: Ints
 
 
-def block_from_rows(rows: NDArray[np.int32], num_inputs: int) -> Block:
+def block_from_rows(rows: SparseRows, num_inputs: int) -> Block:
     """A block with an output for each row and an input for each target state.
 
     Args:
-        rows: Int32[states, classes], the state at the next position, -1 where none.
         num_inputs: number of states at the next position.
     """
     cuts, tops = _cut(rows, num_inputs)
     return _assemble(cuts, tops, num_inputs)
 
 
-def _cut(rows: NDArray[np.int32], num_inputs: int) -> tuple[list[_Cut], Ints]:
+def _cut(rows: SparseRows, num_inputs: int) -> tuple[list[_Cut], Ints]:
     """Halve the rows bottom-up. Returns the nodes of each level and the reference of each whole row."""
-    width = 1 << (rows.shape[1] - 1).bit_length()
-    # Padding classes are empty: repeating the last column keeps ranges constant.
-    padding = np.repeat(rows[:, -1:], width - rows.shape[1], axis=1)
-    refs: Ints = np.concatenate([rows, padding], axis=1).astype(np.int64)
+    default, state, column, target = rows.default, rows.state, rows.column, rows.target
+    width = 1 << (len(default) - 1).bit_length()
+    if width > len(default):  # padding classes are empty: repeating the last column keeps ranges constant
+        missing = width - len(default)
+        last = column == len(default) - 1
+        extra = np.tile(np.arange(len(default), width), int(last.sum()))
+        state, target = np.append(state, state[last].repeat(missing)), np.append(target, target[last].repeat(missing))
+        column = np.append(column, extra)
+        order = np.lexsort((column, state))
+        state, column, target = state[order], column[order], target[order]
+        default = np.append(default, np.repeat(default[-1:], missing))
     cuts: list[_Cut] = []
     following = num_inputs
-    while refs.shape[1] > 1:
-        left, right = refs[:, 0::2], refs[:, 1::2]
+    while len(default) > 1:
+        # An entry's range is the half of a wider one; where only one half differs, the other is the default's.
+        parent = column >> 1
+        leads = np.append(True, (parent[1:] != parent[:-1]) | (state[1:] != state[:-1]))[: len(column)]
+        group = leads.cumsum() - 1
+        state, column, half = state[leads], parent[leads], column & 1
+        sides = np.stack([default[2 * column], default[2 * column + 1]])
+        sides[half, group] = target
+        left = np.append(default[0::2], sides[0])
+        right = np.append(default[1::2], sides[1])
         refs = left.copy()
-        differ = np.nonzero(left != right)
-        column = differ[1]
-        keys = np.stack([column, left[differ], right[differ]])
-        unique, inverse = _unique_columns(keys, following)
+        differ = np.nonzero(left != right)[0]
+        place = np.append(np.arange(len(default) // 2), column)[differ]
+        unique, inverse = _unique_columns(np.stack([place, left[differ], right[differ]]), following)
         cuts.append(_Cut(*unique))
         refs[differ] = following + inverse
         following += len(unique[0])
-    return cuts, refs[:, 0]
+        default, target = refs[: len(default) // 2], refs[len(default) // 2 :]
+    tops = np.full(rows.num_states, default[0])
+    tops[state] = target
+    return cuts, tops
 
 
 def _unique_columns(keys: Ints, bound: int) -> tuple[Ints, Ints]:
     """Distinct columns of Int[3, items] with entries in -1..bound-1, and where each item went."""
-    code = (keys[0] * (bound + 1) + keys[1] + 1) * (bound + 1) + keys[2] + 1
+    code = (keys[0] * (bound + 1) + keys[1] + 1) * (bound + 1) + keys[2] + 1  # below 2^63 for any table that fits memory
     _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     return keys[:, first], inverse.ravel()
 

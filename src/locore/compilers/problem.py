@@ -34,10 +34,8 @@ def classes_of(problem: Problem, root: Constraint, lifted: list[TokenAutomaton])
     return partition(tokenizer.vocab_size, [special, *(a.function for a in lifted)], [*sets, *ends])
 
 
-def blocked_classes(problem: Problem, classes: Partition) -> NDArray[np.bool_]:
-    """Bool[classes]: special tokens, if the constraint speaks about text. Ends are handled by the compilers."""
+def blocked_tokens(problem: Problem) -> NDArray[np.bool_]:
+    """Bool[vocab]: special tokens, if the constraint speaks about text. Ends are handled by the compilers."""
     if not has_text(problem.constraint):
-        return np.zeros(classes.num_classes, dtype=np.bool_)
-    token_bytes = problem.tokenizer.token_bytes
-    flags = [token_bytes[t] is None for t in classes.representative.tolist()]
-    return np.array(flags, dtype=np.bool_)
+        return np.zeros(problem.tokenizer.vocab_size, dtype=np.bool_)
+    return np.array([content is None for content in problem.tokenizer.token_bytes], dtype=np.bool_)

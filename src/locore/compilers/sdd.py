@@ -15,7 +15,7 @@ from locore.circuits import Builder, Circuit
 from locore.circuits.block import FALSE
 from locore.compilers.formula import FormulaWriter
 from locore.compilers.left_to_right import no_model
-from locore.compilers.problem import Problem, blocked_classes, classes_of
+from locore.compilers.problem import Problem, blocked_tokens, classes_of
 from locore.compilers.sdd_process import Diagram, run_pysdd
 from locore.errors import InvalidArgument, MissingExtra
 
@@ -46,7 +46,7 @@ def compile_sdd(problem: Problem, vtree: Vtree, deadline: float = DEADLINE_SECON
     classes = classes_of(problem, problem.constraint, [])
     writer = FormulaWriter(problem, classes)
     diagram = run_pysdd(writer.formula(), _vtree_lines(vtree, writer.bits), deadline)
-    allowed = [c for c, blocked in enumerate(blocked_classes(problem, classes).tolist()) if not blocked]
+    allowed = [c for c, blocked in enumerate(blocked_tokens(problem)[classes.representative].tolist()) if not blocked]
     reader = _Reader(diagram, Builder(problem.length, classes.num_classes), writer.bits, allowed)
     root = reader.build(diagram.root, vtree)
     if root == FALSE:

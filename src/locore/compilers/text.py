@@ -19,6 +19,7 @@ from locore.constraints import (
     disjunction,
     negation,
 )
+from locore.constraints.automaton import merge_alike
 from locore.constraints.structure import fold
 
 Part = Constraint | Automaton
@@ -79,7 +80,7 @@ class Automata:
     def _placed(self, part: Part) -> Constraint:
         if not isinstance(part, Automaton):
             return part
-        return self._add(lift_bytes(part, self.token_bytes), True)
+        return self._add(lift_bytes(merge_alike(part), self.token_bytes), True)
 
     def _place_tokens(self, automaton: Automaton) -> Constraint:
         return self._add(lift_tokens(automaton, len(self.token_bytes)), False)

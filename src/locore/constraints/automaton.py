@@ -103,6 +103,21 @@ def minimise(automaton: Automaton) -> Automaton:
     )
 
 
+def merge_alike(automaton: Automaton) -> Automaton:
+    """The same language with fewer states: those of equal acceptance and equal rows are merged, again and again.
+
+    Far cheaper than `minimise`, which it equals on trees; states that are equal only through a cycle stay apart.
+    """
+    merged = automaton
+    while True:
+        blocks = _number_rows(np.column_stack([merged.accepting.astype(np.int32), merged.table]))
+        members = np.unique(blocks, return_index=True)[1]
+        if members.size == merged.num_states:
+            return merged
+        table, accepting = blocks[merged.table[members]], merged.accepting[members]
+        merged = Automaton(table, accepting, merged.column, merged.default, int(blocks[merged.start]))
+
+
 def _number_rows(rows: Int32) -> Int32:
     """For each row its number, equal rows alike, in the order of first occurrence."""
     numbers: dict[bytes, int] = {}
