@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +12,12 @@ from torch import Tensor
 from locore.circuits import counting, downward, statistics, upward
 from locore.circuits.block import Block
 from locore.circuits.left_to_right import LeftToRight
+from locore.circuits.semiring import LOG, MAX
+from locore.circuits.within import choose_tokens
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.numerics import NEG_INF
+from locore.numerics import NEG_INF, make_generator
+
+Distributions = Tensor | Callable[[int], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +25,8 @@ class Circuit:
     """A smooth, deterministic, decomposable circuit over `length` categorical positions.
 
     Distributions come as `log_probs`: Float[batch, length, vocab], natural logs; they may be unnormalised, and −inf is
-    impossible. Everything is computed in float64.
+    impossible. A function from a position to Float[batch, vocab] serves as well, so that a large vocabulary need not be held
+    for all positions at once; it is called again for the same position and must then say the same. Sums are in float64.
 
     Attributes:
         length: number of positions n.
@@ -58,13 +64,8 @@ class Circuit:
         return self.token_class.device
 
     @cached_property
-    def token_order(self) -> Tensor:
-        """Long[vocab]: the token ids sorted by class, so that a class range is a stretch of this."""
-        return torch.argsort(self.token_class, stable=True)
-
-    @cached_property
     def class_starts(self) -> Tensor:
-        """Long[width + 1]: where each class begins in `token_order`; the padding classes are empty."""
+        """Long[width + 1]: tokens in the classes before each class; the padding classes are empty."""
         sizes = torch.bincount(self.token_class, minlength=self.width)
         return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
@@ -82,11 +83,11 @@ class Circuit:
         """Exact number of sequences that satisfy the constraint, of any size."""
         return counting.count(self)
 
-    def log_mass(self, log_probs: Tensor) -> Tensor:
+    def log_mass(self, log_probs: Distributions) -> Tensor:
         """log Σ_y Π_i exp(log_probs[i, y_i]) over all y that satisfy the constraint: f64[batch]."""
-        return upward.evaluate(self, self._checked(log_probs)).log_mass
+        return upward.log_mass(self, self._rows(log_probs))
 
-    def sample(self, log_probs: Tensor, seed: int | torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    def sample(self, log_probs: Distributions, seed: int | torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw one y ~ p̃(· | α) for each distribution, exactly (top-down, a coin at each Or).
 
         Returns:
@@ -95,21 +96,28 @@ class Circuit:
         Raises:
             ZeroWeights: a distribution gives the constraint no mass.
         """
-        log_probs = self._checked(log_probs)
-        values = upward.evaluate(self, log_probs)
-        self._require_mass(values.log_mass)
-        heap = downward.sample_leaves(self, values, seed)
-        tokens = downward.sample_tokens(self, log_probs, heap, seed)
-        return tokens, self._gather(log_probs, tokens) - values.log_mass
+        tokens, log_prob, _ = self.sample_with_mass(log_probs, seed)
+        return tokens, log_prob
 
-    def most_probable(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    def sample_with_mass(
+        self, log_probs: Distributions, seed: int | torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `sample`, and from the same upward pass `log_mass`."""
+        rows = self._rows(log_probs)
+        values = upward.masses(self, rows)
+        self._require_mass(values.log_mass)
+        generator = make_generator(seed, self.device)
+        tokens, weight = choose_tokens(self, rows, downward.trace(self, values, generator), generator)
+        return tokens, weight - values.log_mass, values.log_mass
+
+    def most_probable(self, log_probs: Distributions) -> tuple[Tensor, Tensor]:
         """The most probable y that satisfies the constraint, and its log p̃(y | α); shapes as in `sample`."""
-        log_probs = self._checked(log_probs)
-        log_mass = upward.evaluate(self, log_probs).log_mass
+        rows = self._rows(log_probs)
+        log_mass = upward.log_mass(self, rows)
         self._require_mass(log_mass)
-        heap = downward.best_leaves(self, upward.evaluate(self, log_probs, maximise=True))
-        tokens = downward.best_tokens(self, log_probs, heap)
-        return tokens, self._gather(log_probs, tokens) - log_mass
+        values = upward.evaluate(self, rows, MAX)
+        tokens, weight = choose_tokens(self, rows, downward.trace(self, values), None)
+        return tokens, weight - log_mass
 
     def marginals(self, log_probs: Tensor) -> Tensor:
         """log p̃(y_i = v | α): f64[batch, length, vocab].
@@ -117,11 +125,11 @@ class Circuit:
         Raises:
             ZeroWeights: a distribution gives the constraint no mass.
         """
-        log_probs = self._checked(log_probs)
-        values = upward.evaluate(self, log_probs)
+        rows = self._rows(log_probs)
+        values = upward.evaluate(self, rows, LOG)
         self._require_mass(values.log_mass)
-        factors = downward.class_factors(self, values)
-        return log_probs + factors.index_select(-1, self.token_class)
+        factors = downward.class_factors(self, values).index_select(-1, self.token_class)
+        return torch.stack([rows(i).double() for i in range(self.length)], 1).add_(factors)
 
     def accepts(self, tokens: Tensor) -> Tensor:
         """Bool[batch]: which of Long[batch, length] satisfy the constraint."""
@@ -175,18 +183,35 @@ class Circuit:
             raise InvalidArgument(f"token ids must be whole numbers in 0..{self.vocab_size - 1} for this circuit.")
         return ids.long()
 
-    def _checked(self, log_probs: Tensor) -> Tensor:
-        log_probs = torch.as_tensor(log_probs)
-        expected = (self.length, self.vocab_size)
-        if log_probs.ndim != 3 or tuple(log_probs.shape[1:]) != expected:
+    def _rows(self, log_probs: Distributions) -> upward.Rows:
+        """The checked weights of a position, Float[batch, vocab] on this device."""
+        if isinstance(log_probs, Tensor):
+            expected = (self.length, self.vocab_size)
+            if log_probs.ndim != 3 or tuple(log_probs.shape[1:]) != expected:
+                raise InvalidArgument(
+                    f"log_probs must have shape (batch, {self.length}, {self.vocab_size}) for this circuit; "
+                    f"got {tuple(log_probs.shape)}."
+                )
+        elif not callable(log_probs):
             raise InvalidArgument(
-                f"log_probs must have shape (batch, {self.length}, {self.vocab_size}) for this circuit; "
-                f"got {tuple(log_probs.shape)}."
+                f"log_probs must be a tensor (batch, {self.length}, {self.vocab_size}), or a function from a position to a "
+                f"tensor (batch, {self.vocab_size}); got {type(log_probs).__name__}."
             )
-        result = log_probs.to(self.device, torch.float64)
-        if not bool((result < float("inf")).all()):  # also catches NaN
-            raise InvalidArgument("log_probs holds NaN or +inf; give natural logs of finite weights, −inf for zero.")
-        return result
+
+        def row(position: int) -> Tensor:
+            weights = log_probs[:, position] if isinstance(log_probs, Tensor) else log_probs(position)
+            if weights.ndim != 2 or weights.shape[1] != self.vocab_size:
+                raise InvalidArgument(
+                    f"log_probs of position {position} must have shape (batch, {self.vocab_size}); got {tuple(weights.shape)}."
+                )
+            if not weights.is_floating_point():
+                weights = weights.double()
+            top = weights.max() if weights.numel() else weights.new_zeros(())
+            if not bool(top < float("inf")):  # also catches NaN
+                raise InvalidArgument("log_probs holds NaN or +inf; give natural logs of finite weights, −inf for zero.")
+            return weights.to(self.device)
+
+        return row
 
     @staticmethod
     def _require_mass(log_mass: Tensor) -> None:
@@ -196,7 +221,3 @@ class Circuit:
                 f"distribution {int(empty[0])} of {len(log_mass)} gives the constraint no mass: nothing can be drawn "
                 "from it. Give every token that the constraint needs a positive probability."
             )
-
-    @staticmethod
-    def _gather(log_probs: Tensor, tokens: Tensor) -> Tensor:
-        return log_probs.gather(-1, tokens[..., None]).squeeze(-1).sum(-1)

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from locore.circuits.block import FALSE, FIRST_LEAF, TRUE, Block
+from locore.circuits.semiring import LINEAR, LOG, MAX, SMALLEST, Semiring
 from locore.numerics import NEG_INF, segment_logsumexp
 
 if TYPE_CHECKING:
     from locore.circuits.circuit import Circuit
 
-Combine = Callable[..., Tensor]
+Rows = Callable[[int], Tensor]  # log weights of a position, Float[batch, vocab]
 
 
 @dataclass(frozen=True)
@@ -23,71 +24,112 @@ class Values:
     """What the upward pass found.
 
     Attributes:
-        heap: f64[length, 2·width, batch], log mass of each class range at each position (node 0 is unused).
-        blocks: f64[slots, batch] for each block of the chain.
-        log_mass: f64[batch], the value of the root.
+        semiring: what the numbers mean.
+        heap: f64[length, 2·width, batch], mass of each class range at each position (node 0 is unused); plain numbers are
+            shares of the whole position.
+        blocks: f64[slots, batch] for each block of the chain; empty if they were not kept.
+        log_mass: f64[batch], the log of the root.
     """
 
+    semiring: Semiring
     heap: Tensor
     blocks: tuple[Tensor, ...]
     log_mass: Tensor
 
 
-def evaluate(circuit: Circuit, log_probs: Tensor, maximise: bool = False) -> Values:
-    """Values of all nodes for f64[batch, length, vocab] distributions."""
-    combine = torch.maximum if maximise else torch.logaddexp
-    classes = class_maxima if maximise else class_masses
-    heap = fill_heap(circuit, classes(circuit, log_probs), combine)
-    return run(circuit, heap, combine)
+def log_mass(circuit: Circuit, rows: Rows) -> Tensor:
+    """f64[batch]: log mass of the constraint."""
+    result, relative = _linear(circuit, rows, keep=False)
+    small = (relative <= SMALLEST).nonzero()[:, 0]
+    if len(small):
+        result.log_mass[small] = evaluate(circuit, lambda i: rows(i)[small], LOG, keep=False).log_mass
+    return result.log_mass
 
 
-def class_masses(circuit: Circuit, log_probs: Tensor) -> Tensor:
-    """f64[batch, length, classes]: log mass of each token class."""
-    return segment_logsumexp(log_probs, circuit.token_class, circuit.num_classes)
+def masses(circuit: Circuit, rows: Rows) -> Values:
+    """Values of all nodes, in plain numbers if every mass allows it."""
+    result, relative = _linear(circuit, rows, keep=True)
+    return result if bool((relative > SMALLEST).all()) else evaluate(circuit, rows, LOG)
 
 
-def class_maxima(circuit: Circuit, log_probs: Tensor) -> Tensor:
-    """f64[batch, length, classes]: the largest log weight within each token class."""
-    shape = (*log_probs.shape[:-1], circuit.num_classes)
-    index = circuit.token_class.expand(log_probs.shape)
-    return log_probs.new_full(shape, NEG_INF).scatter_reduce_(-1, index, log_probs, "amax")
+def _linear(circuit: Circuit, rows: Rows, keep: bool) -> tuple[Values, Tensor]:
+    """Values in plain numbers, and f64[batch], log mass relative to that of all sequences."""
+    parts = [_class_shares(circuit, rows(i)) for i in range(circuit.length)]
+    heap = _fill_heap(circuit, [shares for shares, _ in parts], LINEAR)
+    root, blocks = _run(circuit, heap, LINEAR, keep)
+    relative = root.log()
+    total = torch.stack([total for _, total in parts]).sum(0)
+    return Values(LINEAR, heap, blocks, relative + total), relative
 
 
-def fill_heap(circuit: Circuit, classes: Tensor, combine: Combine) -> Tensor:
-    """f64[length, 2·width, batch]: every aligned range of classes, from f64[batch, length, classes]."""
+def evaluate(circuit: Circuit, rows: Rows, semiring: Semiring, keep: bool = True) -> Values:
+    """Values of all nodes in log space: masses (LOG) or maxima (MAX)."""
+    classes = _class_maxima if semiring is MAX else _class_log_masses
+    heap = _fill_heap(circuit, [classes(circuit, rows(i)) for i in range(circuit.length)], semiring)
+    root, blocks = _run(circuit, heap, semiring, keep)
+    return Values(semiring, heap, blocks, root)
+
+
+def _class_shares(circuit: Circuit, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """f64[classes, batch], each class's share of the position, and f64[batch], the log weight of the position."""
+    columns = log_weights.T.double()
+    top = columns.amax(0)
+    shift = torch.where(top == NEG_INF, 0.0, top)
+    weights = (columns - shift).exp_()
+    # Rows of a batch lie side by side, so a token adds one stretch of memory to its class.
+    mass = weights.new_zeros(circuit.num_classes, len(shift)).index_add_(0, circuit.token_class, weights)
+    total = mass.sum(0)
+    return mass.div_(torch.where(total == 0, 1.0, total)), total.log().add_(shift)
+
+
+def _class_log_masses(circuit: Circuit, log_weights: Tensor) -> Tensor:
+    """f64[classes, batch]: log mass of each token class."""
+    return segment_logsumexp(log_weights.double(), circuit.token_class, circuit.num_classes).T
+
+
+def _class_maxima(circuit: Circuit, log_weights: Tensor) -> Tensor:
+    """f64[classes, batch]: the largest log weight within each token class."""
+    weights = log_weights.double()
+    result = weights.new_full((len(weights), circuit.num_classes), NEG_INF)
+    return result.scatter_reduce_(-1, circuit.token_class.expand(weights.shape), weights, "amax").T
+
+
+def _fill_heap(circuit: Circuit, classes: list[Tensor], semiring: Semiring) -> Tensor:
+    """f64[length, 2·width, batch]: every aligned range of classes, from f64[classes, batch] for each position."""
     width = circuit.width
-    batch, length, num_classes = classes.shape
-    heap = classes.new_full((length, 2 * width, batch), NEG_INF)
-    heap[:, width : width + num_classes] = classes.permute(1, 2, 0)
+    heap = classes[0].new_full((len(classes), 2 * width, classes[0].shape[1]), semiring.zero)
+    for position, masses in enumerate(classes):
+        heap[position, width : width + circuit.num_classes] = masses
     while width > 1:
         children = heap[:, width : 2 * width]
         width //= 2
-        combine(children[:, 0::2], children[:, 1::2], out=heap[:, width : 2 * width])
+        semiring.plus(children[:, 0::2], children[:, 1::2], out=heap[:, width : 2 * width])
     return heap
 
 
-def run(circuit: Circuit, heap: Tensor, combine: Combine) -> Values:
-    """The chain from its last block to the root, given the heap of class ranges."""
+def _run(circuit: Circuit, heap: Tensor, semiring: Semiring, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The chain from its last block to the root, given the heap of class ranges: the root and the values of the blocks."""
     batch = heap.shape[-1]
-    handed = torch.where(circuit.final, 0.0, NEG_INF).to(heap.dtype)[:, None].expand(-1, batch)
+    handed = torch.where(circuit.final, semiring.one, semiring.zero).to(heap.dtype)[:, None].expand(-1, batch)
     blocks: list[Tensor] = []
     for block, positions in zip(reversed(circuit.blocks), reversed(circuit.positions), strict=True):
-        values = block_values(block, heap[list(positions)], handed, combine)
-        blocks.append(values)
+        values = _block_values(block, heap[list(positions)], handed, semiring)
+        if keep:
+            blocks.append(values)
         handed = values.index_select(0, block.outputs)
-    return Values(heap, tuple(reversed(blocks)), handed[0])
+    return handed[0], tuple(reversed(blocks))
 
 
-def block_values(block: Block, heap: Tensor, handed: Tensor, combine: Combine) -> Tensor:
+def _block_values(block: Block, heap: Tensor, handed: Tensor, semiring: Semiring) -> Tensor:
     """f64[slots, batch] of one block, from the heaps of its positions and the values handed to it."""
     values = heap.new_empty((block.num_slots, heap.shape[-1]))
-    values[FALSE] = NEG_INF
-    values[TRUE] = 0.0
+    values[FALSE] = semiring.zero
+    values[TRUE] = semiring.one
     values[FIRST_LEAF : block.first_input] = heap[block.leaves[:, 0], block.leaves[:, 1]]
     values[block.first_input : block.first_node] = handed
     for start, level in zip(block.level_starts, block.levels, strict=False):
         a, b, c, d = level
-        first = values.index_select(0, a).add_(values.index_select(0, b))
-        second = values.index_select(0, c).add_(values.index_select(0, d))
-        combine(first, second, out=values[start : start + level.shape[1]])
+        first = semiring.times(values.index_select(0, a), values.index_select(0, b))
+        second = semiring.times(values.index_select(0, c), values.index_select(0, d))
+        semiring.plus(first, second, out=values[start : start + level.shape[1]])
     return values

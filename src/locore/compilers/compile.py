@@ -103,8 +103,7 @@ def _left_to_right(problem: Problem) -> Circuit:
         automaton = automata.lifted[alone.automaton]
         if isinstance(root, Not):
             automaton = replace(automaton, accepting=~automaton.accepting)
-        limits = problem.length, problem.min_length, problem.max_states
-        return unroll(automaton, blocked_tokens(problem), eos_ids, *limits)
+        return unroll(automaton, problem)
     classes = classes_of(problem, root, automata.lifted)
     residuals = Residuals(problem.length, classes, automata.lifted, automata.ends_with_text, eos_ids)
     blocked = blocked_tokens(problem)[classes.representative]

@@ -84,6 +84,15 @@ def token_trie(token_bytes: tuple[bytes | None, ...]) -> Trie:
     return Trie(levels, node)
 
 
+@lru_cache(maxsize=4)
+def spelling_order(token_bytes: tuple[bytes | None, ...]) -> Int64:
+    """Int64[vocab]: the rank of each token when they are sorted by their bytes."""
+    order = sorted(range(len(token_bytes)), key=lambda token: token_bytes[token] or b"")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
 def lift_bytes(automaton: Automaton, token_bytes: Sequence[bytes | None]) -> TokenAutomaton:
     """Read a byte automaton token by token. Tokens without bytes (special ones) get function -1."""
     trie = token_trie(tuple(token_bytes))
