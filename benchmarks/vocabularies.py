@@ -27,10 +27,9 @@ def prose(folder: Path) -> Iterator[str]:
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".xz", ".txt"):
             continue
-        opened = lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
-        with opened as lines:
-            for line in lines:
-                yield str(json.loads(line).get("text", "")) if ".jsonl" in path.name else line
+        content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        for line in content.decode().splitlines(keepends=True):
+            yield str(json.loads(line).get("text", "")) if ".jsonl" in path.name else line
 
 
 def code() -> Iterator[str]:
@@ -57,7 +56,9 @@ def train(folder: Path, size: int) -> Tokenizer:
     """A byte-level BPE of so many tokens; the last one ends a text."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(WORDS), behavior="isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)

@@ -37,34 +37,38 @@ class LookAhead:
     reader: LeftToRight
     log_beta: tuple[Tensor, ...]
 
-    def children(self, position: int, states: Tensor, last: Tensor) -> Tensor:
-        """log β after each possible next token.
+    def by_state(self, position: int, states: Tensor) -> Tensor:
+        """log β after each possible next token, as if nothing were known of the tokens before it.
 
         Args:
             position: of the next token.
-            states: Long[batch], states before it.
+            states: Long[states], before it.
+
+        Returns:
+            f32[states, vocab]; tokens that cannot be completed have no meaning here.
+        """
+        target = self.reader.rows[position][states][:, self.reader.token_class].long().clamp_min(0)
+        return self.log_beta[position + 1][self.table.single, target]
+
+    def known_pairs(self, position: int, states: Tensor, last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What is known better, because the table has seen two tokens in a row.
+
+        Args:
+            states: Long[batch], before the next token.
             last: Long[batch], the token before it, −1 where there is none.
 
         Returns:
-            f32[batch, vocab]; tokens that cannot be completed have no meaning here.
+            Long[pairs] rows of the batch, Long[pairs] next tokens, and f32[pairs] log β, which replaces `by_state`.
         """
-        target = self.reader.rows[position][states][:, self.reader.token_class].long().clamp_min(0)
-        context = self.table.single.expand(len(states), -1)
-        if len(self.table.pair_keys):
-            context = self._with_pairs(context.clone(), last)
-        return self.log_beta[position + 1][context, target]
-
-    def _with_pairs(self, context: Tensor, last: Tensor) -> Tensor:
-        """Write the contexts of known pairs (last, ·) over those of single tokens."""
         keys, size = self.table.pair_keys, self.table.vocab_size
         low = torch.searchsorted(keys, last.clamp_min(0) * size)
         high = torch.searchsorted(keys, (last.clamp_min(0) + 1) * size)
         count = torch.where(last >= 0, high - low, 0)
         row = torch.repeat_interleave(torch.arange(len(last)), count)
-        within = torch.arange(len(row)) - torch.repeat_interleave(count.cumsum(0) - count, count)
-        pair = low[row] + within
-        context[row, keys[pair] % size] = self.table.first_pair + pair
-        return context
+        pair = low[row] + torch.arange(len(row)) - torch.repeat_interleave(count.cumsum(0) - count, count)
+        token = keys[pair] % size
+        target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0)
+        return row, token, self.log_beta[position + 1][self.table.first_pair + pair, target]
 
 
 @lru_cache(maxsize=8)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from locore.bounds import certain_bounds, confidence_bounds, interval, relative_error
 from locore.diagnosis import Verdict, diagnose
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.numerics import NEG_INF, effective_sample_size, make_generator
+from locore.numerics import effective_sample_size, make_generator
+from locore.pareto import pareto_k
 from locore.tokenizer import Tokenizer
 
-# Two-sided 95 % quantiles of Student's t for the mean of so many blocks.
-STUDENT_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 16: 2.13}
+FOR_ALPHA_ALONE = {"log_evidence_interval", "log_evidence_bounds_95", "log_evidence_lower"}  # not for α ∧ an indicator
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class Particles:
         log_weights: f64[num], natural logs, unnormalised: their mean estimates p(α).
         tokenizer: the vocabulary.
         info: how they were made: `sampler`, `guarantee` ("proper", "asymptotic" or "biased"), `lm_tokens`, `lm_contexts`,
-            `seconds`, `drawn` (weights drawn, zeros included), and more.
+            `seconds`, `drawn` (weights drawn, zeros included), `zero_weights` (share of the zeros, by reason), and more.
         token_scores: f64[num, time], log p(y_t | y_<t), where known.
     """
 
@@ -62,6 +63,11 @@ class Particles:
         return [content.decode("utf-8", errors="replace") for content in self.bytes]
 
     @property
+    def distinct_texts(self) -> int:
+        """How many different texts there are; sequences, where tokens are bare ids."""
+        return len(set(self.bytes)) if self.tokenizer.has_text else len(torch.unique(self.tokens, dim=0))
+
+    @property
     def weights(self) -> Tensor:
         """f64[num]: weights that sum to 1."""
         return torch.softmax(self.log_weights, 0)
@@ -79,7 +85,7 @@ class Particles:
 
         Particles that depend on each other are judged by the spread of independent blocks of them, others by their weights.
         """
-        if self.info.get("unweighted"):
+        if self.info.get("guarantee") == "biased":
             return math.nan
         if self.info.get("evidence") == "exact":
             return 0.0
@@ -92,11 +98,39 @@ class Particles:
 
     @property
     def log_evidence_interval(self) -> tuple[float, float]:
-        """95 % interval of log p(α): Student's t where few blocks give the error, the normal law elsewhere; nan if unknown."""
-        blocks = self.info.get("block_log_evidence")
-        factor = STUDENT_95.get(len(blocks), 2.0) if blocks else 1.96
-        margin = factor * self.log_evidence_error
-        return self.log_evidence - margin, self.log_evidence + margin
+        """95 % interval of log p(α); nan if unknown.
+
+        Exact (Clopper and Pearson) where draws of the model were counted; otherwise by Student's t where few blocks give the
+        error, and by the normal law elsewhere. Approximations know nothing of texts that were never drawn.
+        """
+        return interval(self)
+
+    @property
+    def log_evidence_bounds(self) -> tuple[float, float]:
+        """Numbers that log p(α) lies between for certain, in nats; −inf and 0 where nothing is known.
+
+        From below the total probability of distinct sequences that satisfy α; from above, where the sampler reads prefixes,
+        that and the probability of all that it left unread.
+        """
+        return certain_bounds(self)
+
+    @property
+    def log_evidence_bounds_95(self) -> tuple[float, float]:
+        """Numbers that log p(α) lies between with probability 95 %, whatever the law of the weights; see `locore.bounds`."""
+        return confidence_bounds(self)
+
+    @property
+    def pareto_k(self) -> float:
+        """Shape k̂ of the tail of independent weights, above 0.7 a warning; nan where it means nothing.
+
+        That is for fewer than 25 weights, for weights without a tail, and for particles that depend on each other.
+        """
+        if "pareto_k" in self.info:
+            return float(self.info["pareto_k"])
+        depend = {"block_log_evidence", "dependent", "evidence", "unweighted"} & self.info.keys()
+        if depend or self.info.get("guarantee") == "asymptotic":
+            return math.nan
+        return pareto_k(self.log_weights, int(self.info.get("drawn", len(self))) - len(self))
 
     @property
     def ess(self) -> float:
@@ -115,6 +149,9 @@ class Particles:
             "resampled_from": len(self),
             "dependent": True,
             "ess_before": self.ess,
+            "pareto_k": self.pareto_k,
+            "log_evidence_lower": self.log_evidence_bounds[0],
+            "log_evidence_bounds_95": self.log_evidence_bounds_95,
         }
         return self._chosen(chosen, info)
 
@@ -139,11 +176,23 @@ class Particles:
         if not kept:
             raise ZeroWeights(f"all {len(self)} particles were refused: {reason}. Use more particles, or drop this condition.")
         share = kept / len(self)
+        zeros = self.info.get("zero_weights", {})
+        info = {
+            **self.info,
+            "drawn": self.info.get("drawn", len(self)),
+            "refused": {**self.info.get("refused", {}), reason: 1 - share},
+            "zero_weights": {**zeros, f"{reason} (refused)": (1 - sum(zeros.values())) * (1 - share)},
+        }
+        for known in FOR_ALPHA_ALONE & info.keys():
+            info[known] = None
+        if self.info.get("evidence") == "exact" and len(self) < self.info["sequences"]:
+            # How much of what was thinned out satisfies the indicator is not known.
+            info |= {"evidence": "thinned", "block_log_evidence": [self.log_evidence + math.log(share)]}
         return replace(
             self,
             tokens=self.tokens[keep],
             log_weights=self.log_weights[keep] + math.log(share),
-            info={**self.info, "drawn": self.info.get("drawn", len(self)), "refused": {reason: 1 - share}},
+            info=info,
             token_scores=None if self.token_scores is None else self.token_scores[keep],
         )
 
@@ -157,18 +206,26 @@ class Particles:
         return self.verdict.text
 
     def to_json(self) -> dict[str, Any]:
-        """Texts, tokens, weights and diagnostics as plain values."""
-        return {
-            "texts": self.texts,
+        """Texts, tokens, weights and diagnostics as plain values; None where a number is unknown or infinite."""
+        values = {
+            "texts": self.texts if self.tokenizer.has_text else None,
             "tokens": self.tokens.tolist(),
             "log_weights": self.log_weights.tolist(),
-            "log_evidence": _finite(self.log_evidence),
-            "log_evidence_error": _finite(self.log_evidence_error),
+            "log_evidence": self.log_evidence,
+            "log_evidence_error": self.log_evidence_error,
+            "log_evidence_interval": self.log_evidence_interval,
+            "log_evidence_bounds": self.log_evidence_bounds,
+            "log_evidence_bounds_95": self.log_evidence_bounds_95,
             "ess": self.ess,
+            "pareto_k": self.pareto_k,
+            "largest_weight": float(self.weights.max()),
+            "distinct_texts": self.distinct_texts,
+            "zero_weights": self.info.get("zero_weights", {}),
             "verdict": self.verdict.level,
             "report": self.report(),
             "info": self.info,
         }
+        return {key: _plain(value) for key, value in values.items()}
 
     def _chosen(self, index: Tensor, info: dict[str, Any]) -> Particles:
         mean = torch.logsumexp(self.log_weights, 0) - math.log(len(self))
@@ -181,17 +238,10 @@ class Particles:
         )
 
 
-def relative_error(log_estimates: Sequence[float]) -> float:
-    """Relative standard error of the mean of independent unbiased estimates, given as logs; nan for fewer than two."""
-    if len(log_estimates) < 2:
-        return math.nan
-    top = max(log_estimates)
-    if top == NEG_INF:
-        return math.nan
-    values = torch.tensor([math.exp(value - top) for value in log_estimates], dtype=torch.float64)
-    return float(values.std() / values.mean() / math.sqrt(len(values)))
-
-
-def _finite(value: float) -> float | None:
-    """None for nan and infinities, which JSON has no words for."""
-    return value if math.isfinite(value) and value != NEG_INF else None
+def _plain(value: Any) -> Any:
+    """With None for nan and infinities, which JSON has no words for."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -53,7 +53,8 @@ def prepare(model: LanguageModel, positions: int = POSITIONS) -> Prepared:
         table, spent = _make(bare, positions)
         if path is not None:
             _write(path, table)
-            _in_memory[path] = table
+            # As it will be read later: a file has half the precision, and a table must not depend on who made it.
+            table = _in_memory[path] = _read(path) or table
     return Prepared(table, path, spent, time.perf_counter() - start)
 
 

@@ -127,7 +127,7 @@ def test_runs_around_an_exact_draw_bound_the_evidence_from_above(name):
     z = (inverse.mean() - math.exp(-truth.log_evidence)) / (inverse.std() / math.sqrt(DRAWS))
     assert abs(float(z)) < 5
     draws, _ = run(ANYTIME[name], num=400)
-    low, high = draws.info["log_evidence_bounds"]
+    low, high = draws.info["log_evidence_bracket"]
     assert low - 1 < truth.log_evidence < high + 1
     assert upper_bound([]) == math.inf
 

@@ -262,7 +262,7 @@ def test_it_learns_and_its_bounds_close_in():
     assert cars.info["attempts"] < ars.info["attempts"] < plain.info["draws"]
     assert abs(float(cars.log_weights[0]) - truth) < 0.02
     for draws in (cars, ars):
-        low, high = draws.info["log_evidence_bounds"]
+        low, high = draws.info["log_evidence_lower"], draws.info["log_evidence_upper"]
         assert low - 1e-9 <= truth <= high + 1e-9
         assert len(draws.tokens) == 200 and draws.guarantee == "proper" and len(set(draws.log_weights.tolist())) == 1
 

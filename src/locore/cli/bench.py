@@ -21,13 +21,33 @@ def fidelity(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
     quick: Annotated[bool, typer.Option("--quick", help="Few runs on models that need no data, in a few minutes.")] = False,
     data: Annotated[Path | None, typer.Option(help="Folder of models that the package does not have.")] = None,
+    truths: Annotated[list[Path] | None, typer.Option(help="More folders of answers that were found before.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only problems of this model.")] = None,
     problem: Annotated[list[str] | None, typer.Option(help="Only these problems.")] = None,
     sampler: Annotated[list[str] | None, typer.Option(help="Only these samplers.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Runs in every cell.")] = None,
+    budget: Annotated[list[int] | None, typer.Option(help="LM tokens for one draw.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs in every cell; by default as many as the noise asks for.")] = None,
+    drawn: Annotated[int | None, typer.Option(help="Problems drawn by the seed, for each model.")] = None,
+    cell_seconds: Annotated[float | None, typer.Option(help="CPU seconds for a sampler on a problem at a budget.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything.")] = 0,
+    threads: Annotated[int, typer.Option(help="Of the model's arithmetic.")] = 1,
 ) -> None:
     """Who samples from p(y | constraint), at what price: distance from the truth against LM tokens."""
     # By name: the benchmarks stand above the shell, and nothing else should pay for loading them.
     command = import_module("locore.bench.fidelity.command")
-    command.run(output, quick, None, problem or None, sampler or None, runs, seed, models=data)
+    command.run(
+        output,
+        quick,
+        model,
+        problem or None,
+        sampler or None,
+        runs,
+        seed,
+        budgets=budget or None,
+        drawn=drawn,
+        models=data,
+        truths=truths or None,
+        cell_seconds=cell_seconds,
+        threads=threads,
+    )
     print((output / "table.md").read_text())

@@ -23,21 +23,33 @@ def check(
     constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the text should satisfy.")],
     text: Annotated[str, typer.Option(metavar="TEXT|-", help="The finished text; - reads stdin, nothing is stripped.")],
     model: Annotated[str | None, typer.Option(help="Whose tokens to use; needed for constraints on token ids only.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what was found in the text, and where.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
     """Does a finished text satisfy a constraint? Exit code 0 if it does, 1 if not."""
     parsed = read_constraint(constraint)
     content = read_text("-") if text == "-" else text
     tokenizer = _bytes_tokenizer(parsed) if model is None else locore.load(model).tokenizer
-    satisfied = locore.holds(parsed, content, tokenizer)
-    print("yes" if satisfied else "no")
-    for part in parsed.children():
-        answer = "yes" if locore.holds(part, content, tokenizer) else "no"
-        print(f"  {answer:3}  {_shortened(part)}")
+    if explain or as_json:
+        explanation = locore.explain(parsed, content, tokenizer)
+        satisfied = explanation.holds
+        print(json.dumps(explanation.to_json(), ensure_ascii=False) if as_json else explanation)
+    else:
+        satisfied = locore.holds(parsed, content, tokenizer)
+        _show(parsed, content, tokenizer, satisfied)
     if satisfied:
         return
     if content.endswith("\n") and locore.holds(parsed, content.removesuffix("\n"), tokenizer):
         print("note: the text ends with a line break; without it the constraint holds.", file=sys.stderr)
     raise typer.Exit(1)
+
+
+def _show(parsed: Constraint, content: str, tokenizer: Tokenizer, satisfied: bool) -> None:
+    """The answer, and that of each part."""
+    print("yes" if satisfied else "no")
+    for part in parsed.children():
+        answer = "yes" if locore.holds(part, content, tokenizer) else "no"
+        print(f"  {answer:3}  {_shortened(part)}")
 
 
 def _bytes_tokenizer(constraint: Constraint) -> Tokenizer:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from locore.circuits import Circuit
+from locore.compilers.conflict import conflict_of
 from locore.compilers.left_to_right import explore, minimise, to_circuit
 from locore.compilers.problem import Problem, blocked_tokens, classes_of
 from locore.compilers.residual import Residuals, State
@@ -60,7 +61,7 @@ def compile(
     try:
         return _left_to_right(problem) if vtree is None else compile_sdd(problem, vtree)
     except Unsatisfiable as error:
-        raise Unsatisfiable(_why_unsatisfiable(problem, error)) from None
+        raise Unsatisfiable(f"{error}: {conflict_of(problem, _left_to_right)}") from None
 
 
 def _prepare(
@@ -109,10 +110,3 @@ def _left_to_right(problem: Problem) -> Circuit:
     blocked = blocked_tokens(problem)[classes.representative]
     layered = minimise(explore(root, residuals, blocked, problem.min_length, problem.max_states))
     return to_circuit(layered, classes, problem.length)
-
-
-def _why_unsatisfiable(problem: Problem, error: Unsatisfiable) -> str:
-    return (
-        f"{error}: {problem.constraint}. Ask for more tokens, or weaken the constraint; if a phrase must appear, it has to "
-        "fit into the number of tokens."
-    )

@@ -66,7 +66,8 @@ def _arcs(automaton: TokenAutomaton, function: Ints) -> Arcs:
     wanted[used] = True
     owner = np.repeat(np.arange(len(automaton.base)), np.diff(automaton.first))
     here = wanted[owner]
-    owner, states, targets = owner[here], automaton.states[here].astype(np.int64), automaton.targets[here]
+    owner = owner[here]
+    states, targets = automaton.states[here].astype(np.int64), automaton.targets[here].astype(np.int64)
     exceptions, _ = _count_pairs(states, targets, num)
     # A state goes to a base unless it is an exception of every function that has this base.
     bases, which, sizes = np.unique(automaton.base[used], return_inverse=True, return_counts=True)

@@ -1,166 +1,142 @@
-"""Constraints on the text: the decoded bytes of the tokens before the end of sequence.
+"""Constraints on the text: phrases that must or must not occur in it.
 
-A phrase is its UTF-8 bytes, so every tokenisation counts and phrases may straddle tokens.
-Everything is case-sensitive and nothing is stripped: `choice(["yes"])` does not match " yes".
+The text is what the bytes of the tokens before the end of sequence decode to; bytes that are no UTF-8 read as U+FFFD. Every
+tokenisation counts, and phrases may straddle tokens. Nothing is stripped: `choice(["yes"])` does not match " yes".
+
+`words=True` counts only occurrences that cut no word: at neither of their ends do a character of a word inside and one outside
+meet, so "ass" does not occur in "class", while " hate" and "C++" may stand after or before anything that their space or sign
+sets apart. Characters of words are letters, digits, "_" and combining marks; the text starts and ends between words, whatever
+the prompt was. `ignore_case=True` compares `str.lower` of each character, ς being σ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal as OneOf
 
-from locore.constraints.automaton import Automaton, aho_corasick, ends_with_one_of, one_of
-from locore.constraints.base import Json
-from locore.constraints.leaves import AutomatonLeaf
-from locore.constraints.sequence import TokenSequence
+from locore.constraints.arguments import (
+    BOUNDS,
+    MANNER,
+    flag_of,
+    limits_of,
+    manner_of,
+    phrase_of,
+    phrases_of,
+    read_flag,
+    read_phrases,
+    sequence_of,
+)
+from locore.constraints.base import Constraint, conjunction
+from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
+from locore.constraints.plain import Manner
 from locore.constraints.serial import list_of, read_string, register
 from locore.constraints.tokens import BanTokens
 from locore.errors import InvalidConstraint
 
 
-def ban(phrases: str | Iterable[str], level: OneOf["text", "tokens"] = "text") -> Ban | BanTokens:
+def ban(
+    phrases: str | Iterable[str],
+    level: OneOf["text", "tokens"] = "text",
+    words: bool = False,
+    ignore_case: bool = False,
+) -> Ban | BanTokens:
     """None of `phrases` occurs.
 
     Args:
         phrases: one string or several, none empty.
-        level: "text": not as a substring of the text, whatever its tokens. "tokens": not as the
-            token ids that the tokenizer gives to the phrase, plain or after a space, from any
-            position on, as in Ahmed et al., ICLR 2025; other tokenisations pass.
+        level: "text": not in the text, whatever its tokens. "tokens": not as the token ids that the tokenizer gives to the
+            phrase, plain or after a space, from any position on, as in Ahmed et al., ICLR 2025; other tokenisations pass.
+        words: only occurrences that cut no word are banned; see the module.
+        ignore_case: in upper and in lower case.
 
     Raises:
-        InvalidConstraint: no phrases, an empty phrase, or an unknown level.
+        InvalidConstraint: no phrases, an empty phrase, an unknown level, or an option that the level does not have.
     """
-    known = _phrases(phrases, "ban")
+    known, manner = phrases_of(phrases, "ban"), manner_of(words, ignore_case, "ban")
     if level == "text":
-        return Ban(known)
-    if level == "tokens":
-        return BanTokens(known)
-    raise InvalidConstraint(f'ban knows the levels "text" and "tokens", not {level!r}')
+        return Ban(known, words, ignore_case)
+    if level != "tokens":
+        raise InvalidConstraint(f'ban knows the levels "text" and "tokens", not {level!r}')
+    if manner != Manner():
+        raise InvalidConstraint('ban(level="tokens") compares ids, not characters; words and ignore_case need level="text"')
+    return BanTokens(known)
 
 
-def contains(text: str) -> Contains:
-    """The text has `text` as a substring. `InvalidConstraint` when `text` is empty."""
-    return Contains(_phrase(text, "contains"))
+def contains(
+    text: str | Iterable[str],
+    at_least: int = 1,
+    at_most: int | None = None,
+    exactly: int | None = None,
+    ordered: bool = False,
+    words: bool = False,
+    ignore_case: bool = False,
+) -> Constraint:
+    """`text` occurs; of several texts, each does.
+
+    Args:
+        text: one string or several, none empty.
+        at_least, at_most, exactly: how often (each), overlapping occurrences included; by default once or more.
+        ordered: the texts occur one after the other without overlap.
+        words: only occurrences that cut no word count; see the module.
+        ignore_case: in upper or in lower case.
+
+    Raises:
+        InvalidConstraint: no text, an empty one, or bounds that contradict each other or say nothing.
+    """
+    manner_of(words, ignore_case, "contains")
+    if flag_of(ordered, "ordered", "contains"):
+        if (at_least, at_most, exactly) != (1, None, None):
+            raise InvalidConstraint("contains(ordered=True) has no at_least, at_most or exactly; repeat a text in the list")
+        return ContainsInOrder(sequence_of(text, "contains"), words, ignore_case)
+    bounds = limits_of(at_least, at_most, exactly, "contains", default=1)
+    return conjunction(Contains(one, *bounds, words, ignore_case) for one in phrases_of(text, "contains"))
 
 
-def ends_with(text: str) -> EndsWith:
-    """The finished text ends with `text`. `InvalidConstraint` when `text` is empty."""
-    return EndsWith(_phrase(text, "ends_with"))
+def starts_with(text: str, words: bool = False, ignore_case: bool = False) -> StartsWith:
+    """The text starts with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
+    manner_of(words, ignore_case, "starts_with")
+    return StartsWith(phrase_of(text, "starts_with"), words, ignore_case)
 
 
-def choice(texts: str | Iterable[str]) -> Choice:
+def ends_with(text: str, words: bool = False, ignore_case: bool = False) -> EndsWith:
+    """The finished text ends with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
+    manner_of(words, ignore_case, "ends_with")
+    return EndsWith(phrase_of(text, "ends_with"), words, ignore_case)
+
+
+def choice(texts: str | Iterable[str], ignore_case: bool = False) -> Choice:
     """The whole text is one of `texts`. `InvalidConstraint` for no texts or an empty one."""
-    return Choice(_phrases(texts, "choice"))
+    manner_of(False, ignore_case, "choice")
+    return Choice(phrases_of(texts, "choice"), ignore_case)
 
 
-@dataclass(frozen=True, eq=False)
-class Ban(AutomatonLeaf):
-    """None of `phrases` is a substring of the text."""
+def count(
+    strings: str | Iterable[str],
+    at_least: int = 0,
+    at_most: int | None = None,
+    exactly: int | None = None,
+    words: bool = False,
+    ignore_case: bool = False,
+) -> CountStrings:
+    """So many occurrences of `strings`, all together; occurrences may overlap, also those of different strings.
 
-    over = "bytes"
-    phrases: tuple[str, ...]
+    Args:
+        strings: one string or several, none empty; strings that the options make equal are one.
+        at_least, at_most, exactly: the bounds, at least one of them.
+        words: only occurrences that cut no word count; see the module.
+        ignore_case: in upper or in lower case.
 
-    def automaton(self) -> Automaton:
-        """Rejects once a phrase has been read."""
-        return aho_corasick(phrase.encode() for phrase in self.phrases).complement()
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """Substring search for each phrase."""
-        return not any(phrase.encode() in sequence.text for phrase in self.phrases)
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """`{"type": "ban", "phrases": [...]}`."""
-        return {"type": "ban", "phrases": list(self.phrases)}
-
-
-@dataclass(frozen=True, eq=False)
-class Contains(AutomatonLeaf):
-    """The text has `text` as a substring."""
-
-    over = "bytes"
-    text: str
-
-    def automaton(self) -> Automaton:
-        """Accepts once the text has been read."""
-        return aho_corasick([self.text.encode()])
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """Substring search."""
-        return self.text.encode() in sequence.text
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """`{"type": "contains", "text": ...}`."""
-        return {"type": "contains", "text": self.text}
+    Raises:
+        InvalidConstraint: no strings, an empty one, or bounds that contradict each other or say nothing.
+    """
+    manner_of(words, ignore_case, "count")
+    bounds = limits_of(at_least, at_most, exactly, "count", default=0)
+    return CountStrings(phrases_of(strings, "count"), *bounds, words, ignore_case)
 
 
-@dataclass(frozen=True, eq=False)
-class EndsWith(AutomatonLeaf):
-    """The text ends with `text`."""
-
-    over = "bytes"
-    text: str
-
-    def automaton(self) -> Automaton:
-        """Accepts while the bytes read last are the text."""
-        return ends_with_one_of([self.text.encode()])
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """Comparison of the last bytes."""
-        return sequence.text.endswith(self.text.encode())
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """`{"type": "ends_with", "text": ...}`."""
-        return {"type": "ends_with", "text": self.text}
-
-
-@dataclass(frozen=True, eq=False)
-class Choice(AutomatonLeaf):
-    """The whole text is one of `texts`."""
-
-    over = "bytes"
-    texts: tuple[str, ...]
-
-    def automaton(self) -> Automaton:
-        """Accepts exactly the texts."""
-        return one_of(text.encode() for text in self.texts)
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """Comparison with each text."""
-        return any(sequence.text == text.encode() for text in self.texts)
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """`{"type": "choice", "texts": [...]}`."""
-        return {"type": "choice", "texts": list(self.texts)}
-
-
-def _phrases(value: object, where: str) -> tuple[str, ...]:
-    """One string or several as a tuple of distinct phrases, in the user's order."""
-    if isinstance(value, str):
-        return (_phrase(value, where),)
-    if not isinstance(value, Iterable) or isinstance(value, bytes):
-        raise InvalidConstraint(f"{where} needs a string or a list of strings, got {value!r}")
-    phrases = tuple(dict.fromkeys(_phrase(phrase, where) for phrase in value))
-    if not phrases:
-        raise InvalidConstraint(f"{where} got no phrase at all; pass at least one")
-    return phrases
-
-
-def _phrase(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidConstraint(f"{where} needs a string, got {value!r}")
-    if not value:
-        raise InvalidConstraint(f"{where} got an empty phrase, which occurs in every text; remove it")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidConstraint(
-            f"{where} got {value!r}, which has no UTF-8 bytes ({error.reason}); remove the lone surrogate"
-        ) from error
-    return value
-
-
-register("ban", ban, {"phrases": list_of(read_string)}, {"level": read_string})
-register("contains", contains, {"text": read_string})
-register("ends_with", ends_with, {"text": read_string})
-register("choice", choice, {"texts": list_of(read_string)})
+register("ban", ban, {"phrases": list_of(read_string)}, {"level": read_string} | MANNER)
+register("contains", contains, {"text": read_phrases}, BOUNDS | {"ordered": read_flag} | MANNER)
+register("starts_with", starts_with, {"text": read_string}, MANNER)
+register("ends_with", ends_with, {"text": read_string}, MANNER)
+register("choice", choice, {"texts": list_of(read_string)}, {"ignore_case": read_flag})
+register("count", count, {"strings": list_of(read_string)}, BOUNDS | MANNER)

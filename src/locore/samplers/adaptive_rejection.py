@@ -31,13 +31,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from locore.bounds import betting_bounds, log_total
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
+from locore.numerics import NEG_INF
 from locore.samplers.base import Draws, Guarantee, affordable, left_to_right
 from locore.samplers.trie import Attempt, Trie
 
 ATTEMPTS_PER_PARTICLE = 256  # the limit where the caller sets no budget
+NO_ATTEMPT = "the attempt met what cannot satisfy the constraint"
 STEP, REACH = 0.25, 37.0  # of the quadrature, in nats: relative error below 1e-12
 QUADRATURE_NUMBERS = 2**20
 
@@ -88,7 +91,9 @@ class AdaptiveRejection:
             "attempts": len(attempts),
             "accepted": len(accepted),
             "nominal_lm_tokens": sum(attempt.lm_tokens for attempt in attempts),
-            "log_evidence_bounds": (_log_total(accepted), math.log(trie.remaining)),
+            "exact_draws": True,
+            "pareto_k": math.nan,  # bounded weights that know of each other have no tail to speak of
+            **_bounds(attempts, trie.remaining),
         }
         if len(accepted) == enough:
             log_weight = log_evidence(_log_masses(attempts), num_particles)
@@ -145,7 +150,18 @@ def _log_masses(attempts: list[Attempt]) -> Tensor:
     return torch.tensor([attempt.mass for attempt in attempts], dtype=torch.float64).log()
 
 
-def _log_total(accepted: list[Attempt]) -> float:
-    """Log of the probability of all distinct sequences that were accepted."""
-    distinct = {attempt.tokens: sum(attempt.scores) for attempt in accepted}
-    return float(torch.logsumexp(torch.tensor(list(distinct.values()), dtype=torch.float64), 0))
+def _bounds(attempts: list[Attempt], remaining: float) -> dict[str, Any]:
+    """What is certain of p(α), what is likely, and the share of attempts that failed."""
+    accepted = [attempt for attempt in attempts if attempt.accepted]
+    tokens = torch.tensor([attempt.tokens for attempt in accepted])
+    certain = log_total(tokens, torch.tensor([sum(a.scores) for a in accepted], dtype=torch.float64)), math.log(remaining)
+    caps = _log_masses(attempts)
+    # w = M_k 1[y_k ⊨ α] has the mean p(α) given what happened before, and at most M_k, whenever the run stops.
+    weights = caps.where(torch.tensor([attempt.accepted for attempt in attempts]), NEG_INF)
+    failed = 1 - len(accepted) / len(attempts)
+    return {
+        "log_evidence_lower": certain[0],
+        "log_evidence_upper": certain[1],
+        "log_evidence_bounds_95": betting_bounds(weights, caps),
+        "zero_weights": {NO_ATTEMPT: failed} if failed else {},
+    }

@@ -143,7 +143,7 @@ class Anytime:
             "block_log_evidence": by_chain.tolist(),
         }
         if len(visits) > 1:
-            info["log_evidence_bounds"] = (log_evidence, upper_bound(kept))
+            info["log_evidence_bracket"] = (log_evidence, upper_bound(kept))
         return Draws(
             tokens[chosen],
             torch.full((len(chosen),), log_evidence, dtype=torch.float64),

@@ -7,14 +7,19 @@ p^myopic(y) = Π_t p(y_t | y_<t) 1[y_t allowed] / Z_t instead of p(y | α) (pape
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit, LeftToRight
+from locore.circuits import Circuit
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical
 from locore.samplers.base import Draws, affordable, keep_positive, left_to_right
+from locore.samplers.frontier import Frontier
+
+NO_TOKEN = "the model gives no allowed token any probability"
+NOT_COMPLETE = "the text ended without satisfying the constraint"
 
 
 @dataclass(frozen=True)
@@ -46,25 +51,42 @@ class GreedyMasking:
         tokens = torch.full((num, circuit.length), -1)
         scores = torch.zeros(num, circuit.length, dtype=torch.float64)
         alive = torch.arange(num)  # particles whose weight is not zero yet
+        prefix = torch.zeros(num, dtype=torch.long)  # of those alive, a number for each distinct one
+        frontier = Frontier()
+        known: dict[str, Any] = {}
         for position in range(circuit.length):
             log_probs = cursor.log_probs.double()
-            allowed = self._allowed(reader, position, states)[:, reader.token_class]
+            allowed = reader.allowed(position, states, self.look_ahead)[:, reader.token_class]
             masked = log_probs.masked_fill(~allowed, NEG_INF)
             step = masked.logsumexp(-1)
+            known.setdefault("log_weight_cap", float(step[0]))  # the first factor is the same for all, no other exceeds 1
             going = step > NEG_INF
             weights[alive] += step
-            alive, masked, states = alive[going], masked[going] - step[going, None], states[going]
+            alive, masked, states, prefix = alive[going], masked[going], states[going], prefix[going]
             if not len(alive):
                 break
             token = categorical(masked, uniforms[alive, position])
+            row, prefix = _distinct(prefix)
+            joint = scores[alive[row]].sum(-1, keepdim=True) + masked[row]
+            if position + 1 < circuit.length:
+                frontier.leave(joint, prefix, token)
+            else:
+                final = reader.allowed(position, states[row])[:, reader.token_class]
+                known |= frontier.close(joint.masked_fill_(~final, NEG_INF))
+            prefix = prefix * circuit.vocab_size + token
             tokens[alive, position] = token
             scores[alive, position] = log_probs[going].gather(1, token[:, None])[:, 0]
             states = reader.step(position, states, token, look_ahead=self.look_ahead)
             if position + 1 < circuit.length:
                 cursor = cursor.advance(token, going.nonzero()[:, 0])
-        weights[alive] = weights[alive].masked_fill(~reader.accepting(states), NEG_INF)
-        return keep_positive(tokens, weights, scores)
+        complete = reader.accepting(states)
+        weights[alive] = weights[alive].masked_fill(~complete, NEG_INF)
+        zeros = {NO_TOKEN: 1 - len(alive) / num, NOT_COMPLETE: int((~complete).sum()) / num}
+        shares = {reason: share for reason, share in zeros.items() if share}
+        return keep_positive(tokens, weights, scores, info={**known, "zero_weights": shares})
 
-    def _allowed(self, reader: LeftToRight, position: int, states: Tensor) -> Tensor:
-        """Bool[batch, classes]."""
-        return reader.allowed(position, states, look_ahead=self.look_ahead)
+
+def _distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """One row for each distinct number, and for each row which of these it is."""
+    distinct, which = torch.unique(numbers, return_inverse=True)
+    return torch.zeros(len(distinct), dtype=torch.long).scatter_(0, which, torch.arange(len(which))), which

@@ -35,10 +35,13 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.local import Kernel, kernel_by_name
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
+from locore.pareto import pareto_k
 from locore.samplers.audit import Weights, audit, is_exact
 from locore.samplers.base import Draws, affordable, keep_positive
 from locore.samplers.neighbourhoods import Neighbourhoods, conditional
 
+NOT_REACHED = "the distribution around ỹ gives the constraint no probability"
+IMPOSSIBLE = "the model gives the text, or the kernel the way back to ỹ, no probability"
 DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
 BLOCKS = 4
 
@@ -105,6 +108,7 @@ class LocallyConstrainedResampling:
             "contexts": contexts,
             "pairs": drawn,
             "price": price * contexts,
+            "zero_weights": _shares({NOT_REACHED: drawn - len(weights), IMPOSSIBLE: int((weights == NEG_INF).sum())}, drawn),
             **self._dependence(weights, pairs.context, contexts, len(distinct)),
         }
         return replace(draws, drawn=len(draws.tokens) + zeros, info=info)
@@ -115,6 +119,8 @@ class LocallyConstrainedResampling:
             return {}
         sums = segment_logsumexp(weights, context, contexts)
         info: dict[str, Any] = {"dependent": True, "ess_before": effective_sample_size(sums)}
+        if self.weights == "augmented":
+            info["pareto_k"] = pareto_k(sums)  # contexts are independent; a mixture weight knows of them all
         if self.weights == "augmented" and contexts >= BLOCKS:
             means = [part - math.log(len(part) * self.per_context) for part in sums.chunk(BLOCKS)]
             evidence = [float(torch.logsumexp(part, 0)) for part in means]
@@ -152,6 +158,11 @@ class LocallyConstrainedResampling:
                 f"{limit:,}; raise the budget, or use kernel='topk'."
             )
         return affordable(wanted, price, budget, "lcr"), price
+
+
+def _shares(counts: dict[str, int], total: int) -> dict[str, float]:
+    """Those that are not zero, as shares of the total."""
+    return {reason: count / total for reason, count in counts.items() if count}
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from locore.bounds import binomial_bounds
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
@@ -15,6 +17,7 @@ from locore.samplers.base import Draws, affordable, keep_positive
 
 DRAWS_PER_PARTICLE = 256  # the limit where the caller sets no budget
 BATCH = 256
+NO_DRAW = "the draw of the model does not satisfy the constraint"
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Rejection:
 
     Sampling goes on until one sequence more than asked for is accepted, at draw T, or until the budget is spent. Accepted
     sequences are independent of T, and K/(T−1) with K+1 acceptances is the unbiased estimate of p(α) under this stop;
-    accepted/drawn is it where the budget ends the run (Girshick, Mosteller and Savage 1946).
+    accepted/drawn is it where the budget ends the run (Girshick, Mosteller and Savage 1946). The interval of p(α) is exact for
+    both ways of stopping (Clopper and Pearson 1934).
     """
 
     name: str = "rejection"
@@ -64,12 +68,14 @@ class Rejection:
         enough = accepted > num_particles
         log_weight = math.log(num_particles / (drawn - 1) if enough else accepted / drawn)
         tokens = torch.cat(kept)[:num_particles]
+        info: dict[str, Any] = {"draws": drawn, "accepted": accepted, **_interval(accepted, drawn, enough)}
+        info["log_evidence_bounds_95"] = info["log_evidence_interval"]  # the weights of a stopped run depend on each other
         return Draws(
             tokens,
             torch.full((len(tokens),), log_weight, dtype=torch.float64),
             drawn=drawn - 1 if enough else drawn,
             token_scores=torch.cat(scores)[:num_particles],
-            info={"draws": drawn, "accepted": accepted},
+            info=info,
         )
 
     @staticmethod
@@ -108,4 +114,15 @@ class Oversampling:
         drafts = model.sample(num, circuit.length, generator)
         holds = circuit.accepts(drafts.tokens)
         weights = torch.where(holds, 0.0, float("-inf")).double()
-        return keep_positive(drafts.tokens, weights, drafts.token_scores, info={"draws": num})
+        accepted = int(holds.sum())
+        info: dict[str, Any] = {"draws": num, "log_weight_cap": 0.0}
+        info |= _interval(accepted, num, False) if accepted else {}
+        return keep_positive(drafts.tokens, weights, drafts.token_scores, info=info)
+
+
+def _interval(accepted: int, drawn: int, stopped: bool) -> dict[str, Any]:
+    """What the numbers of draws say of p(α), exactly, and the share that was refused."""
+    share = 1 - accepted / drawn
+    zeros = {NO_DRAW: share} if share else {}
+    bounds = binomial_bounds(accepted, drawn, stopped)
+    return {"exact_draws": True, "log_evidence_interval": bounds, "zero_weights": zeros}

@@ -1,4 +1,9 @@
-"""Optimal resampling without replacement (Fearnhead and Clifford 2003): keep what is large, thin the rest without bias."""
+"""Optimal resampling without replacement (Fearnhead and Clifford 2003): keep what is large, thin the rest without bias.
+
+Items come in millions (prefixes × vocabulary), and few are kept. So the weights are read once, in stretches of which only the
+sum and the maximum are remembered; large items are looked for in stretches with a large maximum, and a sampled point is
+located by its stretch first.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,14 @@ import torch
 from torch import Tensor
 
 from locore.numerics import NEG_INF
+
+STRETCH = 512  # items
+CACHED = 2**17  # numbers that are worked on together: they should stay near the processor
+
+
+def room(rows: int, items: int) -> Tensor:
+    """f32[rows, items and some −inf]: a matrix of the shape that `select_in_place` reads without a copy."""
+    return torch.full((rows, -(-items // STRETCH) * STRETCH), NEG_INF)
 
 
 def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tensor]:
@@ -15,43 +28,82 @@ def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tenso
     sampling with probability w/c and then weigh c. The total weight is kept exactly, and nothing is chosen twice.
 
     Args:
-        log_weights: f64[items], natural logs; −inf is never chosen.
+        log_weights: Float[items], natural logs; −inf is never chosen.
         num: how many to choose; fewer positive items are all kept.
         uniform: a number in [0, 1), the only randomness.
 
     Returns:
         Long[chosen] in increasing order, and f64[chosen], their new log weights.
     """
-    possible = (log_weights > NEG_INF).nonzero()[:, 0]
-    if len(possible) <= num:
-        return possible, log_weights[possible]
-    weights = (log_weights[possible] - log_weights[possible].max()).exp()
-    log_scale = log_weights[possible].max()
-    threshold, large = _threshold(weights, num)
-    slots = num - int(large.sum())
-    small = (~large).nonzero()[:, 0]
-    points = _systematic(weights[small].cumsum(0), slots, uniform)
-    chosen = torch.cat([large.nonzero()[:, 0], small[points]]).sort().values
-    kept = torch.where(large[chosen], weights[chosen], threshold)
-    return possible[chosen], kept.log() + log_scale
+    padded = torch.nn.functional.pad(log_weights, (0, -len(log_weights) % STRETCH), value=NEG_INF)
+    chosen, log_raise = select_in_place(padded[None].clone(), num, uniform)
+    return chosen, log_weights[chosen].double() + log_raise
 
 
-def _threshold(weights: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """The threshold c, and Bool[items], which items weigh at least c."""
-    # Raising the set of large items lowers c, so the set only grows; it starts with what exceeds the mean share.
-    ordered, order = torch.topk(weights, num)
-    rest = weights.sum() - ordered.cumsum(0) + ordered  # weight of the items from each rank on
-    rank = torch.arange(num, device=weights.device)
-    thresholds = rest / (num - rank)  # c if exactly the items before this rank are large
-    count = int((ordered < thresholds).to(torch.uint8).argmax()) if bool((ordered < thresholds).any()) else num - 1
-    large = torch.zeros_like(weights, dtype=torch.bool)
-    large[order[:count]] = True
-    return thresholds[count].clamp_min(torch.finfo(weights.dtype).tiny), large
+def select_in_place(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tensor]:
+    """As `select`, for a matrix that is used up.
+
+    Args:
+        log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
+            chosen unless there are too few others.
+
+    Returns:
+        Long[chosen], indices of the flattened matrix in increasing order, and f64[chosen], −log of the probability of being
+        chosen.
+    """
+    width = log_weights.shape[1]
+    maxima = log_weights.view(-1, STRETCH).amax(1)
+    if int((maxima > NEG_INF).sum()) <= num:
+        possible = (log_weights.view(-1) > NEG_INF).nonzero()[:, 0]
+        if len(possible) <= num:
+            return possible, torch.zeros(len(possible), dtype=torch.float64)
+    top = maxima.max()
+    step = max(1, CACHED // width)
+    parts = [rows.sub_(top).exp_().view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
+    sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
+    large, threshold = _large(weights, sums, (maxima - top).exp(), num)
+    flat = weights.view(-1)
+    flat[large] = 0  # they are out of the draw
+    touched = torch.unique(large // STRETCH)
+    sums[touched] = weights[touched].sum(1, dtype=torch.float64)
+    small = _systematic(weights, sums, num - len(large), uniform)
+    log_raise = (threshold / flat[small].double()).log()
+    chosen, order = torch.cat([large, small]).sort()
+    return chosen, torch.cat([torch.zeros(len(large), dtype=torch.float64), log_raise])[order]
 
 
-def _systematic(cumulative: Tensor, num: int, uniform: float) -> Tensor:
+def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """Long: the items that weigh at least the threshold c; and f64[]: c."""
+    total = sums.sum()
+    # Only what exceeds the mean share can be large at first; as large items leave, the share of the rest falls.
+    share = total / num
+    while True:
+        stretches = (maxima >= share).nonzero()[:, 0]
+        row, column = (weights[stretches] >= share).nonzero(as_tuple=True)
+        items = stretches[row] * STRETCH + column
+        ordered, order = weights.view(-1)[items].double().sort(descending=True)
+        ordered = ordered[: num - 1]
+        before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
+        rank = torch.arange(len(before), device=weights.device)
+        thresholds = (total - before).clamp_min(0) / (num - rank)  # c if exactly the items before this rank are large
+        stays = ordered < thresholds[: len(ordered)]
+        count = int(stays.to(torch.uint8).argmax()) if bool(stays.any()) else len(ordered)
+        threshold = thresholds[count]
+        # With all candidates large, an item below the share may exceed the threshold as well.
+        if count < len(ordered) or count == num - 1 or threshold >= share:
+            return items[order[:count]], threshold.clamp_min(torch.finfo(torch.float64).tiny)
+        share = threshold
+
+
+def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float) -> Tensor:
     """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights."""
-    points = (torch.arange(num, dtype=cumulative.dtype, device=cumulative.device) + uniform) / num
-    hit = torch.searchsorted(cumulative, points * cumulative[-1], right=True)
-    distinct: Tensor = torch.unique_consecutive(hit.clamp_max(len(cumulative) - 1))
-    return distinct
+    ends = sums.cumsum(0)
+    points = (torch.arange(num, dtype=torch.float64, device=sums.device) + uniform) / num * ends[-1]
+    stretch = torch.searchsorted(ends, points, right=True).clamp_max(int(sums.nonzero()[-1]))
+    within = weights[stretch].double().cumsum(1)
+    # The sums of a stretch and of its items may differ in the last digit: the point is moved inside.
+    offset = (points - (ends[stretch] - sums[stretch])) / sums[stretch] * within[:, -1]
+    place = torch.searchsorted(within, offset[:, None].clamp_min(0), right=True)[:, 0]
+    last = (within < within[:, -1:]).sum(1)  # the last item with weight
+    hit: Tensor = torch.unique_consecutive(stretch * STRETCH + torch.minimum(place, last))
+    return hit

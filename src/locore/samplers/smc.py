@@ -28,6 +28,7 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical, effective_sample_size, log_softmax_sum
 from locore.samplers.base import Draws, affordable, left_to_right
+from locore.samplers.frontier import Frontier
 from locore.samplers.swor import Round, pooled, width_of
 
 GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle
@@ -70,6 +71,7 @@ class SequentialMonteCarlo:
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
         particles, nominal = Population.start(width, self.blocks), 0
         states, cursor = reader.initial(1), model.begin(1)
+        frontier, prefix_scores = Frontier(), torch.zeros(1, dtype=torch.float64)
         for position in range(circuit.length):
             log_probs = cursor.log_probs.double()
             masked = mask(reader, position, states, log_probs)
@@ -79,10 +81,13 @@ class SequentialMonteCarlo:
             particles = particles.extended(token, log_probs[particles.node, token])
             particles, parents, tokens = particles.settled(model.vocab_size)
             states = reader.step(position, states[parents], tokens)
+            log_joint = prefix_scores[:, None] + masked
+            prefix_scores = log_joint[parents, tokens]
             if position + 1 < circuit.length:
                 nominal += particles.unfinished(model.tokenizer.eos_ids)
                 cursor = cursor.advance(tokens, parents)
-        return particles.draws({"nominal_lm_tokens": nominal})
+                frontier.leave(log_joint, parents, tokens)
+        return particles.draws({"nominal_lm_tokens": nominal, **frontier.close(log_joint)})
 
 
 def check_threshold(ess_threshold: float) -> None:

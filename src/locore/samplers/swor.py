@@ -20,7 +20,7 @@ from locore.lookahead import LookAhead
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, segment_logsumexp
 from locore.samplers.base import Draws, affordable, left_to_right
-from locore.samplers.selection import select
+from locore.samplers.selection import CACHED, room, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
@@ -108,28 +108,58 @@ def one_round(
     weights, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
     cursor = model.begin(1)
     for position in range(reader.length):
-        log_probs = cursor.log_probs.double()
+        log_probs = cursor.log_probs
         last = tokens[:, -1] if position else torch.full((1,), -1)
         if record is not None:
             record(tokens[:, -2] if position > 1 else torch.full_like(last, -1), last, log_probs)
-        allowed = reader.allowed(position, states)[:, reader.token_class]
-        joint = (weights[:, None] + log_probs).masked_fill_(~allowed, NEG_INF)
-        merit = joint
         last_position = position + 1 == reader.length
-        if twist is not None and not last_position:
-            merit = joint + twist.children(position, states, last)
+        merit = _merit(reader, position, states, last, weights, log_probs, None if last_position else twist)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        chosen, kept = select(merit.flatten(), (wanted or width) if last_position else width, uniform)
+        columns = merit.shape[1]
+        chosen, log_raise = select_in_place(merit, (wanted or width) if last_position else width, uniform)
         if not len(chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
-        row, token = chosen // joint.shape[1], chosen % joint.shape[1]
-        weights = joint.flatten()[chosen] + (kept - merit.flatten()[chosen])
+        row, token = chosen // columns, chosen % columns
+        score = log_probs[row, token].double()
+        weights = weights[row] + score + log_raise
         tokens = torch.cat([tokens[row], token[:, None]], 1)
-        scores = torch.cat([scores[row], log_probs[row, token][:, None]], 1)
+        scores = torch.cat([scores[row], score[:, None]], 1)
         states = reader.step(position, states[row], token)
         if not last_position:
             cursor = cursor.advance(token, row)
     return Round(tokens, weights, scores)
+
+
+def _merit(
+    reader: LeftToRight,
+    position: int,
+    states: Tensor,
+    last: Tensor,
+    weights: Tensor,
+    log_probs: Tensor,
+    twist: LookAhead | None,
+) -> Tensor:
+    """f32[prefixes, vocab and some −inf]: log of p(child) · β(child); −inf where nothing can be completed.
+
+    Any merit keeps the weights proper, so single precision is enough; only what is chosen is weighed in double. The rows are
+    filled a few at a time, so that they stay near the processor.
+    """
+    distinct, which = torch.unique(states, return_inverse=True)
+    closed = ~reader.allowed(position, distinct)[:, reader.token_class]
+    ahead = torch.zeros(closed.shape) if twist is None else twist.by_state(position, distinct)
+    ahead.masked_fill_(closed, NEG_INF)
+    batch, vocab = log_probs.shape
+    merit = room(batch, vocab)
+    step = max(1, CACHED // vocab)
+    for first in range(0, batch, step):
+        part = slice(first, first + step)
+        rows = merit[part, :vocab]
+        rows.copy_(log_probs[part]).add_(weights[part, None].to(rows.dtype)).add_(ahead[which[part]])
+    if twist is not None:
+        row, token, value = twist.known_pairs(position, states, last)
+        value += weights[row] + log_probs[row, token]
+        merit[row, token] = torch.where(closed[which[row], token], NEG_INF, value)
+    return merit
 
 
 def pooled(rounds: list[Round], info: dict[str, Any] | None = None) -> Draws:

@@ -38,6 +38,7 @@ def run(
     models: Path | None = None,
     truths: list[Path] | None = None,
     cell_seconds: float | None = None,
+    threads: int = 1,
 ) -> dict[str, Any]:
     """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
 
@@ -54,6 +55,7 @@ def run(
         models: folder of models that the wheel does not have, such as stories260k.
         truths: more folders of answers that were found before.
         cell_seconds: CPU seconds that one sampler may take on one problem at one budget.
+        threads: of torch.
 
     Returns:
         Settings and all rows, as in `results.json`.
@@ -62,6 +64,7 @@ def run(
     plan = replace(plan, seed=seed, runs=runs or plan.runs, budgets=tuple(budgets or plan.budgets))
     plan = plan if cell_seconds is None else replace(plan, cell_seconds=cell_seconds)
     start = time.process_time()
+    torch.set_num_threads(threads)
     torch.manual_seed(seed)
     known = all_problems(quick, seed, (1 if quick else 6) if drawn is None else drawn, models)
     chosen = _selected(known, problems, model)

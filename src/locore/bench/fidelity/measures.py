@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,8 +16,12 @@ from locore.bench.fidelity.runs import Chunk, Law
 from locore.bench.fidelity.truth import TOP, Truth
 from locore.numerics import NEG_INF
 
-SPLITS = 40  # random halves of the chunks, to measure the noise
+SPLITS = 40  # random pairs of sets of chunks, to measure the noise
 COVERED = 0.25  # below this share of the truth on its top sequences, TV on top sequences says nothing
+ROUNDING = 1e-5  # nats by which float32 models differ when they score the same sequences in other batches
+BINS = 24  # of the histogram of log-weights
+SUMS = ("runs", "failed", "violating", "lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds")
+NOTHING: tuple[int, ...] = ()  # stands for what is no sequence of the truth: runs that failed, texts that violate α
 Score = Callable[[Tensor], Tensor]  # log p(y) of Long[num, length]
 
 
@@ -24,7 +29,7 @@ def merged(chunks: Iterable[Chunk]) -> Chunk:
     """Chunks added up."""
     total = Chunk()
     for chunk in chunks:
-        for name in ("runs", "failed", "lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds"):
+        for name in SUMS:
             setattr(total, name, getattr(total, name) + getattr(chunk, name))
         total.log_z += chunk.log_z
         total.verdicts += chunk.verdicts
@@ -32,12 +37,14 @@ def merged(chunks: Iterable[Chunk]) -> Chunk:
             total.law[y] = total.law.get(y, 0.0) + w
         for v, w in chunk.first.items():
             total.first[v] = total.first.get(v, 0.0) + w
+        total.log_weights = total.log_weights or chunk.log_weights
     return total
 
 
 def one_draw(chunk: Chunk) -> Law:
-    """The law of one draw: normalised weights averaged over the runs; runs that returned nothing leave mass missing."""
-    return {y: w / chunk.runs for y, w in chunk.law.items()}
+    """The law of one draw: normalised weights averaged over the runs; what fails or violates α is the sequence `NOTHING`."""
+    law = {y: w / chunk.runs for y, w in chunk.law.items()}
+    return law | {NOTHING: (chunk.failed + chunk.violating) / chunk.runs}
 
 
 def tv_top(first: Law, second: Law, keys: Iterable[tuple[int, ...]]) -> float:
@@ -50,7 +57,7 @@ def tv_top(first: Law, second: Law, keys: Iterable[tuple[int, ...]]) -> float:
 
 def largest(law: Law) -> list[tuple[int, ...]]:
     """The sequences of most weight."""
-    return sorted(law, key=lambda y: -law[y])[:TOP]
+    return sorted((y for y in law if y != NOTHING), key=lambda y: -law[y])[:TOP]
 
 
 def true_law(truth: Truth, law: Law, score: Score) -> Law:
@@ -67,10 +74,7 @@ def total_variation(chunk: Chunk, truth: Truth, score: Score) -> float:
     """TV of one draw on the 100 top sequences of both laws and "other". A run that returns nothing counts as wrong."""
     law = one_draw(chunk)
     known = true_law(truth, law, score)
-    nothing = chunk.failed / chunk.runs
-    # Failed mass is outside every sequence, "other" included.
-    inside = tv_top(law | {(): nothing}, known, [*known, ()])
-    return inside
+    return tv_top(law, known, [*known, NOTHING])
 
 
 def first_token_tv(chunk: Chunk, truth: Truth) -> float:
@@ -78,54 +82,95 @@ def first_token_tv(chunk: Chunk, truth: Truth) -> float:
     law = {v: w / chunk.runs for v, w in chunk.first.items()}
     exact = {int(v): p for v, p in truth.first.items()}
     gap = sum(abs(law.get(v, 0.0) - exact.get(v, 0.0)) for v in law.keys() | exact.keys())
-    return 0.5 * (gap + chunk.failed / chunk.runs)
+    return 0.5 * (gap + one_draw(chunk)[NOTHING])
 
 
 def noise_floor(chunks: list[Chunk], truth: Truth) -> float:
-    """TV that chance alone gives: half of the TV between two halves of the runs.
+    """TV that chance alone gives; nan for fewer than two chunks.
 
-    Each half has twice the variance of the whole, their difference four times.
+    Two halves of the runs differ by twice the noise of the whole if every sequence is drawn often: each half has twice the
+    variance, their difference four times. If most sequences are drawn once or never, twice the runs are hardly any better,
+    and two halves differ as much as the whole differs from the truth. How the distance falls from quarters to halves, by √2
+    in the first case and by 1 in the second, tells how it goes on.
     """
     if len(chunks) < 2:
         return math.nan
+    half = len(chunks) // 2
+    halves = _apart(chunks, half, truth)
+    if not halves or half < 2:
+        return halves / 2
+    step = _apart(chunks, half // 2, truth) / halves
+    return halves / min(max(step, 1.0), math.sqrt(2)) ** 2
+
+
+def _apart(chunks: list[Chunk], size: int, truth: Truth) -> float:
+    """Mean TV between disjoint random sets of so many chunks."""
     rng, found = random.Random(0), []
-    keys = list(truth.top)
+    keys = [*truth.top, NOTHING]
     for _ in range(SPLITS):
-        order = rng.sample(chunks, len(chunks))
-        half = len(order) // 2
-        a, b = merged(order[:half]), merged(order[half : 2 * half])
-        laws = one_draw(a), one_draw(b)
-        found.append(tv_top(*laws, [*keys, *largest(laws[0]), *largest(laws[1])]) / 2)
+        chosen = rng.sample(chunks, 2 * size)
+        laws = one_draw(merged(chosen[:size])), one_draw(merged(chosen[size:]))
+        found.append(tv_top(*laws, [*keys, *largest(laws[0]), *largest(laws[1])]))
     return sum(found) / SPLITS
 
 
 def evidence(log_z: list[float], truth: Truth) -> dict[str, Any]:
-    """RMSE and mean error of log Ẑ over the runs that returned something; is mean Ẑ within 3 standard errors of Z?"""
+    """How good the estimates Ẑ are.
+
+    Returns:
+        `rmse` of log Ẑ in nats and its standard error `rmse_error`; a run that returned nothing knows as much as Ẑ = 1 says.
+        `mean_log_error`, of the runs that returned something. `log_mean_error`, log mean Ẑ − log Z, with `margin_3se`, three
+        of its standard errors; `unbiased`, whether it lies within: None where nothing varies because nothing was found, or
+        where there is only one run.
+    """
+    names = ("rmse", "rmse_error", "mean_log_error", "log_mean_error", "margin_3se", "unbiased")
+    found: dict[str, Any] = dict.fromkeys(names)
     if not log_z:
-        return {"rmse": None, "mean_log_error": None, "unbiased": None}
-    gaps = torch.tensor([z - truth.log_z for z in log_z], dtype=torch.float64)
-    alive = gaps[gaps > NEG_INF]
-    ratio = gaps.exp()
-    error = float(ratio.std()) / math.sqrt(len(ratio)) if len(ratio) > 1 else math.inf
-    # The delta method for log of the mean; the truth may have an error of its own.
-    mean = float(ratio.mean())
-    margin = 3 * math.hypot(error / mean, truth.log_z_error) if mean else math.inf
-    return {
-        "rmse": float(alive.square().mean().sqrt()) if len(alive) else None,
-        "mean_log_error": float(alive.mean()) if len(alive) else None,
-        "log_mean_error": math.log(mean) if mean else None,
-        "margin_3se": margin if math.isfinite(margin) else None,
-        "unbiased": bool(abs(math.log(mean)) <= margin + _pruned(truth)) if mean else None,
-    }
+        return found
+    gaps = torch.tensor(log_z, dtype=torch.float64) - truth.log_z
+    alive = gaps > NEG_INF
+    squares = torch.where(alive, gaps, -truth.log_z).square()
+    found["rmse"] = float(squares.mean().sqrt())
+    if len(gaps) > 1:
+        # The delta method, here for a root and below for a logarithm.
+        found["rmse_error"] = _standard_error(squares) / (2 * found["rmse"]) if found["rmse"] else 0.0
+    if alive.any():
+        found["mean_log_error"] = float(gaps[alive].mean())
+        found["log_mean_error"] = float(torch.logsumexp(gaps, 0)) - math.log(len(gaps))
+    if alive.any() and len(gaps) > 1:
+        relative = _standard_error((gaps - found["log_mean_error"]).exp())
+        found["margin_3se"] = 3 * math.hypot(relative, truth.log_z_error)
+        allowed = found["margin_3se"] + _pruned(truth) + ROUNDING
+        found["unbiased"] = bool(abs(found["log_mean_error"]) <= allowed)
+    return found
+
+
+def _standard_error(values: Tensor) -> float:
+    return float(values.std()) / math.sqrt(len(values))
 
 
 def _pruned(truth: Truth) -> float:
     """How far log Z may lie above what was enumerated, in nats."""
-    return math.log1p(truth.missing / math.exp(truth.log_z)) if truth.missing else 0.0
+    return float(np.logaddexp(0.0, math.log(truth.missing) - truth.log_z)) if truth.missing else 0.0
+
+
+def histogram(log_weights: list[float], log_z: float) -> dict[str, Any] | None:
+    """Log-weights of one run, relative to log p(α), in equal bins: `start` and `step` in nats, and `counts`."""
+    if not log_weights:
+        return None
+    values = torch.tensor(log_weights, dtype=torch.float64) - log_z
+    low, high = float(values.min()), float(values.max())
+    step = max((high - low) / BINS, 0.1)  # finer differences are of no interest
+    bins = ((values - low) / step).long().clamp_max(BINS - 1)
+    return {"start": round(low, 4), "step": round(step, 4), "counts": torch.bincount(bins).tolist()}
 
 
 def summarise(chunks: list[Chunk], truth: Truth, score: Score) -> dict[str, Any]:
-    """All the columns of one sampler on one problem at one budget."""
+    """All the columns of one sampler on one problem at one budget.
+
+    Args:
+        score: log p(y) of sequences, −inf where they violate α.
+    """
     total = merged(chunks)
     runs = total.runs
     covered = sum(truth.top.values())
@@ -133,6 +178,7 @@ def summarise(chunks: list[Chunk], truth: Truth, score: Score) -> dict[str, Any]
     return {
         "runs": runs,
         "failed": total.failed / runs,
+        "violating": total.violating / runs,
         "tv": tv,
         "noise": noise_floor(chunks, truth),
         "tv_first": first_token_tv(total, truth),
@@ -144,4 +190,5 @@ def summarise(chunks: list[Chunk], truth: Truth, score: Score) -> dict[str, Any]
         "cpu_seconds": total.cpu_seconds / runs,
         "verdicts": dict(Counter(total.verdicts)),
         "truth_covered": covered,
+        "log_weights": histogram(total.log_weights, truth.log_z),
     }

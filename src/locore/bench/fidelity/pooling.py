@@ -12,13 +12,15 @@ from locore.bench.fidelity.problems import Problem
 from locore.bench.fidelity.runs import seed_of
 from locore.bench.fidelity.truth import Truth, pooled
 from locore.circuits import Circuit
-from locore.errors import LocoreError
+from locore.errors import LocoreError, ZeroWeights
 from locore.models import LanguageModel
 from locore.ngram import NGramTable
+from locore.numerics import NEG_INF
 from locore.samplers.twisted import Twisted
 
 WIDTH = 20_000  # prefixes kept at each position; costs WIDTH · RUNS · n model tokens for each of the two, once
 RUNS = 16
+LEAST_ERROR = 1e-9  # runs that agree to the last digit say no more than this
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,11 @@ def pool_estimates(
         logs = []
         for number in range(RUNS):
             generator = torch.Generator().manual_seed(seed_of(seed, problem.name, "truth", name, number))
-            draws = sampler(model, circuit, width, None, generator)
+            try:
+                draws = sampler(model, circuit, width, None, generator)
+            except ZeroWeights:
+                logs.append(NEG_INF)
+                continue
             logs.append(float(torch.logsumexp(draws.log_weights, 0)) - math.log(len(draws.log_weights)))
             assert draws.token_scores is not None
             if name == "table":  # the more accurate one
@@ -79,6 +85,6 @@ def agreed(estimates: list[Estimate]) -> tuple[float, float, str]:
     words = "; ".join(f"{e.name} {e.log_mean:.5f} ± {e.error:.5f} ({len(e.ratio)} runs)" for e in estimates)
     if gap > margin:
         raise LocoreError(f"two unbiased samplers disagree on log Z: {words}. Use more runs.")
-    weights = [1 / e.error**2 for e in estimates]
+    weights = [1 / max(e.error, LEAST_ERROR) ** 2 for e in estimates]
     log_z = (a.log_mean * weights[0] + b.log_mean * weights[1]) / sum(weights)
     return log_z, 1 / math.sqrt(sum(weights)), f"pooled unbiased runs: {words}"

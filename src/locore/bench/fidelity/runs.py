@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from locore.bench.fidelity.entries import Entry
 from locore.bench.fidelity.truth import Truth
@@ -19,6 +20,7 @@ from locore.particles import Particles
 from locore.samplers import Sampler
 
 KEPT = 400  # sequences of a chunk's law that are written down, beside those that are most probable in truth
+WEIGHTS = 200  # log-weights of a run that are written down
 Law = dict[tuple[int, ...], float]
 
 
@@ -30,6 +32,11 @@ class Task:
     circuit: Circuit
     truth: Truth
 
+    @torch.no_grad()
+    def score(self, tokens: Tensor) -> Tensor:
+        """f64[batch], log p(y, α) of Long[batch, length]; −inf where a sequence violates the constraint."""
+        return self.model.score(tokens).double().masked_fill(~self.circuit.accepts(tokens), float("-inf"))
+
 
 @dataclass
 class Chunk:
@@ -37,15 +44,18 @@ class Chunk:
 
     Attributes:
         runs, failed: how many, and how many of them returned nothing.
+        violating: normalised weight of sequences that violate the constraint, added up.
         log_z: estimates of log p(α), −inf where a run failed; empty for samplers without weights.
         lm_tokens, lm_contexts, seconds, model_seconds, cpu_seconds: added up; the first two seconds are of the wall clock.
         verdicts: how often each was given.
         law: normalised weights of the sequences, added up; only the largest are kept.
-        first: normalised weights of the first tokens, added up.
+        first: normalised weights of the first tokens, added up. Neither holds what violates the constraint.
+        log_weights: of one run, if they were asked for; in order, and at most `WEIGHTS` of them.
     """
 
     runs: int = 0
     failed: int = 0
+    violating: float = 0.0
     log_z: list[float] = field(default_factory=list)
     lm_tokens: int = 0
     lm_contexts: int = 0
@@ -55,9 +65,10 @@ class Chunk:
     verdicts: Counter[str] = field(default_factory=Counter)
     law: Law = field(default_factory=dict)
     first: dict[int, float] = field(default_factory=dict)
+    log_weights: list[float] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values. They are rounded; what is read back and written again is the same."""
         record = {k: v for k, v in vars(self).items() if k not in ("law", "first", "log_z", "verdicts")}
         record["log_z"] = [None if z == float("-inf") else round(z, 7) for z in self.log_z]
         record["verdicts"] = dict(self.verdicts)
@@ -107,9 +118,13 @@ def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> 
     return particles, counted, seconds, cpu
 
 
-def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int]) -> Chunk:
-    """Independent runs, added up."""
-    chunk, weighted = Chunk(), entry.weighted
+def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int], keep_weights: bool = False) -> Chunk:
+    """Independent runs, added up; as they are read back from their JSON, so that a study that is continued gives the same.
+
+    Args:
+        keep_weights: keep the log-weights of the first run that returned something.
+    """
+    chunk = Chunk()
     num = entry.particles(task.circuit.length, task.circuit.vocab_size, budget)
     for seed in seeds:
         particles, counted, seconds, cpu = run_once(task, sampler, num, budget, seed)
@@ -121,20 +136,35 @@ def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: li
         chunk.cpu_seconds += cpu
         if particles is None:
             chunk.failed += 1
-            chunk.log_z.append(float("-inf"))
+            chunk.log_z += [float("-inf")] if entry.weighted else []
             continue
-        kept = particles if weighted else particles.unweighted()
-        if weighted:
-            chunk.log_z.append(kept.log_evidence)
-        chunk.verdicts[kept.verdict.level] += 1
-        for y, weight in zip(kept.tokens.tolist(), kept.weights.tolist(), strict=True):
-            key = tuple(y)
-            chunk.law[key] = chunk.law.get(key, 0.0) + weight
-            chunk.first[y[0]] = chunk.first.get(y[0], 0.0) + weight
-    if not weighted:
-        chunk.log_z = []
+        if keep_weights and entry.weighted and not chunk.log_weights:
+            chunk.log_weights = _spread(particles.log_weights)
+        _add(chunk, task, particles if entry.weighted else particles.unweighted())
     chunk.law = _shortened(chunk.law, task.truth)
-    return chunk
+    return Chunk.from_json(chunk.to_json())
+
+
+def _add(chunk: Chunk, task: Task, particles: Particles) -> None:
+    """Add the law, the evidence and the verdict of one run."""
+    if not particles.info.get("unweighted"):
+        chunk.log_z.append(particles.log_evidence)
+    chunk.verdicts[particles.verdict.level] += 1
+    right = task.circuit.accepts(particles.tokens).tolist()
+    for y, weight, holds in zip(particles.tokens.tolist(), particles.weights.tolist(), right, strict=True):
+        if not holds:
+            chunk.violating += weight
+            continue
+        key = tuple(y)
+        chunk.law[key] = chunk.law.get(key, 0.0) + weight
+        chunk.first[y[0]] = chunk.first.get(y[0], 0.0) + weight
+
+
+def _spread(log_weights: Tensor) -> list[float]:
+    """Some of them at equal ranks, the largest and the smallest included."""
+    ordered = log_weights.double().sort().values
+    places = torch.linspace(0, len(ordered) - 1, min(WEIGHTS, len(ordered))).round().long()
+    return [round(w, 4) for w in ordered[places].tolist()]
 
 
 def _shortened(law: Law, truth: Truth) -> Law:

@@ -6,13 +6,14 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import locore
 from locore.bench.fidelity.entries import Entry
+from locore.bench.fidelity.files import write_whole
+from locore.bench.fidelity.journal import Cell, Journal
 from locore.bench.fidelity.measures import noise_floor, summarise
 from locore.bench.fidelity.opening import open_model
 from locore.bench.fidelity.pooling import pool_estimates
@@ -68,14 +69,16 @@ class Study:
     plan: Plan
     models: Path | None = None
     truths: list[Path] = field(default_factory=list)
+    journal: Journal = field(init=False)
     _open: dict[str, LanguageModel] = field(default_factory=dict)
     _tables: dict[str, NGramTable] = field(default_factory=dict)
     prepared: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    @property
-    def journal(self) -> Path:
-        """One line for each chunk of runs."""
-        return self.output / "runs.jsonl"
+    def __post_init__(self) -> None:
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.journal = Journal(self.output / "runs.jsonl", seed=self.plan.seed, table_positions=self.plan.table_positions)
+        if self.journal.damaged:
+            say(f"{self.journal.damaged} damaged lines of {self.journal.path} are ignored; their runs are made again.")
 
     @property
     def _costs(self) -> Path:
@@ -83,16 +86,14 @@ class Study:
 
     def run(self, problems: list[Problem], entries: list[Entry]) -> list[dict[str, Any]]:
         """Measure all cells that are not there yet; returns a row for each cell."""
-        self.output.mkdir(parents=True, exist_ok=True)
         if self._costs.exists():
             self.prepared |= json.loads(self._costs.read_text())
-        done = self._read()
         rows = []
         for problem in problems:
             task = self.task(problem)
             for entry in entries:
                 for budget in self.plan.budgets:
-                    row = self._cell(problem, task, entry, budget, done)
+                    row = self._cell(problem, task, entry, budget)
                     if row:
                         rows.append(row)
         return rows
@@ -111,11 +112,8 @@ class Study:
         say(f"{problem.name}: log Z = {truth.log_z:.4f} ({truth.source})")
         return Task(prompted, circuit, truth)
 
-    def _cell(
-        self, problem: Problem, task: Task, entry: Entry, budget: int, done: dict[tuple[str, str, int], list[Chunk]]
-    ) -> dict[str, Any] | None:
-        key = (problem.name, entry.name, budget)
-        chunks = done.get(key, [])
+    def _cell(self, problem: Problem, task: Task, entry: Entry, budget: int) -> dict[str, Any] | None:
+        chunks = self.journal.chunks(Cell.of(problem, entry.name, budget))
         if len(chunks) < CHUNKS:
             try:
                 self._measure(problem, task, entry, budget, chunks)
@@ -125,10 +123,12 @@ class Study:
             except InvalidArgument as error:
                 say(f"  {entry.name} does not apply: {error}")
                 return None
+        if self.plan.runs is not None and chunks[0].runs != _per_chunk(self.plan.runs):
+            say(f"  {entry.name}: made with other --runs before, which stay; give another folder for {self.plan.runs}.")
         row = {"problem": problem.name, "sampler": entry.name, "budget": budget, "goal": self._goal(problem, budget)}
-        row |= summarise(chunks, task.truth, task.model.score)
-        tv = "–" if row["tv"] is None else f"{row['tv']:.4f}"
-        say(f"  {entry.name:26} {budget:6} tokens: TV {tv} (noise {row['noise']:.4f}), {row['runs']} runs")
+        row |= summarise(chunks, task.truth, task.score)
+        found = f"TV {row['tv']:.4f} (noise {row['noise']:.4f})" if row["tv"] is not None else f"RMSE {row['rmse']}"
+        say(f"  {entry.name:26} {budget:6} tokens: {found}, {row['runs']} runs")
         return row
 
     def _measure(self, problem: Problem, task: Task, entry: Entry, budget: int, chunks: list[Chunk]) -> None:
@@ -138,18 +138,16 @@ class Study:
         size = chunks[0].runs if chunks else self._chunk_size(problem, task, entry, sampler, budget)
         for number in range(len(chunks), CHUNKS):
             place = (self.plan.seed, problem.name, entry.name, budget, number)
-            chunk = run_chunk(task, entry, sampler, budget, [seed_of(*place, i) for i in range(size)])
-            line = {"key": problem.key(), "seed": self.plan.seed, "problem": problem.name, "sampler": entry.name}
-            line |= {"budget": budget, "chunk": number, **chunk.to_json()}
-            with self.journal.open("a") as journal:
-                journal.write(json.dumps(line, separators=(",", ":")) + "\n")
+            seeds = [seed_of(*place, i) for i in range(size)]
+            chunk = run_chunk(task, entry, sampler, budget, seeds, keep_weights=number == 0)
+            self.journal.append(Cell.of(problem, entry.name, budget), chunk)
             chunks.append(chunk)
 
     def _chunk_size(self, problem: Problem, task: Task, entry: Entry, sampler: Sampler, budget: int) -> int:
         """Runs in a chunk. A pilot, whose runs are thrown away, tells the noise and the price of a run."""
         plan = self.plan
         if plan.runs is not None:
-            return max(1, math.ceil(plan.runs / CHUNKS))
+            return _per_chunk(plan.runs)
         start = time.process_time()
         pilot = []
         for number in range(PILOT):
@@ -161,7 +159,7 @@ class Study:
         wanted = self._goal(problem, budget) / 3
         needed = len(pilot) * (noise_floor(pilot, task.truth) / wanted) ** 2
         affordable = plan.cell_seconds / max(price, 1e-6)
-        return max(1, math.ceil(min(max(needed, plan.least), plan.most, affordable) / CHUNKS))
+        return _per_chunk(min(max(needed, plan.least), plan.most, affordable))
 
     def _goal(self, problem: Problem, budget: int) -> float:
         return problem.goals.get(budget, self.plan.goal)
@@ -187,27 +185,12 @@ class Study:
             if made.lm_tokens:
                 cost = {"lm_tokens": float(made.lm_tokens), "cpu_seconds": time.process_time() - start}
                 self.prepared[name] = cost
-                self._costs.write_text(json.dumps(self.prepared, indent=1) + "\n")
+                write_whole(self._costs, json.dumps(self.prepared, indent=1) + "\n")
         return self._tables[name]
 
-    def _read(self) -> dict[tuple[str, str, int], list[Chunk]]:
-        """Chunks of earlier runs with this seed, in order; a line that was cut off is ignored."""
-        found: dict[tuple[str, str, int], list[Chunk]] = {}
-        for record in _lines(self.journal):
-            if record["seed"] != self.plan.seed:
-                continue
-            chunks = found.setdefault((record["problem"], record["sampler"], record["budget"]), [])
-            if record["chunk"] == len(chunks):
-                chunks.append(Chunk.from_json(record))
-        return found
 
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            yield json.loads(line)
-        except json.JSONDecodeError:
-            continue
+def _per_chunk(runs: float) -> int:
+    return max(1, math.ceil(runs / CHUNKS))
 
 
 def say(text: str) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from locore.bench.fidelity.dynamic import first_tokens, most_probable
+from locore.bench.fidelity.files import write_whole
 from locore.bench.fidelity.problems import Problem
 from locore.circuits import Circuit
 from locore.models import LanguageModel
@@ -79,7 +80,7 @@ def write_truth(truth: Truth, path: Path) -> None:
     record: dict[str, Any] = asdict(truth)
     rows = [json.dumps(y) for y in record.pop("tokens")]
     text = json.dumps(record, indent=1)
-    path.write_text(text[:-2] + ',\n "tokens": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n")
+    write_whole(path, text[:-2] + ',\n "tokens": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n")
 
 
 def enumerated(problem: Problem, model: LanguageModel, circuit: Circuit, found: Posterior | None = None) -> Truth:

@@ -1,0 +1,171 @@
+"""From a JSON schema to the language of the texts whose value is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from locore.constraints.json_schema.constants import groups_of_equals, listed
+from locore.constraints.json_schema.containers import Property, array, array_of_distinct, object_, tuple_
+from locore.constraints.json_schema.ecma import parse_ecma
+from locore.constraints.json_schema.keywords import Subschema, resolve
+from locore.constraints.json_schema.scalars import NUMBER, QUOTE, integers, scalar, written
+from locore.constraints.json_schema.style import Style
+from locore.constraints.regular.charset import ANY
+from locore.constraints.regular.ir import (
+    ANY_CHAR,
+    ANYTHING,
+    EMPTY,
+    Both,
+    Concat,
+    Language,
+    Rewritten,
+    either,
+    literal,
+    repeat,
+)
+from locore.constraints.regular.parse import language_of
+from locore.errors import InvalidConstraint
+
+MAX_DEPTH = 32
+
+
+def language_of_schema(schema: Any, style: Style) -> Language:
+    """The JSON texts, with nothing after them, whose value is valid.
+
+    Raises:
+        UnsupportedKeyword: a keyword is not supported, or not there; the message names its place.
+        InvalidConstraint: no JSON schema, or a recursive one.
+        BudgetExceeded: too many properties in any order.
+    """
+    return Concat((style.space, _Reader(schema, style).language(Subschema(schema))))
+
+
+class _Reader:
+    def __init__(self, schema: Any, style: Style) -> None:
+        self._root = Subschema(schema)
+        self._style = style
+        self._open: list[str] = []  # pointers of the schemas that are being read
+        self._known: dict[str, Language] = {}
+
+    def language(self, place: Subschema) -> Language:
+        """The texts of the values that are valid for a part of the schema."""
+        if place.pointer not in self._known:
+            with self._reading(place):
+                self._known[place.pointer] = self._language(place)
+        return self._known[place.pointer]
+
+    @contextmanager
+    def _reading(self, place: Subschema) -> Iterator[None]:
+        if place.pointer in self._open:
+            cycle = [*self._open[self._open.index(place.pointer) :], place.pointer]
+            raise InvalidConstraint(
+                f"a recursive JSON schema is not supported: {' -> '.join('#' + pointer for pointer in cycle)}; write out the "
+                "levels that you need"
+            )
+        if len(self._open) >= MAX_DEPTH:
+            raise InvalidConstraint(f"a JSON schema is nested deeper than {MAX_DEPTH}, at {place.pointer}; make it flatter")
+        self._open.append(place.pointer)
+        yield
+        self._open.pop()
+
+    def _language(self, place: Subschema) -> Language:
+        kind = place.kind()
+        if kind == "false":
+            return EMPTY
+        if kind == "$ref":
+            return self.language(resolve(self._root, place))
+        if kind == "anyOf":
+            return either([self.language(one) for one in place.each("anyOf")])
+        if kind in ("const", "enum"):
+            return either([self._constant(value) for value in listed(place)])
+        return either([self._of_type(one, place) for one in place.types()])
+
+    def _of_type(self, name: str, place: Subschema) -> Language:
+        if name == "null":
+            return literal("null")
+        if name == "boolean":
+            return either([literal("true"), literal("false")])
+        if name == "number":
+            return NUMBER
+        if name == "integer":
+            return integers(*place.integer_range())
+        if name == "string":
+            return self._string(place)
+        return self._array(place) if name == "array" else self._object(place)
+
+    def _string(self, place: Subschema) -> Language:
+        least, most = place.count("minLength") or 0, place.count("maxLength")
+        if most is not None and most < least:
+            return EMPTY
+        write = partial(written, escapes=self._style.escapes)
+        if "pattern" not in place:
+            return Concat((QUOTE, repeat(write(ANY), least, most), QUOTE))
+        try:
+            pattern = language_of(parse_ecma(place.text("pattern")))
+        except InvalidConstraint as error:
+            raise InvalidConstraint(f"{error} (at {place.inside('pattern').pointer})") from error
+        inside: Language = Concat((ANYTHING, pattern, ANYTHING))
+        if least or most is not None:
+            inside = Both(inside, repeat(ANY_CHAR, least, most))
+        return Concat((QUOTE, Rewritten(inside, write), QUOTE))
+
+    def _array(self, place: Subschema) -> Language:
+        least, most = place.count("minItems") or 0, place.count("maxItems")
+        if "items" not in place:
+            if most != 0:
+                place.refuse('an array without "items" may hold any values; say which, or "maxItems": 0', "type")
+            return array(EMPTY, least, most, self._style)
+        item = self.language(place.inside("items"))
+        if not place.flag("uniqueItems"):
+            return array(item, least, most, self._style)
+        values = self._values(place.inside("items"))
+        if values is None:
+            place.refuse("it needs items of finitely many values: an enum, const, boolean, null, or anyOf these", "uniqueItems")
+        members = [either([self._constant(value) for value in equals]) for equals in groups_of_equals(values)]
+        return array_of_distinct(members, least, most, self._style)
+
+    def _object(self, place: Subschema) -> Language:
+        if place.content.get("additionalProperties", False) is not False:
+            place.refuse(
+                "an automaton cannot remember all names that the schema does not list, so that duplicates would pass; list the "
+                "properties and say false",
+                "additionalProperties",
+            )
+        if "properties" not in place and "additionalProperties" not in place:
+            place.refuse('an object without "properties" may have any; list them, or say "additionalProperties": false', "type")
+        properties = place.inside("properties") if "properties" in place else Subschema({})
+        if not isinstance(properties.content, dict):
+            place.wrong("an object", "properties")
+        required = [one.content for one in place.each("required")] if "required" in place else []
+        for index, name in enumerate(required):
+            if not isinstance(name, str):
+                place.wrong("the name of a property", "required", index)
+            if name not in properties:
+                place.refuse(f'there is no schema for the property {name!r}; add one to "properties"', "required", index)
+        values = [(name, self.language(properties.inside(name))) for name in properties.content]
+        return object_([Property(name, value, name in required) for name, value in values], self._style)
+
+    def _values(self, place: Subschema) -> list[Any] | None:
+        """The finitely many values that are valid, perhaps with repetitions; None if there are more."""
+        kind = place.kind()
+        if kind == "$ref":
+            return self._values(resolve(self._root, place))
+        if kind in ("const", "enum"):
+            return listed(place)
+        if kind == "anyOf":
+            found = [self._values(one) for one in place.each("anyOf")]
+            return None if None in found else [value for values in found for value in values or []]
+        of_type: dict[str, list[Any]] = {"null": [None], "boolean": [True, False]}
+        names = place.types() if kind == "type" else []
+        return None if set(names) - set(of_type) else [value for name in names for value in of_type[name]]
+
+    def _constant(self, value: Any) -> Language:
+        """The texts of one value."""
+        if isinstance(value, list):
+            return tuple_([self._constant(item) for item in value], self._style)
+        if isinstance(value, dict):
+            return object_([Property(name, self._constant(item), True) for name, item in value.items()], self._style)
+        return scalar(value, self._style)

@@ -1,0 +1,46 @@
+"""Constraints in words, for messages: close to how they are written in Python, and never long."""
+
+from __future__ import annotations
+
+from json import dumps
+from typing import Any
+
+from locore.constraints.base import Constraint, Json, Not, Several
+from locore.constraints.function import PythonFunction
+
+SHOWN = 5  # items of a list
+WIDTH = 72  # characters of a leaf
+LEVELS = 3
+
+
+def spelled(constraint: Constraint, levels: int = LEVELS) -> str:
+    """A constraint, such as `(ban(["hate"]) and not word_count(hi=3))`; what does not fit is left out."""
+    if isinstance(constraint, Several):
+        word = " and " if constraint.neutral else " or "
+        shown = [spelled(part, levels - 1) for part in constraint.of[:SHOWN]] if levels else []
+        more = len(constraint.of) - len(shown)
+        return f"({word.join([*shown, f'{more} more'] if more else shown)})"
+    if isinstance(constraint, Not):
+        return f"not {spelled(constraint.of, levels)}"
+    if isinstance(constraint, PythonFunction):
+        return f"function {constraint.name}"
+    return _cut(called(constraint.json_of([])))
+
+
+def called(json: Json) -> str:
+    """A JSON form as the call of a function, such as `ban(["hate", "awful"], words=True)`; long lists are cut short."""
+    arguments = [f"{name}={_written(value)}" for name, value in json.items() if name != "type"]
+    if arguments and isinstance(list(json.values())[1], str | list):  # what to look for needs no name
+        arguments[0] = arguments[0].partition("=")[2]
+    return f"{json['type']}({', '.join(arguments)})"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        more = f", … {len(value) - SHOWN} more" if len(value) > SHOWN else ""
+        return f"[{', '.join(map(_written, value[:SHOWN]))}{more}]"
+    return dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

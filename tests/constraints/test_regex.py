@@ -1,0 +1,237 @@
+"""`regex`: its automaton, its plain reading and Python's own `re.fullmatch` agree."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from locore.constraints import AutomatonLeaf, from_json, minimise, regex
+from locore.constraints.regular.reading import occurs_in
+from locore.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
+
+from .bytewise import accepts, holds
+from .patterns import CHARACTERS, FLAGS, TEXTS, accepted_strings, patterns, plain_patterns
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """What Python makes of a pattern; patterns that it does not accept are not tried."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return re.compile(pattern, flags)
+        except re.error:
+            assume(False)
+            raise
+
+
+def leaf_of(pattern: str, flags: int = 0) -> AutomatonLeaf:
+    """The constraint with flags written at the start; patterns that are refused are not tried."""
+    letters = "".join(letter for letter, flag in zip("isma", (re.I, re.S, re.M, re.A), strict=True) if flags & flag)
+    try:
+        return regex(f"(?{letters}){pattern}" if letters else pattern)
+    except InvalidConstraint as error:
+        assume("not supported" not in str(error))
+        raise
+
+
+def check(leaf: AutomatonLeaf, truth: re.Pattern[str], text: str) -> None:
+    wanted = truth.fullmatch(text) is not None
+    assert accepts(leaf, text.encode()) == wanted, (leaf, text)
+    assert holds(leaf, text.encode()) == wanted, (leaf, text)
+
+
+@settings(max_examples=400)
+@given(patterns(), st.sampled_from(FLAGS), st.lists(TEXTS, min_size=10, max_size=20), SEEDS)
+@example(r"\B", re.NOFLAG, [""], 0)
+@example(r"(?:a|ab)(?:c|bcd)(?:d*)", re.NOFLAG, ["abcd"], 0)
+@example("\u0130", re.IGNORECASE, ["i", "I", "i\u0307", "\u0130"], 0)
+@example("[^\u03c3]", re.IGNORECASE, ["\u03c2", "\u03a3", "\u03c3", "s"], 0)
+@example("(?i:a)(?<=A)b", re.NOFLAG, ["Ab", "ab", "aB"], 0)
+@example(r"(?<=\ba)b|(?<!\Ba)b", re.NOFLAG, ["b", "ab"], 0)
+@example(r"(?:(?=a)|b)*a", re.NOFLAG, ["a", "ba", "bba"], 0)
+def test_agrees_with_python(pattern, flags, texts, seed):
+    truth = compiled(pattern, flags)
+    leaf = leaf_of(pattern, flags)
+    for text in texts:
+        check(leaf, truth, text)
+        assert occurs_in(leaf.parsed, text) == (truth.search(text) is not None)
+    for string in accepted_strings(leaf.automaton(), np.random.default_rng(seed), 5):
+        assert truth.fullmatch(string.decode())
+
+
+@given(st.data(), plain_patterns())
+def test_accepts_what_matches_and_judges_what_nearly_does(data, pattern):
+    truth = compiled(pattern)
+    leaf = leaf_of(pattern)
+    matching = st.from_regex(truth, fullmatch=True)
+    for text in data.draw(st.lists(matching, min_size=3, max_size=6)):
+        assume(not re.search("[\ud800-\udfff]", text))
+        check(leaf, truth, text)
+        place, one = data.draw(st.integers(0, len(text))), data.draw(st.sampled_from(CHARACTERS))
+        check(leaf, truth, text[:place] + one + text[place:])
+        check(leaf, truth, text[:place] + one + text[place + 1 :])
+        check(leaf, truth, text[:place] + text[place + 1 :])
+
+
+@given(patterns(), st.binary(max_size=6), TEXTS)
+@example(".", b"\xc0\x80", "")  # longer than need be
+@example("(?s).*", b"\xed\xa0\x80", "")  # a surrogate
+@example("(?s).*", b"\xf4\x90\x80\x80", "")  # beyond the last code point
+@example("(?s).*", b"\xe2\x82", "")  # cut off
+@example("(?s).*", b"\xf0\x8f\xbf\xbf", "")
+def test_only_valid_utf8_matches(pattern, junk, text):
+    truth, leaf = compiled(pattern), leaf_of(pattern)
+    for string in (junk, text.encode() + junk, junk + text.encode()):
+        try:
+            wanted = truth.fullmatch(string.decode("utf-8")) is not None
+        except UnicodeDecodeError:
+            wanted = False
+        assert accepts(leaf, string) == holds(leaf, string) == wanted
+
+
+@given(patterns(), st.sampled_from(FLAGS))
+def test_the_automaton_is_minimal(pattern, flags):
+    compiled(pattern, flags)
+    automaton = leaf_of(pattern, flags).automaton()
+    assert automaton.num_states == minimise(automaton).num_states
+    assert automaton.table.dtype == np.int32
+
+
+def test_every_character_by_itself():
+    """Sets of characters are Python's own, code point by code point."""
+    everything = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
+    for pattern in (r"\w", r"(?i)[k\u00e0-\u00fe]", r"(?a)\W"):
+        truth, leaf = re.compile(pattern), regex(pattern)
+        automaton = leaf.automaton()
+        column = [automaton.column[byte] for byte in range(256)]
+        table, accepting = automaton.table.tolist(), automaton.accepting.tolist()
+        for one in everything:
+            state = automaton.start
+            for byte in one.encode():
+                state = table[state][column[byte]]
+            assert accepting[state] == (truth.fullmatch(one) is not None), (pattern, one)
+
+
+# What other engines get wrong, or what is easily got wrong: pattern, texts that match, texts that do not.
+
+TRICKY = [
+    (r"[0-9]+(\.[0-9]+)?", ["12", "12.5", "0.25"], ["12.", ".5", "12.5.1", ""]),
+    (r"a(, a)*", ["a", "a, a", "a, a, a"], ["a,", "a, ", ""]),
+    (r"(.|\n){0,3}", ["", "\u00e9", "\u20ac\U0001f600\n", "abc"], ["abcd", "\u00e9\u00e9\u00e9\u00e9"]),
+    (r"[a-z.]+@[a-z]+(\.[a-z]+)+", ["x@y.co.uk", "a.b@c.de"], ["x@y", "x@y.", "@y.uk"]),
+    (r"((?!ball|play|mom|happy)(.|\n))*", ["", "a bal mo", "baball"[:4]], ["a ball", "happy", "unhappy end"]),
+    (r"(?=.*\d)(?=.*[a-z]).{3,5}", ["ab1", "1xxxx"], ["abc", "123", "a1", "a12345"]),
+    (r"(?!(?:true|false)$)\w+", ["truest", "not"], ["true", "false", ""]),
+    (r"\w+(?<!ed)", ["go", "need"[:3]], ["need", "ed"]),
+    (r"(?:\bno\b|\byes\b| )+", ["no yes", " no "], ["noyes", "nono"]),
+    ("\u05d0\u0301*", ["\u05d0", "\u05d0\u0301\u0301"], ["\u0301", "\u05d1"]),
+    ("a\0b", ["a\0b"], ["ab", "a"]),
+    ("(?x) a  # comment\n b", ["ab"], ["a b", "a  # comment\n b"]),
+    ("(?i)stra\u00dfe", ["Stra\u00dfe", "STRA\u1e9eE"], ["strasse", "STRASSE"]),
+    (r"(?m)^a$\n^b$", ["a\nb"], ["a b", "a\n\nb"]),
+    (r"a$", ["a"], ["a\n", "ab"]),
+    (r"a$\n?", ["a", "a\n"], ["a\n\n"]),
+    (r"\d", ["1", "\u0663"], ["\u00b2", "a"]),
+    (r"(?a)\d", ["1"], ["\u0663"]),
+    (r"a*+b", ["b", "aab"], ["a"]),
+    (r"a*+a", [], ["a", "aa", ""]),
+    (r"a{1,2}+a", ["aaa"], ["a", "aa", "aaaa"]),
+    (r"(?!)", [], ["", "a"]),
+    (r"(?s).*", ["", "a\n\U0001f600"], []),
+    (r"a\bb", [], ["ab", "a b"]),
+    (r"(a*)*b", ["b", "aaab"], ["a" * 40, "aaba"]),
+    (r"(\w+\s?)*\.", ["so it is."], ["so it is, " * 5]),
+]
+
+
+@pytest.mark.parametrize(("pattern", "matching", "others"), TRICKY, ids=[pattern for pattern, _, _ in TRICKY])
+def test_tricky_cases(pattern, matching, others):
+    leaf = regex(pattern)
+    for text in matching + others:
+        wanted = text in matching
+        assert accepts(leaf, text.encode()) == wanted, text
+        assert holds(leaf, text.encode()) == wanted, text
+        if len(text) < 20:  # Python's own matcher is exponential on some
+            assert (re.fullmatch(pattern, text) is not None) == wanted, text
+
+
+def test_case_can_be_ignored():
+    assert accepts(regex("abc", ignore_case=True), b"aBC")
+    assert not accepts(regex("abc"), b"aBC")
+    assert regex("abc", ignore_case=True) != regex("abc")
+    assert regex("abc", ignore_case=True).to_json() == {"type": "regex", "pattern": "abc", "ignore_case": True}
+
+
+@given(plain_patterns(), st.booleans())
+def test_json_form(pattern, ignore_case):
+    leaf = regex(pattern, ignore_case)
+    assert from_json(json.loads(json.dumps(leaf.to_json()))) == leaf
+    with pytest.raises(UnsupportedKeyword, match="flags"):
+        from_json({**leaf.to_json(), "flags": 2})
+
+
+REFUSED = [
+    (r"(a)b\1", r"back-reference \(at index 4\)"),
+    (r"[\1](?P<x>a)(?P=x)", r"back-reference \(at index 12\)"),
+    (r"(a)?(?(1)b|c)", r"conditional group \(at index 4\)"),
+    (r"[(?>]x(?>a*)", r"atomic group \(at index 6\)"),
+    (r"a++(?:ab)*+", r"possessive .* \(at index 10\)"),
+    (r"(?<=a)(?<=b(?=c))d", r"look-behind with a look-ahead .* \(at index 6\)"),
+    (r"(?<=a\b)b", r"look-behind with \\b"),
+    (r"(?<=a$)b", r"look-behind with \$"),
+    (r"a(", "unterminated"),
+    (r"(?<=a*)b", "fixed-width"),
+    (r"\p{L}", "bad escape"),
+    (r"a{99999999999}", "too large"),
+    ("(" * 5000 + ")" * 5000, "nested"),
+    ("(a|" * 70 + ")" * 70, "nested deeper than 64"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "message"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
+def test_what_is_refused_is_named(pattern, message):
+    with pytest.raises(InvalidConstraint, match=message):
+        regex(pattern)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"a", ["a"]])
+def test_patterns_are_strings(wrong):
+    with pytest.raises(InvalidConstraint, match="string"):
+        regex(wrong)
+
+
+def test_ignore_case_is_a_truth_value():
+    with pytest.raises(InvalidConstraint, match="ignore_case"):
+        regex("a", ignore_case=2)
+    with pytest.raises(InvalidConstraint, match="ignore_case"):
+        from_json({"type": "regex", "pattern": "a", "ignore_case": "yes"})
+
+
+TOO_LARGE = ["(a{1000}){1000}", "(a|b)*a(a|b){20}", r"(a?b?){2000}", r"\w{1,5000}", "a" * 110_000, "((ab?){1,300}c){1,300}"]
+
+
+@pytest.mark.parametrize("pattern", TOO_LARGE, ids=[pattern[:20] for pattern in TOO_LARGE])
+def test_what_is_too_large_says_what_to_change(pattern):
+    leaf = regex(pattern)
+    with pytest.raises(BudgetExceeded, match=r"too large.*Repeat less often"):
+        leaf.automaton()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shortest", "longest"),
+    [(".{1,5000}", 1, 5000), ("(a?){5000}", 0, 5000), ("(.{0,20}){0,30}", 0, 600), ("(a{3}){2,40}", 6, 120)],
+)
+def test_long_repetitions(pattern, shortest, longest):
+    automaton = regex(pattern).automaton()
+    for length in (shortest, longest):
+        assert automaton.accepts(b"a" * length)
+    assert not automaton.accepts(b"a" * (longest + 1))
+    assert shortest == 0 or not automaton.accepts(b"a" * (shortest - 1))
