@@ -8,6 +8,7 @@ from torch import Tensor
 from locore.errors import InvalidArgument
 
 NEG_INF = float("-inf")
+CACHED = 2**17  # numbers that are worked on together, so that they stay near the processor
 
 
 def segment_logsumexp(values: Tensor, segment: Tensor, num_segments: int) -> Tensor:

@@ -1,8 +1,8 @@
 """What a sum and a product are: one upward pass, three readings (Goodman, "Semiring parsing", 1999).
 
 Plain numbers are two to four times faster than logarithms, and exact enough: each weight of a position is a probability there,
-so what underflows in a circuit of fewer than 10^9 nodes is below 1e-290, and a mass above `SMALLEST` does not feel it. Below
-that, masses are calculated again in log space.
+so what underflows in a circuit of fewer than 10^9 nodes is below 1e-290 (1e-30 if the weights come in single precision), and a
+mass above `smallest` does not feel it. Below that, masses are calculated again in log space.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from torch import Tensor
 
 from locore.numerics import NEG_INF
 
-SMALLEST = -600.0  # log mass, relative to the weight of all sequences, down to which plain numbers are trusted
+
+def smallest(dtype: torch.dtype) -> float:
+    """The log mass, relative to the weight of all sequences, down to which plain numbers are trusted."""
+    return -600.0 if dtype == torch.float64 else -40.0
 
 
 @dataclass(frozen=True)

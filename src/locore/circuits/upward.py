@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from locore.circuits.block import FALSE, FIRST_LEAF, TRUE, Block
-from locore.circuits.semiring import LINEAR, LOG, MAX, SMALLEST, Semiring
-from locore.numerics import NEG_INF, segment_logsumexp
+from locore.circuits.semiring import LINEAR, LOG, MAX, Semiring, smallest
+from locore.numerics import CACHED, NEG_INF, segment_logsumexp
 
 if TYPE_CHECKING:
     from locore.circuits.circuit import Circuit
@@ -40,7 +40,7 @@ class Values:
 def log_mass(circuit: Circuit, rows: Rows) -> Tensor:
     """f64[batch]: log mass of the constraint."""
     result, relative = _linear(circuit, rows, keep=False)
-    small = (relative <= SMALLEST).nonzero()[:, 0]
+    small = (relative <= smallest(rows(0).dtype)).nonzero()[:, 0]
     if len(small):
         result.log_mass[small] = evaluate(circuit, lambda i: rows(i)[small], LOG, keep=False).log_mass
     return result.log_mass
@@ -49,7 +49,7 @@ def log_mass(circuit: Circuit, rows: Rows) -> Tensor:
 def masses(circuit: Circuit, rows: Rows) -> Values:
     """Values of all nodes, in plain numbers if every mass allows it."""
     result, relative = _linear(circuit, rows, keep=True)
-    return result if bool((relative > SMALLEST).all()) else evaluate(circuit, rows, LOG)
+    return result if bool((relative > smallest(rows(0).dtype)).all()) else evaluate(circuit, rows, LOG)
 
 
 def _linear(circuit: Circuit, rows: Rows, keep: bool) -> tuple[Values, Tensor]:
@@ -71,15 +71,23 @@ def evaluate(circuit: Circuit, rows: Rows, semiring: Semiring, keep: bool = True
 
 
 def _class_shares(circuit: Circuit, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """f64[classes, batch], each class's share of the position, and f64[batch], the log weight of the position."""
-    columns = log_weights.T.double()
-    top = columns.amax(0)
-    shift = torch.where(top == NEG_INF, 0.0, top)
-    weights = (columns - shift).exp_()
-    # Rows of a batch lie side by side, so a token adds one stretch of memory to its class.
-    mass = weights.new_zeros(circuit.num_classes, len(shift)).index_add_(0, circuit.token_class, weights)
+    """f64[classes, batch], each class's share of the position, and f64[batch], the log weight of the position.
+
+    Exponentials are of the precision of the weights, sums of them in f64. A few rows at a time stay near the processor.
+    """
+    step = max(1, CACHED // circuit.vocab_size)
+    offsets = circuit.num_classes * torch.arange(step, device=circuit.device)
+    place = (offsets[:, None] + circuit.token_class).flatten()
+    masses, shifts = [], []
+    for rows in torch.split(log_weights, step):
+        top = rows.amax(1)
+        shifts.append(torch.where(top == NEG_INF, 0.0, top))
+        weights = (rows - shifts[-1][:, None]).exp_().flatten()
+        sums = torch.bincount(place[: len(weights)], weights.double(), minlength=len(rows) * circuit.num_classes)
+        masses.append(sums.view(len(rows), -1))
+    mass = torch.cat(masses).T
     total = mass.sum(0)
-    return mass.div_(torch.where(total == 0, 1.0, total)), total.log().add_(shift)
+    return mass / torch.where(total == 0, 1.0, total), total.log() + torch.cat(shifts)
 
 
 def _class_log_masses(circuit: Circuit, log_weights: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from locore.circuits.downward import class_range
 from locore.circuits.upward import Rows
-from locore.numerics import NEG_INF
+from locore.numerics import CACHED, NEG_INF
 
 if TYPE_CHECKING:
     from locore.circuits.circuit import Circuit
@@ -23,17 +23,21 @@ def choose_tokens(circuit: Circuit, rows: Rows, heap: Tensor, generator: torch.G
     Returns:
         tokens Long[batch, length] and the sum of their log weights, f64[batch].
     """
-    low, high = class_range(circuit, heap)
+    low, high = (bound.int() for bound in class_range(circuit, heap))
+    classes = circuit.token_class.int()
     tokens = torch.empty_like(heap)
     total = torch.zeros(len(heap), dtype=torch.float64, device=heap.device)
+    step = max(1, CACHED // circuit.vocab_size)
     for position in range(circuit.length):
-        logs = rows(position)
-        first, last = low[:, position, None], high[:, position, None]
-        outside = (circuit.token_class < first) | (circuit.token_class >= last)
-        inside = logs.masked_fill(outside, NEG_INF)
-        chosen = inside.argmax(-1) if generator is None else _draw(inside, generator)
-        tokens[:, position] = chosen
-        total += logs.gather(-1, chosen[:, None])[:, 0].double()
+        weights = rows(position)
+        for start in range(0, len(heap), step):
+            part = slice(start, start + step)
+            logs = weights[part]
+            outside = (classes < low[part, position, None]) | (classes >= high[part, position, None])
+            inside = logs.masked_fill(outside, NEG_INF)
+            chosen = inside.argmax(-1) if generator is None else _draw(inside, generator)
+            tokens[part, position] = chosen
+            total[part] += logs.gather(-1, chosen[:, None])[:, 0].double()
     return tokens, total
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locore.numerics import NEG_INF
+from locore.numerics import CACHED, NEG_INF
 
 STRETCH = 512  # items
-CACHED = 2**17  # numbers that are worked on together: they should stay near the processor
 
 
 def room(rows: int, items: int) -> Tensor:

@@ -18,9 +18,9 @@ from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.lookahead import LookAhead
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, segment_logsumexp
+from locore.numerics import CACHED, NEG_INF, segment_logsumexp
 from locore.samplers.base import Draws, affordable, left_to_right
-from locore.samplers.selection import CACHED, room, select_in_place
+from locore.samplers.selection import room, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
