@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locore.bench.fidelity.measures import evidence, first_token_tv, merged, noise_floor, summarise, total_variation
+from locore.bench.fidelity.runs import Chunk
 from locore.bench.fidelity.truth import TOP
 from tests.bench.laws import chunk_of, drawn_chunks, scores_of, truth_of
 
@@ -199,3 +200,10 @@ def test_perfect_draws_are_within_noise_and_wrong_ones_are_not():
     )
     assert right["tv"] < 2 * right["noise"]
     assert other["tv"] > 5 * other["noise"]
+
+
+def test_a_truth_that_misses_much_gives_no_total_variation():
+    chunks = [Chunk(runs=1, log_z=[0.0], law={(0,): 1.0}, first={0: 1.0}) for _ in range(16)]
+    for missing, known in ((0.005, True), (0.02, False)):
+        row = summarise(chunks, truth_of({(0,): 1.0}, missing=missing), lambda tokens: torch.zeros(len(tokens)).double())
+        assert (row["tv"] is not None) is known

@@ -18,6 +18,7 @@ from locore.numerics import NEG_INF
 
 SPLITS = 40  # random pairs of sets of chunks, to measure the noise
 COVERED = 0.25  # below this share of the truth on its top sequences, TV on top sequences says nothing
+MISSING = 0.01  # a truth that may miss more of p(α) than this is good for no TV
 ROUNDING = 1e-5  # nats by which float32 models differ when they score the same sequences in other batches
 BINS = 24  # of the histogram of log-weights
 SUMS = ("runs", "failed", "violating", "lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds")
@@ -174,7 +175,8 @@ def summarise(chunks: list[Chunk], truth: Truth, score: Score) -> dict[str, Any]
     total = merged(chunks)
     runs = total.runs
     covered = sum(truth.top.values())
-    tv = total_variation(total, truth, score) if covered >= COVERED else None
+    known = covered >= COVERED and truth.missing <= MISSING * math.exp(truth.log_z)
+    tv = total_variation(total, truth, score) if known else None
     return {
         "runs": runs,
         "failed": total.failed / runs,
