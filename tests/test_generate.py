@@ -125,7 +125,7 @@ def test_holds_reads_a_finished_text():
         ({"sampler": "beam"}, InvalidArgument, "unknown sampler"),
         ({"constraint": "ab"}, InvalidConstraint, "@constraint"),
         ({"constraint": contains("zzzz")}, Unsatisfiable, "no sequence"),
-        ({"constraint": contains("ab ab ab"), "max_new_tokens": 2}, Unsatisfiable, "Ask for more tokens"),
+        ({"constraint": contains("ab ab ab"), "max_new_tokens": 2}, Unsatisfiable, "ask for at least 5 tokens"),
         ({"constraint": contains("bbbbb"), "sampler": "oversampling", "num_particles": 1, "seed": 0}, ZeroWeights, "none of"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
 ROWS = {
     "errors": 0,
+    "cache": 1,
     "codec": 1,
     "ending": 1,
     "numerics": 1,

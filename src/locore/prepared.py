@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 
+from locore.cache import cache_folder, read_tensors, write_tensors
 from locore.errors import CannotScore
 from locore.models import LanguageModel
 from locore.ngram import NGramCounts, NGramTable
@@ -17,7 +16,7 @@ from locore.ngram import NGramCounts, NGramTable
 POSITIONS = 20_000  # next-token distributions that a table is made of
 TIME = 128  # tokens in each of the texts they come from
 BATCH = 32
-FORMAT = 3  # of the files; a table of another format is made again
+FORMAT = 4  # of the files; a table of another format is made again
 SEED = 0
 
 _in_memory: dict[Path, NGramTable] = {}
@@ -77,11 +76,6 @@ def _path(model: LanguageModel, positions: int) -> Path | None:
     return None if name is None else cache_folder() / "ngram" / f"{name}-{positions}.safetensors"
 
 
-def cache_folder() -> Path:
-    """Where Locore keeps what it computed."""
-    return Path(os.environ.get("LOCORE_CACHE") or Path.home() / ".cache" / "locore")
-
-
 def _make(model: LanguageModel, positions: int) -> tuple[NGramTable, int]:
     length = _longest(model)
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
@@ -110,27 +104,15 @@ def _longest(model: LanguageModel) -> int:
 
 
 def _read(path: Path) -> NGramTable | None:
-    if not path.is_file():
+    found = read_tensors(path)
+    if found is None or found[1].get("format") != str(FORMAT):
         return None
-    try:
-        stored = load_file(path)
-        if int(stored.pop("format")) != FORMAT:
-            return None
-        stored["tokens"], stored["probs"] = stored["tokens"].long(), stored["probs"].double()
-        return NGramTable(**stored)
-    except Exception:  # whatever is wrong with the file, the table can be made again
-        return None
+    stored = found[0]
+    stored["tokens"], stored["probs"] = stored["tokens"].long(), stored["probs"].double()
+    return NGramTable(**stored)
 
 
 def _write(path: Path, table: NGramTable) -> None:
-    """Atomic, so that a reader or a second writer never sees half a file. A folder that cannot be written is no error."""
     tensors = {field.name: getattr(table, field.name).contiguous() for field in fields(table)}
     tensors["tokens"], tensors["probs"] = table.tokens.int(), table.probs.float()  # half the size is enough on disk
-    tensors["format"] = torch.tensor(FORMAT)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    write_tensors(path, tensors, {"format": str(FORMAT)})

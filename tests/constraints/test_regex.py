@@ -57,6 +57,8 @@ def check(leaf: AutomatonLeaf, truth: re.Pattern[str], text: str) -> None:
 @example("(?i:a)(?<=A)b", re.NOFLAG, ["Ab", "ab", "aB"], 0)
 @example(r"(?<=\ba)b|(?<!\Ba)b", re.NOFLAG, ["b", "ab"], 0)
 @example(r"(?:(?=a)|b)*a", re.NOFLAG, ["a", "ba", "bba"], 0)
+@example(r"\w(?a:\w)(?-i:k)", re.IGNORECASE, ["\u00e9ak", "a\u00e9k", "aaK", "aak"], 0)
+@example(r"\w(?u:\w)", re.ASCII, ["\u00e9a", "a\u00e9", "aa"], 0)
 def test_agrees_with_python(pattern, flags, texts, seed):
     truth = compiled(pattern, flags)
     leaf = leaf_of(pattern, flags)

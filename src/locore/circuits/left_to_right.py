@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -57,9 +58,29 @@ class LeftToRight:
 
     def allowed(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
         """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
-        targets = self.rows[position][states.clamp_min(0)].long()
-        possible = (targets != DEAD) & self._open(position + 1, look_ahead)[targets.clamp_min(0)]
-        return possible & (states != DEAD)[:, None]
+        targets = self.rows[position].index_select(0, states.clamp_min(0))
+        worth = self._open(position + 1, look_ahead)
+        possible = worth.index_select(0, targets.clamp_min(0).flatten()).view_as(targets)
+        return possible & (targets != DEAD) & (states != DEAD)[:, None]
+
+    def allowed_tokens(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
+        """Bool[batch, vocab]: tokens that may come at `position`; `allowed` spread over the vocabulary, each state once."""
+        distinct, which = torch.unique(states, return_inverse=True)
+        classes = self.allowed(position, distinct, look_ahead)
+        # On a CPU `gather` is three times as fast as `classes[:, token_class]`.
+        tokens = classes.gather(1, self.token_class.expand(len(distinct), -1))
+        return tokens if len(distinct) == len(states) == 1 else tokens[which]
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """A number for each position; where it is equal, so are the transitions and what can be completed after them.
+
+        What is allowed then depends on this number and on the state only. All positions that are far from the end of a ban
+        or a pattern have the same number.
+        """
+        lives = [live.cpu().numpy().tobytes() for live in self.live[1:]]
+        numbers: dict[tuple[int, bytes], int] = {}
+        return tuple(numbers.setdefault((id(rows), live), len(numbers)) for rows, live in zip(self.rows, lives, strict=True))
 
     def accepting(self, states: Tensor) -> Tensor:
         """Bool[batch]: do these states, after the last position, satisfy the constraint?"""

@@ -16,7 +16,7 @@ from locore.cli.show import working
 from locore.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from locore.circuits import Circuit
+    from locore.compilers.remembered import Compiled
     from locore.tokenizer import Tokenizer
 
 LONG_DIGITS = 12
@@ -29,22 +29,24 @@ def compile(
     vocab_size: Annotated[int | None, typer.Option(help="Instead of a model: so many bare token ids.")] = None,
     min_length: Annotated[int, typer.Option(help="The text has at least so many tokens.")] = 0,
     vtree: Annotated[str | None, typer.Option(metavar="JSON", help="Nested pairs of positions, as [[0, 1], [2, 3]].")] = None,
+    cache: Annotated[bool, typer.Option(help="Look for a kept circuit, and keep this one if it took long.")] = True,
     dot: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write a Graphviz drawing; - prints it.")] = None,
 ) -> None:
     """Compile a constraint to a circuit and print its size."""
     parsed = read_constraint(constraint)
     pairs = None if vtree is None else parse_json(vtree, "option --vtree", "write nested pairs such as [[0, 1], [2, 3]]")
     tokenizer = _tokenizer(model, vocab_size)
-    compiler = locore.compile  # importing it takes seconds, which are not those of the compiler
+    from locore.compilers.compile import compile_and_tell  # importing it takes seconds, which are not those of the compiler
+
     start = time.perf_counter()
     with working("compiling"):
-        circuit = compiler(parsed, tokenizer, length, min_length=min_length, vtree=pairs)
+        compiled = compile_and_tell(parsed, tokenizer, length, min_length=min_length, vtree=pairs, use_cache=cache)
     seconds = time.perf_counter() - start
     if dot is not None:
         from locore.circuits.draw import to_dot
 
-        write_atomically(dot, to_dot(circuit, tokenizer))
-    _show(circuit, seconds, err=dot == "-")
+        write_atomically(dot, to_dot(compiled.circuit, tokenizer))
+    _show(compiled, seconds, err=dot == "-")
 
 
 def _tokenizer(model: str | None, vocab_size: int | None) -> Tokenizer:
@@ -55,7 +57,8 @@ def _tokenizer(model: str | None, vocab_size: int | None) -> Tokenizer:
     return locore.Tokenizer.integers(vocab_size or 0)
 
 
-def _show(circuit: Circuit, seconds: float, err: bool) -> None:
+def _show(compiled: Compiled, seconds: float, err: bool) -> None:
+    circuit = compiled.circuit
     rows = {
         "classes": f"{circuit.num_classes:,} of {circuit.vocab_size:,} tokens",
         "nodes": f"{circuit.num_nodes:,}",
@@ -63,6 +66,7 @@ def _show(circuit: Circuit, seconds: float, err: bool) -> None:
         "models": _count(circuit.count()),
         "structured": "yes" if circuit.structured else "no",
         "seconds": f"{seconds:.3f}",
+        "origin": "compiled" if compiled.origin == "compiled" else f"cache ({compiled.origin})",
     }
     for name, value in rows.items():
         print(f"{name:10}  {value}", file=sys.stderr if err else sys.stdout)

@@ -9,6 +9,7 @@ from locore.circuits import Circuit
 from locore.compilers.conflict import conflict_of
 from locore.compilers.left_to_right import explore, minimise, to_circuit
 from locore.compilers.problem import Problem, blocked_tokens, classes_of
+from locore.compilers.remembered import Compiled, remembered
 from locore.compilers.residual import Residuals, State
 from locore.compilers.sdd import Vtree, compile_sdd
 from locore.compilers.text import Automata
@@ -37,11 +38,14 @@ def compile(
     min_length: int = 0,
     vtree: Vtree | None = None,
     max_states: int = DEFAULT_MAX_STATES,
+    use_cache: bool = True,
 ) -> Circuit:
     """The circuit of a constraint over `length` positions, with the end of the text as padding.
 
     A token that follows an end of sequence and is not the padding has no model. A constraint with a text leaf also forbids
     special tokens before the end.
+
+    What took long is kept in memory and on disk, and found again by constraint, tokenizer and version.
 
     Args:
         constraint: what must hold.
@@ -51,13 +55,36 @@ def compile(
         vtree: nested pairs of positions, for constraints that are small only when far positions are read together; compiled
             through sentential decision diagrams (extra `locore[sdd]`). Default: left to right.
         max_states: limit on the states of a left-to-right circuit.
+        use_cache: False: neither look for a kept circuit nor keep this one. `LOCORE_COMPILE_CACHE_BYTES=0` says so for good.
 
     Raises:
         Unsatisfiable: no sequence of this length satisfies the constraint.
         BudgetExceeded: the circuit would be larger than `max_states` allows.
         InvalidConstraint, InvalidArgument: the constraint or an argument has no meaning here.
     """
+    return compile_and_tell(
+        constraint, target, length, min_length=min_length, vtree=vtree, max_states=max_states, use_cache=use_cache
+    ).circuit
+
+
+def compile_and_tell(
+    constraint: Constraint,
+    target: HasTokenizer | Tokenizer | int,
+    length: int,
+    *,
+    min_length: int = 0,
+    vtree: Vtree | None = None,
+    max_states: int = DEFAULT_MAX_STATES,
+    use_cache: bool = True,
+) -> Compiled:
+    """As `compile`, and where the circuit came from."""
     problem = _prepare(constraint, target, length, min_length, max_states)
+    if not use_cache:
+        return Compiled(_compiled(problem, vtree), "compiled")
+    return remembered(problem, vtree, lambda: _compiled(problem, vtree))
+
+
+def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
     try:
         return _left_to_right(problem) if vtree is None else compile_sdd(problem, vtree)
     except Unsatisfiable as error:

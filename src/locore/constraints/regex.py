@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from locore.constraints.arguments import flag_of, read_flag
 from locore.constraints.automaton import Automaton
 from locore.constraints.base import Json
 from locore.constraints.leaves import AutomatonLeaf
@@ -37,9 +37,7 @@ def regex(pattern: str, ignore_case: bool = False) -> Regex:
     """
     if not isinstance(pattern, str):
         raise InvalidConstraint(f"regex needs a pattern as a string, got {pattern!r}")
-    if not isinstance(ignore_case, bool):
-        raise InvalidConstraint(f"regex needs ignore_case=True or False, got {ignore_case!r}")
-    leaf = Regex(pattern, ignore_case)
+    leaf = Regex(pattern, flag_of(ignore_case, "ignore_case", "regex"))
     leaf.language  # noqa: B018  (raises where the pattern is not supported)
     return leaf
 
@@ -95,10 +93,4 @@ class Regex(AutomatonLeaf):
         return json | {"ignore_case": True} if self.ignore_case else json
 
 
-def _read_boolean(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidConstraint(f"{path} must be true or false, got {value!r}")
-    return value
-
-
-register("regex", regex, {"pattern": read_string}, {"ignore_case": _read_boolean})
+register("regex", regex, {"pattern": read_string}, {"ignore_case": read_flag})

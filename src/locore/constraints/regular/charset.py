@@ -79,7 +79,7 @@ class CharClasses:
 
     Attributes:
         starts: Int64[intervals], first code point of each interval; the first is 0.
-        classes: Int64[intervals], the class of each interval. Surrogates belong to a class as well; nothing reads it.
+        classes: Int64[intervals], the class of each interval. Surrogates have one, too, but nothing reads them.
     """
 
     starts: NDArray[np.int64]
@@ -116,7 +116,8 @@ class CharClasses:
 def partition(sets: Sequence[CharSet]) -> tuple[CharClasses, list[tuple[int, ...]]]:
     """The coarsest classes such that every set is a union of them, and the classes of each set."""
     edges = {code for chars in sets for first, last in chars.ranges for code in (first, last + 1)}
-    starts = np.array(sorted((edges | {0}) - {NUM_CODE_POINTS}), dtype=np.int64)
+    # Surrogates are in no set; they go with the character before them, so that no class is theirs alone.
+    starts = np.array(sorted((edges | {0, LAST_SURROGATE + 1}) - {NUM_CODE_POINTS, FIRST_SURROGATE}), dtype=np.int64)
     inside = np.zeros((len(starts), len(sets)), dtype=np.bool_)
     for column, chars in enumerate(sets):
         for first, last in chars.ranges:

@@ -12,6 +12,7 @@ from locore.constraints.regular.nfa import build_nfa
 from locore.constraints.regular.threads import NO_THREADS, Reader, Threads
 
 State = tuple[tuple[Threads, ...], Threads]  # the searches of look-behinds, and the threads of the text itself
+NOTHING: State = ((), NO_THREADS)  # nothing can follow
 
 
 def determinise(language: Language, budget: Budget) -> Dfa:
@@ -43,21 +44,25 @@ def determinise(language: Language, budget: Budget) -> Dfa:
 
 
 def _explore(reader: Reader, start: State, num_classes: int, budget: Budget) -> tuple[list[list[int]], list[bool]]:
-    """The rows of the table and which states accept; state 0 is the start and state 1 the one without a thread."""
-    states = [start, ((), NO_THREADS)]
-    number = {states[1]: 1, start: 0}
+    """The rows of the table and which states accept; state 0 is the start, and all can be reached."""
+    states = [start]
+    number = {start: 0}
     rows: list[list[int]] = []
     accepting: list[bool] = []
+
+    def numbered(state: State) -> int:
+        if state not in number:
+            number[state] = len(states)
+            states.append(state)
+        return number[state]
+
     for searches, threads in states:  # grows while it is read
-        row = [1] * num_classes
-        for chars in reader.readable(threads):
+        readable = reader.readable(threads)
+        row = [numbered(NOTHING)] * num_classes if len(readable) < num_classes else [0] * num_classes
+        for chars in readable:
             following, context = reader.move_searches(searches, chars)
             moved = reader.move(threads, chars, context)
-            if moved:
-                state = (following, moved)
-                row[chars] = number.setdefault(state, len(states))
-                if row[chars] == len(states):
-                    states.append(state)
+            row[chars] = numbered((following, moved) if moved else NOTHING)
         rows.append(row)
         accepting.append(reader.accepts(threads))
         budget.require("states", len(states))

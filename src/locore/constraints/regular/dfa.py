@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.constraints.equivalence import co_reachable, equivalent_states
 from locore.constraints.regular.budget import Budget
 from locore.constraints.regular.charset import CharClasses, CharSet, partition
-from locore.constraints.equivalence import co_reachable, equivalent_states
 
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]

@@ -1,0 +1,102 @@
+"""Files of what Locore computed and can compute again: written whole, checked when read, removed when there are too many."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+Notes = dict[str, str]
+ABANDONED_SECONDS = 3600.0  # a temporary file of this age belongs to a writer that was killed
+
+
+def cache_folder() -> Path:
+    """Where Locore keeps what it computed: `$LOCORE_CACHE`, or `~/.cache/locore`."""
+    return Path(os.environ.get("LOCORE_CACHE") or Path.home() / ".cache" / "locore")
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], Notes] | None:
+    """What `write_tensors` wrote; None if there is no such file, or a damaged one, which is removed.
+
+    The file counts as used now.
+    """
+    try:
+        content = path.read_bytes()  # not mapped into memory: nobody can cut it short while it is read
+    except OSError:
+        return None
+    found = _parsed(content)
+    with suppress(OSError):  # somebody else's file, or gone meanwhile
+        path.unlink() if found is None else os.utime(path)
+    return found
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], notes: Notes) -> bool:
+    """Write a file at once, so that a reader or a second writer never sees half of it. Was it possible?
+
+    A folder that cannot be written to, or a full disk, is no error: the next one computes again.
+
+    Args:
+        tensors: none of them may share memory with another.
+        notes: small remarks; `checksum` is taken.
+    """
+    content = save(tensors, {**notes, "checksum": _checksum(tensors, notes)})
+    temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def keep_within(folder: Path, most_bytes: int) -> None:
+    """Remove the files of a folder that were not used for longest, until the rest has at most so many bytes.
+
+    Files that another process removes meanwhile, or that must not be removed, are no error.
+    """
+    found: list[tuple[float, int, Path]] = []
+    with suppress(OSError):
+        for path in folder.iterdir():
+            with suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    abandoned = time.time() - ABANDONED_SECONDS
+    for used, size, path in sorted(found):
+        is_temporary = path.suffix == ".tmp"
+        if used < abandoned if is_temporary else total > most_bytes:
+            with suppress(OSError):
+                path.unlink()
+                total -= size
+
+
+def _parsed(content: bytes) -> tuple[dict[str, Tensor], Notes] | None:
+    """Tensors and notes of a file; None if it is not exactly what was written."""
+    try:
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        notes: Notes = header["__metadata__"]
+        checksum = notes.pop("checksum")
+    except (SafetensorError, ValueError, KeyError):
+        return None
+    return (tensors, notes) if checksum == _checksum(tensors, notes) else None
+
+
+def _checksum(tensors: dict[str, Tensor], notes: Notes) -> str:
+    """A sha256 of names, types, shapes, numbers and notes."""
+    digest = hashlib.sha256(json.dumps(sorted(notes.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
