@@ -19,6 +19,9 @@ demo: $(VENV)/.installed  ## install Locore and show, on the bundled model, why 
 test: $(VENV)/.installed-dev  ## install the development tools and run all tests
 	$(BIN)/python -m pytest -n $(WORKERS)
 
+test-slow: $(VENV)/.installed-dev  ## the long checks that `make test` leaves out
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
 lint: $(VENV)/.installed-dev  ## ruff: lint and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

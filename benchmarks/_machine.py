@@ -2,9 +2,9 @@
 
 import transformers
 
-from locore.bench.fidelity import tables
+from locore import records
 
 
 def machine() -> dict:
     """Names and versions; no paths, no host."""
-    return {**tables.machine(), "transformers": transformers.__version__}
+    return {**records.machine(), "transformers": transformers.__version__}

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 from _machine import machine
-from mask_engines import Vocabulary
-from masks import SIZES, WORDS, cases
+from mask_cases import SIZES, WORDS, Vocabulary, cases
 
 import locore
 from locore.cache import cache_folder
@@ -54,6 +53,9 @@ def main() -> None:
                     return locore.compile(case.alpha(), tokenizer, case.length, use_cache=use_cache)  # noqa: B023
 
                 row: dict = {"tokens": size, "case": case.name, "length": case.length}
+                reader = compiled(use_cache=False).reader
+                assert reader is not None
+                row["table_bytes"] = sum({id(rows): rows.nbytes for rows in reader.rows}.values())
                 row["compile"] = least(lambda: compiled(use_cache=False))
                 remembered.forget()
                 start = time.process_time()

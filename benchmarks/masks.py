@@ -1,9 +1,11 @@
 """Allowed-token masks after every prefix of accepted texts: Locore, llguidance, xgrammar and outlines-core, side by side.
 
 Microseconds of CPU on one thread. "First" is the first walk through the texts with a freshly compiled constraint, "again" the
-walks after it. Only Locore looks ahead to the end of the text: the others would allow what cannot be completed within the
-length. "None kept" computes every mask, "plain path" is `circuit.allowed(prefix)`. Locore's masks are Booleans, theirs are
-bits; `apply` puts a mask on float32 logits, each with its own function.
+walks after it, "cold" one more in which other data fill the processor's caches before every mask, as a language model does.
+Only Locore looks ahead to the end of the text: the others would allow what cannot be completed within the length. "None kept"
+computes every mask, "plain path" is `circuit.allowed(prefix)`. Locore's masks are Booleans, theirs are bits; `apply` puts a
+mask on float32 logits, each with its own function. "Alike" counts the masks that equal Locore's where the length is no matter,
+"more" and "less" those that allow what Locore's forbid, and the reverse.
 
     python benchmarks/vocabularies.py --text ../shared/data/text -o DIR
     python benchmarks/masks.py --vocabularies DIR --words FILE [--json benchmarks/results/masks.json]
@@ -23,7 +25,7 @@ import gc
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,60 +33,19 @@ from typing import Any
 import numpy as np
 import torch
 from _machine import machine
-from mask_engines import ENGINES, Case, Engine, NotExpressible, Vocabulary
+from mask_cases import SIZES, WORDS, Case, Vocabulary, cases
+from mask_engines import WAYS, Engine, Locore, NotExpressible
+from mask_peers import PEERS
 
 import locore
 from locore.circuits import LeftToRight
 from locore.circuits.masks import MaskReader, stack_masks
 
-ROOT = Path(__file__).resolve().parents[1]
-WORDS = ROOT.parent / "shared" / "data" / "detox" / "ldnoobw_en.txt"
-SIZES = (32_000, 128_000)
+ENGINES = (*WAYS, *PEERS)
 GOAL = 60.0  # µs, the median at 32k
 FRESH = 3  # compilations, each with a first walk
 BATCH = 64
-
-PASSAGES = [
-    " The quick brown fox jumps over the lazy dog while the good people of the town drink tea in the garden and talk about the"
-    " long winter, the price of bread and the new railway; then they eat their dinner, wash the dishes and go home to sleep for"
-    " ten hours before the long day of work tomorrow, which begins at five in the morning.",
-    " In 1905 the young engineer moved to Bern, where he read about light, time and motion in the evening. He wrote four short"
-    " papers, and nobody at the office knew how far his ideas would reach. Twenty years later every student had heard of him,"
-    " and the little flat above the street had become a museum.",
-    " def mean(values):\n    total = 0.0\n    for value in values:\n        total += value\n    return total / len(values)\n\n"
-    " def spread(values):\n    centre = mean(values)\n    return sum((v - centre) ** 2 for v in values) / len(values)\n",
-]
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 20},
-        "age": {"type": "integer"},
-        "tags": {"type": "array", "items": {"enum": ["red", "green", "blue", "amber"]}, "maxItems": 3},
-        "active": {"type": "boolean"},
-    },
-    "required": ["name", "age", "tags", "active"],
-    "additionalProperties": False,
-}
-PEOPLE = [
-    '{"name": "Jane Doe", "age": 34, "tags": ["red", "green"], "active": true}',
-    '{"name": "Ångström, A. J.", "age": -7, "tags": [], "active": false}',
-    '{"name": "the well-known name", "age": 123456, "tags": ["blue", "amber", "blue"], "active": true}',
-    '{"name": "x", "age": 0, "tags": ["amber"], "active": false}',
-]
-
-
-def cases(words: Path) -> list[Case]:
-    """The constraints and texts that satisfy them."""
-    listed = [line.strip() for line in words.read_text().splitlines() if line.strip()]
-    variants = sorted({form for word in listed for form in (word, word.capitalize(), word.upper())})
-    date = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-    email = r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*\.[a-zA-Z]{2,}"
-    return [
-        Case(f"ban, {len(listed)} phrases", "ban", variants, PASSAGES, 64),
-        Case("regex, ISO date", "regex", date, ["2026-11-20", "1905-06-30", "0001-12-01", "1789-07-14"], 12),
-        Case("regex, e-mail", "regex", email, ["jane.doe@example.org", "a+b@mail-3.uni.ac.uk", "info@locore.dev"], 24),
-        Case("JSON schema", "json", PERSON, PEOPLE, 64),
-    ]
+OTHER_DATA = torch.zeros(2**23, dtype=torch.long)  # 64 MB
 
 
 @dataclass
@@ -108,13 +69,13 @@ class Times:
         }
 
 
-def walk(engine: Engine, grammar: Any, texts: list[list[int]], length: int, times: Times) -> None:
+def walk(engine: Engine, grammar: Any, texts: list[list[int]], length: int, times: Times, cold: bool = False) -> None:
     """Read every text token by token and take the mask after every prefix, that of the whole text included."""
     for ids in texts:
         walker = engine.start(grammar)
-        for token in [*ids, None]:
-            if walker.position == length:
-                break
+        for position, token in enumerate([*ids, None][:length]):
+            if cold:
+                OTHER_DATA.add_(1)
             start = time.process_time_ns()
             mask = walker.mask()
             times.mask.append((time.process_time_ns() - start) / 1e3)
@@ -122,18 +83,17 @@ def walk(engine: Engine, grammar: Any, texts: list[list[int]], length: int, time
                 break
             if not walker.allows(mask, token):  # an engine's mistake; the other texts count
                 if engine.package == "locore":
-                    raise RuntimeError(f"Locore forbids token {token} at {walker.position} of {ids}")
+                    raise RuntimeError(f"Locore forbids token {token} at {position} of {ids}")
                 times.refused.add(tuple(ids))
                 break
             start = time.process_time_ns()
-            walker.advance(token)
+            walker.read(token)
             times.advance.append((time.process_time_ns() - start) / 1e3)
 
 
 def measure(engine: Engine, case: Case, texts: list[list[int]], repeats: int) -> dict[str, Any]:
     """One engine on one case; raises NotExpressible."""
-    first, again, seconds = Times(), Times(), []
-    grammar = None
+    first, again, cold, seconds = Times(), Times(), Times(), []
     for _ in range(FRESH):
         start = time.process_time()
         grammar = engine.compile(case)
@@ -141,17 +101,37 @@ def measure(engine: Engine, case: Case, texts: list[list[int]], repeats: int) ->
         walk(engine, grammar, texts, case.length, first)
     for _ in range(repeats):
         walk(engine, grammar, texts, case.length, again)
+    walk(engine, grammar, texts, case.length, cold, cold=True)
     record = {"look_ahead": engine.look_ahead, "compile_cpu_seconds": min(seconds)}
-    record |= {"first": first.summary(), "again": again.summary()}
-    return record | {"apply_median_us": apply_time(engine, grammar)}
+    record |= {"first": first.summary(), "again": again.summary(), "cold": cold.summary()}
+    return record | {"apply_median_us": apply_time(engine, grammar), "alike": alike(engine, case, texts)}
 
 
-def apply_time(engine: Engine, grammar: Any) -> float | None:
-    """Microseconds to put a mask on the logits of one text; None where the engine leaves that to others."""
-    walker = engine.start(grammar)
-    mask, logits = walker.mask(), torch.zeros(1, engine.vocabulary.size)
+def apply_time(engine: Engine, grammar: Any) -> float:
+    """Microseconds to put a mask on the logits of one text."""
+    mask, logits = engine.start(grammar).mask(), torch.zeros(1, engine.vocabulary.size)
     found = [engine_time(lambda: engine.apply(logits, mask)) for _ in range(100)]
-    return None if not found else float(np.median(found[10:]))
+    return float(np.median(found[10:]))
+
+
+def alike(engine: Engine, case: Case, texts: list[list[int]]) -> dict[str, int]:
+    """How many masks equal Locore's, allow more, allow less; so many tokens are left that the look-ahead forbids nothing."""
+    size, without_end = engine.vocabulary.size, replace(case, length=2 * case.length)
+    reference, grammar = Locore(engine.vocabulary), engine.compile(without_end)
+    expected = reference.compile(without_end)
+    found = {"masks": 0, "equal": 0, "more": 0, "less": 0}
+    for ids in texts:
+        walkers = reference.start(expected), engine.start(grammar)
+        for token in [*ids, None]:
+            ours, theirs = (walker.unpacked(walker.mask(), size) for walker in walkers)
+            more, less = bool((theirs & ~ours).any()), bool((ours & ~theirs).any())
+            for name, value in {"masks": True, "equal": not more and not less, "more": more, "less": less}.items():
+                found[name] += value
+            if token is None or not theirs[token]:
+                break
+            for walker in walkers:
+                walker.read(token)
+    return found
 
 
 def engine_time(work: Callable[[], object]) -> float:
@@ -172,30 +152,31 @@ def random_prefixes(reader: LeftToRight, time_read: int) -> tuple[torch.Tensor, 
     return torch.stack(tokens, 1), states
 
 
+def readers_after(prefixes: torch.Tensor, first: MaskReader) -> list[MaskReader]:
+    """A reader for each prefix; they share what `first` keeps."""
+    found = []
+    for prefix in prefixes.tolist():
+        found.append(first.copy())
+        for token in prefix:
+            found[-1].advance(token)
+    return found
+
+
 def batch(case: Case, vocabulary: Vocabulary, repeats: int = 10) -> dict[str, Any]:
     """Milliseconds of CPU for the masks after different prefixes together."""
     circuit = locore.compile(case.alpha(), vocabulary.tokenizer, case.length, use_cache=False)
-    assert circuit.reader is not None
+    reader = circuit.reader
+    assert reader is not None
     time_read = case.length // 3
-    prefixes, states = random_prefixes(circuit.reader, time_read)
-    first = MaskReader(circuit.reader)
-
-    def readers(mask_reader: MaskReader) -> list[MaskReader]:
-        found = []
-        for prefix in prefixes.tolist():
-            found.append(mask_reader.copy())
-            for token in prefix:
-                found[-1].advance(token)
-        return found
-
+    prefixes, states = random_prefixes(reader, time_read)
     plain = circuit.allowed(prefixes)
-    assert torch.equal(plain, stack_masks(readers(first)))
-    fresh = [readers(MaskReader(circuit.reader)) for _ in range(repeats)]
-    kept, out = readers(first), torch.empty_like(plain)
+    kept, out = readers_after(prefixes, MaskReader(reader)), torch.zeros_like(plain)
+    assert torch.equal(plain, stack_masks(kept))
+    fresh = [readers_after(prefixes, MaskReader(reader)) for _ in range(repeats)]
     work: dict[str, Callable[[int], object]] = {
         "circuit.allowed(prefixes)": lambda _: circuit.allowed(prefixes),
-        "reader.allowed_tokens(position, states)": lambda _: circuit.reader.allowed_tokens(time_read, states),
-        "stack_masks, first": lambda i: stack_masks(fresh[i]),
+        "reader.allowed_tokens(position, states)": lambda _: reader.allowed_tokens(time_read, states),
+        "stack_masks, first": lambda i: stack_masks(fresh[i], out=out),
         "stack_masks, again": lambda _: stack_masks(kept, out=out),
     }
     record: dict[str, Any] = {"prefixes": len(prefixes.unique(dim=0)), "prefix_tokens": time_read}
@@ -231,20 +212,21 @@ def run(vocabulary: Vocabulary, chosen: list[Case], repeats: int) -> dict[str, A
 
 
 def show(size: int, case: Case, name: str, row: dict[str, Any]) -> None:
+    """A line for the terminal."""
     if "not_expressible" in row:
         print(f"{size:7,}  {case.name:18}{name:20}  –  {row['not_expressible']}", flush=True)
         return
-    first, again = row["first"], row["again"]
+    walks = "  ".join(f"{w} {row[w]['mask_median_us']:7.1f} ({row[w]['mask_p95_us']:7.1f})" for w in ("first", "again", "cold"))
     print(
-        f"{size:7,}  {case.name:18}{name:20}first {first['mask_median_us']:8.1f} ({first['mask_p95_us']:8.1f})"
-        f"  again {again['mask_median_us']:8.1f} ({again['mask_p95_us']:8.1f})  advance {again['advance_median_us']:6.1f}"
-        f"  apply {row['apply_median_us'] or float('nan'):6.1f} µs  compile {row['compile_cpu_seconds']:.3f} s"
-        + (f"  refused {again['texts_refused']}" if again["texts_refused"] else ""),
+        f"{size:7,}  {case.name:18}{name:20}{walks}  advance {row['again']['advance_median_us']:5.1f}"
+        f"  apply {row['apply_median_us']:6.1f} µs  compile {row['compile_cpu_seconds']:.3f} s"
+        f"  alike {tuple(row['alike'].values())}  refused {row['again']['texts_refused']}",
         flush=True,
     )
 
 
 def main() -> None:
+    """Measure, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vocabularies", type=Path, required=True, help="folder with bpe32000.json and bpe128000.json")
     parser.add_argument("--words", type=Path, default=WORDS, help="phrases of the ban list")
@@ -261,7 +243,6 @@ def main() -> None:
         str(size): run(Vocabulary.load(options.vocabularies / f"bpe{size}.json"), chosen, options.repeats)
         for size in options.sizes
     }
-    record["load"] = os.getloadavg()
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import locore
-from locore import ban, choice, contains, count, ends_with, explain, starts_with, token, word_count
+from locore import ban, choice, contains, count, ends_with, explain, json_schema, regex, starts_with, token, word_count
 from locore.cli import main
 from locore.constraints import Automaton, AutomatonLeaf, Constant, constraint, contains_tokens, count_tokens
 from locore.errors import InvalidArgument, InvalidConstraint
@@ -112,6 +112,8 @@ REASONS = [
     (ban("hate", level="tokens"), "I hate", 'the ids of a phrase end at token 1, 256, " hate"'),
     (ban("hate", level="tokens"), "I", ""),
     (Constant(False), "a", ""),
+    (regex(" (very )?good"), " very goud", 'fails from character 8 on, "u", after " very go"'),
+    (json_schema({"type": "boolean"}), "tru", "ends too early: what could follow may satisfy it"),
 ]
 
 
@@ -170,6 +172,27 @@ def test_it_prints_as_a_tree():
         '    yes  ends_with("b"): the text ends with "ab"',
         "  no   function no_a: the function returned False",
     ]
+
+
+def test_schemas_are_written_as_json():
+    leaf = json_schema({"const": "é", "title": None, "default": True})
+    assert explain(leaf, '"e"', MODEL).clause == 'json_schema({"const": "é", "title": null, "default": true})'
+    long = json_schema({"enum": ["x" * 100]}, order="schema")
+    assert explain(long, "1", MODEL).clause.startswith('json_schema({"enum": ["xxx')
+    assert len(explain(long, "1", MODEL).clause) == 72
+
+
+def test_a_position_that_only_some_paths_of_a_function_read_is_an_error():
+    """As in `holds`, whatever path the text takes."""
+
+    @constraint
+    def either(tokens):
+        return tokens[0] == 97 or tokens[3] == 97
+
+    for text in ("a", "b"):
+        for ask in (locore.holds, explain):
+            with pytest.raises(InvalidConstraint, match="position 3"):
+                ask(either, text, MODEL)
 
 
 def test_large_constraints_have_short_explanations():

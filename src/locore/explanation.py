@@ -95,11 +95,13 @@ def explain(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMo
     Raises:
         InvalidArgument: `text` is no string, or no tokens spell it.
         InvalidConstraint: the constraint speaks about a position that the tokens of the text do not have.
+        BudgetExceeded: a Python function has too many paths.
     """
     if not isinstance(text, str):
         raise InvalidArgument(f"explain needs a text, got {type(text).__name__}.")
     known = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.tokenizer
     sequence = TokenSequence([*known.encode(text), *known.eos_ids[:1]], known)
+    constraint.at(len(sequence.tokens))  # what it says of positions that are not there is an error, also where no path leads
     truth: dict[int, bool] = {}
 
     def decide(node: Constraint, parts: list[bool]) -> bool:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from locore.compilers import compile
 from locore.constraints import Constraint
-from locore.errors import InvalidArgument, InvalidConstraint, LocoreError
+from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
+from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load
 from locore.numerics import make_generator
 from locore.particles import Particles
@@ -22,6 +24,7 @@ from locore.tokenizer import Tokenizer
 Stop = Literal["eos", "complete"]
 Canonical = Literal["alpha", "only"]
 SEED_RANGE = 2**31
+RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
 
 def generate(
@@ -36,6 +39,7 @@ def generate(
     seed: int | None = None,
     canonical: Canonical | None = None,
     stop: Stop = "eos",
+    limits: Limits | None = None,
 ) -> Particles:
     """Sample continuations of a prompt from p(y | constraint).
 
@@ -54,6 +58,7 @@ def generate(
             that the tokens are canonical themselves.
         stop: "complete" ends a text, at no cost, once no longer text can satisfy the constraint; "eos" leaves ending to the
             model.
+        limits: what compiling the constraint may use; see `locore.Limits`.
 
     Returns:
         Particles that all satisfy the constraint. Their weights are proper unless `info["guarantee"]` says otherwise.
@@ -74,7 +79,7 @@ def generate(
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
     start = time.perf_counter()
-    circuit = compile(constraint, base, max_new_tokens, min_length=min_new_tokens)
+    circuit = compile(constraint, base, max_new_tokens, min_length=min_new_tokens, limits=limits)
     compiled = time.perf_counter()
     counted = Counted(base.prompted(prompt))
     target = StopWhenComplete(counted, circuit) if stop == "complete" else counted
@@ -83,7 +88,9 @@ def generate(
     seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}
     info = {"sampler": chosen.name, "seed": seed, "stop": stop, **seconds, **_account(counted, draws)}
     particles = Particles(draws.tokens, draws.log_weights, base.tokenizer, info, draws.token_scores)
-    _recheck(constraint, draws, base.tokenizer)
+    holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
+    if circuit.relaxed:
+        particles = _exact(particles, holds_exactly)
     return particles if canonical is None else _canonical(particles, constraint, canonical, prompt, base)
 
 
@@ -129,15 +136,33 @@ def _check_options(constraint: object, canonical: object, stop: object, numbers:
             raise InvalidArgument(f"{name} must be at least {low} and below 2**63, got {value}.")
 
 
-def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer) -> None:
-    """Read every sequence plainly, by another road than the circuit's. A failure here is a bug, and nothing is returned."""
+def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed: bool) -> Tensor:
+    """Bool[num]: read every sequence plainly, by another road than the circuit's.
+
+    Where the circuit is no relaxation a failure is a bug, and nothing is returned.
+    """
     bound = constraint.bind(tokenizer)
-    for y in draws.tokens.tolist():
-        if not bound.evaluate(y, tokenizer):
+    keep = [bound.evaluate(y, tokenizer) for y in draws.tokens.tolist()]
+    for y, good in zip(draws.tokens.tolist(), keep, strict=True):
+        if not (good or relaxed):
             raise LocoreError(
                 f"internal error: the circuit accepted {tokenizer.decode(y)!r} (tokens {y}), which does not satisfy the "
                 "constraint. Nothing was returned; please report this."
             )
+    return torch.tensor(keep, dtype=torch.bool)
+
+
+def _exact(particles: Particles, keep: Tensor) -> Particles:
+    """Particles of a relaxation that satisfy the constraint itself.
+
+    Also where all do: bounds that rest on sequences which were not returned speak about the relaxation.
+    """
+    if not bool(keep.any()):
+        raise ZeroWeights(
+            f"none of {len(particles)} sequences satisfies the constraint: its circuit is a relaxation and lets more through. "
+            "Use more particles, or a larger memory of simple_moves."
+        )
+    return particles.where(keep, RELAXED)
 
 
 def _canonical(

@@ -10,7 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from locore.circuits import Circuit
+from locore.circuits import Circuit, within
 from locore.circuits.check import check
 from locore.circuits.left_to_right import LeftToRight
 from locore.compilers.layers import SparseRows, block_from_rows
@@ -141,10 +141,12 @@ def test_allowed_tokens_are_those_that_can_be_completed(machine, data):
     assert allowed_by_conditioning(circuit, rows_of)[0].tolist() == truth
 
 
-def test_samples_follow_the_conditional_distribution():
-    """Chi-square against enumeration; a false alarm in 1e6 runs."""
+@pytest.mark.parametrize("cached", [64, 2**17])
+def test_samples_follow_the_conditional_distribution(monkeypatch, cached):
+    """Chi-square against enumeration, however few tokens are looked at together; a false alarm in 1e6 runs."""
     from scipy.stats import chisquare
 
+    monkeypatch.setattr(within, "CACHED", cached)
     rng = np.random.default_rng(5)
     rows = [rng.integers(-1, 3, (a, 3)).astype(np.int32) for a in (1, 3, 3)]
     circuit = layered(rows, np.array([True, False, True]), [0, 1, 2, 2])

@@ -21,6 +21,7 @@ from locore.compilers.problem import Problem
 from locore.compilers.stored import from_tensors, to_tensors
 from locore.constraints import Constant, TokenPhrases, ban, contains, json_schema, regex, token
 from locore.errors import InvalidArgument, Unsatisfiable
+from locore.limits import Limits
 from locore.tokenizer import Tokenizer
 
 from ..constraints import strategies
@@ -78,8 +79,8 @@ def sharing(circuit):
     return [first.setdefault(id(thing), i) for i, thing in enumerate(objects)]
 
 
-def problem(alpha, length=strategies.LENGTH, tokenizer=strategies.WORDS, min_length=0, max_states=1000):
-    return Problem(alpha.at(length).bind(tokenizer), tokenizer, length, min_length, max_states)
+def problem(alpha, length=strategies.LENGTH, tokenizer=strategies.WORDS, min_length=0, states=1000):
+    return Problem(alpha.at(length).bind(tokenizer), tokenizer, length, min_length, Limits(states=states))
 
 
 # What is stored.
@@ -127,7 +128,7 @@ def test_everything_else_counts_too():
         remembered.key_of(problem(ALPHA)),
         remembered.key_of(problem(ALPHA, length=4)),
         remembered.key_of(problem(ALPHA, min_length=1)),
-        remembered.key_of(problem(ALPHA, max_states=5)),
+        remembered.key_of(problem(ALPHA, states=5)),
         remembered.key_of(problem(ALPHA, tokenizer=TOKENIZER)),
         remembered.key_of(problem(ALPHA), vtree=((0, 1), 2)),
         remembered.key_of(problem(ALPHA), vtree=(0, (1, 2))),

@@ -21,6 +21,7 @@ from locore.constraints import (
     ends_with,
 )
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.limits import Limits
 from locore.tokenizer import Tokenizer
 
 from ..circuits import brute_force
@@ -202,4 +203,4 @@ def test_too_many_states_are_refused_with_a_remedy():
         a, b = Literal(i, frozenset({0})), Literal(i + 10, frozenset({0}))
         equal = equal & ((a & b) | (~a & ~b))
     with pytest.raises(BudgetExceeded, match="vtree"):
-        compile(equal, 2, 20, max_states=500)
+        compile(equal, 2, 20, limits=Limits(states=500))

@@ -13,6 +13,7 @@ from locore.compilers.conflict import conflict_of
 from locore.compilers.problem import Problem
 from locore.constraints import ban, char_count, choice, conjunction, contains, ends_with, starts_with, token, word_count
 from locore.errors import BudgetExceeded, Unsatisfiable
+from locore.limits import Limits
 from locore.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b" a", None], eos_ids=[3])
@@ -47,7 +48,7 @@ def solve(problem: Problem) -> None:
 
 
 def problem_of(constraint, length=2, min_length=0) -> Problem:
-    return Problem(constraint, TOKENIZER, length, min_length, 1000)
+    return Problem(constraint, TOKENIZER, length, min_length, Limits(states=1000))
 
 
 @settings(max_examples=60)

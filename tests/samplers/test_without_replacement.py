@@ -23,6 +23,17 @@ from locore.tokenizer import Tokenizer
 LENGTH = 4
 
 
+@pytest.mark.parametrize("others", [[-100.0] * 5, [-1000.0] * 600, [-50.0, -120.0, -130.0]])
+def test_selection_among_items_that_vanish_beside_the_largest(others):
+    """A model that is nearly certain: in f32 the rest weighs nothing at all. Found on the Warcraft model."""
+    log_weights = torch.tensor([0.0, *others])
+    for uniform in (0.0, 0.5, 0.999):
+        chosen, new = select(log_weights, 3, uniform)
+        assert 0 in chosen.tolist() and len(set(chosen.tolist())) == len(chosen) <= 3
+        assert torch.isfinite(new).all()
+        assert torch.logsumexp(new, 0) == pytest.approx(float(torch.logsumexp(log_weights.double(), 0)), abs=1e-12)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.floats(-30, 0), min_size=1, max_size=40), st.integers(1, 12), st.floats(0, 0.999))
 def test_selection_keeps_the_total_and_repeats_nothing(logs, num, uniform):

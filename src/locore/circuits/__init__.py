@@ -3,6 +3,7 @@
 from locore.circuits.block import Block
 from locore.circuits.builder import Builder
 from locore.circuits.circuit import Circuit
+from locore.circuits.conditioned import ConditionedReader
 from locore.circuits.left_to_right import DEAD, LeftToRight
 
-__all__ = ["DEAD", "Block", "Builder", "Circuit", "LeftToRight"]
+__all__ = ["DEAD", "Block", "Builder", "Circuit", "ConditionedReader", "LeftToRight"]

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 
 from locore.circuits.block import FALSE, FIRST_LEAF, TRUE, Block
-from locore.errors import BudgetExceeded
+from locore.limits import check_nodes, check_progress
 
+NODES_BETWEEN_CHECKS = 256
+REMEDY = "shorten the sequence, fix more of it, or choose another vtree"
 Node = int  # FALSE, TRUE, or an index handed out by a Builder
 Key = tuple[Node, Node, Node, Node]
 
@@ -20,14 +22,15 @@ class Builder:
     Args:
         num_positions: positions that the block reads.
         num_classes: token classes; a leaf is a set of classes at a position.
-        max_nodes: beyond this many nodes, BudgetExceeded.
+
+    Raises:
+        BudgetExceeded: a node more than the limits allow.
     """
 
-    def __init__(self, num_positions: int, num_classes: int, max_nodes: int = 20_000_000) -> None:
+    def __init__(self, num_positions: int, num_classes: int) -> None:
         self.num_positions = num_positions
         self.width = 1 << (num_classes - 1).bit_length()
         self.num_classes = num_classes
-        self.max_nodes = max_nodes
         self._leaves: dict[tuple[int, int], Node] = {}
         self._nodes: dict[Key, Node] = {}
         self._next = FIRST_LEAF
@@ -110,11 +113,9 @@ class Builder:
 
     def _number(self) -> Node:
         self._next += 1
-        if self._next > self.max_nodes:
-            raise BudgetExceeded(
-                f"the circuit has more than max_nodes = {self.max_nodes} nodes; raise max_nodes, shorten the sequence, "
-                "or choose another vtree."
-            )
+        if self._next % NODES_BETWEEN_CHECKS == 0:
+            check_nodes(self._next, "the circuit", REMEDY)
+            check_progress("writing the circuit", REMEDY)
         return self._next - 1
 
     def _aligned(self, classes: frozenset[int]) -> list[int]:

@@ -17,10 +17,11 @@ from locore.circuits.within import choose_tokens
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.numerics import NEG_INF, make_generator
 
+SMALL_VOCABULARY = 64  # up to it weights are always read in double precision, which costs next to nothing
 Distributions = Tensor | Callable[[int], Tensor]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Circuit:
     """A smooth, deterministic, decomposable circuit over `length` categorical positions.
 
@@ -37,6 +38,8 @@ class Circuit:
         final: Bool[inputs of the last block], which of them are true.
         reader: the left-to-right reading, where there is one (samplers that go token by token need it).
         structured: whether nodes of equal scope split it in the same way (structured decomposability).
+        relaxed: whether sequences count as models that do not satisfy the constraint (`locore.simple_moves`). Mass, count and
+            look-ahead are then upper bounds, and what is drawn has to be checked by `constraint.evaluate`.
     """
 
     length: int
@@ -47,6 +50,7 @@ class Circuit:
     final: Tensor
     reader: LeftToRight | None = None
     structured: bool = True
+    relaxed: bool = False
 
     @property
     def vocab_size(self) -> int:
@@ -70,6 +74,14 @@ class Circuit:
         return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
     @cached_property
+    def tokens_by_class(self) -> Tensor:
+        """Long[vocab]: the tokens, those of class 0 first; class c begins at `class_starts[c]`."""
+        return self.token_class.argsort(stable=True)
+
+    def __repr__(self) -> str:
+        return f"Circuit(length={self.length}, vocab_size={self.vocab_size}, num_classes={self.num_classes})"
+
+    @cached_property
     def num_nodes(self) -> int:
         """Or nodes and leaves, unrolled over positions, reachable and satisfiable."""
         return statistics.size(self)[0]
@@ -80,7 +92,7 @@ class Circuit:
         return statistics.size(self)[1]
 
     def count(self) -> int:
-        """Exact number of sequences that satisfy the constraint, of any size."""
+        """Exact number of sequences that satisfy the constraint, of any size; of those that a relaxed circuit lets through."""
         return counting.count(self)
 
     def log_mass(self, log_probs: Distributions) -> Tensor:
@@ -143,6 +155,8 @@ class Circuit:
     def allowed(self, prefix: Tensor) -> Tensor:
         """Tokens that may come after a prefix so that the whole can still be completed.
 
+        For a text that grows token by token, `masks.MaskReader` does not read the prefix again.
+
         Args:
             prefix: Long[time] or Long[batch, time], time < length.
 
@@ -159,8 +173,7 @@ class Circuit:
         if self.reader is None:
             result = downward.allowed_by_conditioning(self, rows)
         else:
-            states = self.reader.read(rows)
-            result = self.reader.allowed(rows.shape[1], states)[:, self.token_class]
+            result = self.reader.allowed_tokens(rows.shape[1], self.reader.read(rows))
         return result[0] if prefix.ndim == 1 else result
 
     def to(self, device: torch.device | str) -> Circuit:
@@ -175,6 +188,7 @@ class Circuit:
             self.final.to(device),
             self.reader.to(device) if self.reader is not None else None,
             self.structured,
+            self.relaxed,
         )
 
     def _token_ids(self, tokens: Tensor) -> Tensor:
@@ -204,7 +218,7 @@ class Circuit:
                 raise InvalidArgument(
                     f"log_probs of position {position} must have shape (batch, {self.vocab_size}); got {tuple(weights.shape)}."
                 )
-            if not weights.is_floating_point():
+            if not weights.is_floating_point() or self.vocab_size <= SMALL_VOCABULARY:
                 weights = weights.double()
             top = weights.max() if weights.numel() else weights.new_zeros(())
             if not bool(top < float("inf")):  # also catches NaN

@@ -38,6 +38,16 @@ class LeftToRight:
         """Number of positions."""
         return len(self.rows)
 
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The tensors that the reading keeps."""
+        return (*self.rows, *self.live)
+
+    @property
+    def tabulated(self) -> bool:
+        """Can `rows` be had? Not where states are made when they are first reached and are too many for a table."""
+        return True
+
     def initial(self, batch: int) -> Tensor:
         """Long[batch]: the states before the first token."""
         return torch.full((batch,), self.start, dtype=torch.long, device=self.token_class.device)

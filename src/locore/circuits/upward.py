@@ -120,24 +120,32 @@ def _run(circuit: Circuit, heap: Tensor, semiring: Semiring, keep: bool) -> tupl
     batch = heap.shape[-1]
     handed = torch.where(circuit.final, semiring.one, semiring.zero).to(heap.dtype)[:, None].expand(-1, batch)
     blocks: list[Tensor] = []
+    # Written to again and again: memory from the system for every level would cost more than the sums.
+    widest = max((level.shape[1] for block in circuit.blocks for level in block.levels), default=0)
+    room = heap.new_empty((4, widest, batch))
+    shared = heap.new_empty((0 if keep else max(block.num_slots for block in circuit.blocks), batch))
     for block, positions in zip(reversed(circuit.blocks), reversed(circuit.positions), strict=True):
-        values = _block_values(block, heap[list(positions)], handed, semiring)
+        values = heap.new_empty((block.num_slots, batch)) if keep else shared[: block.num_slots]
+        _fill_block(values, block, heap[list(positions)], handed, semiring, room)
         if keep:
             blocks.append(values)
         handed = values.index_select(0, block.outputs)
     return handed[0], tuple(reversed(blocks))
 
 
-def _block_values(block: Block, heap: Tensor, handed: Tensor, semiring: Semiring) -> Tensor:
-    """f64[slots, batch] of one block, from the heaps of its positions and the values handed to it."""
-    values = heap.new_empty((block.num_slots, heap.shape[-1]))
+def _fill_block(values: Tensor, block: Block, heap: Tensor, handed: Tensor, semiring: Semiring, room: Tensor) -> None:
+    """Write f64[slots, batch] of one block, from the heaps of its positions and the values handed to it.
+
+    Args:
+        room: f64[4, nodes, batch], what is in it does not matter; at least as many nodes as the widest level has.
+    """
     values[FALSE] = semiring.zero
     values[TRUE] = semiring.one
     values[FIRST_LEAF : block.first_input] = heap[block.leaves[:, 0], block.leaves[:, 1]]
     values[block.first_input : block.first_node] = handed
     for start, level in zip(block.level_starts, block.levels, strict=False):
-        a, b, c, d = level
-        first = semiring.times(values.index_select(0, a), values.index_select(0, b))
-        second = semiring.times(values.index_select(0, c), values.index_select(0, d))
-        semiring.plus(first, second, out=values[start : start + level.shape[1]])
-    return values
+        nodes = level.shape[1]
+        for slots, part in zip(level, room, strict=True):
+            torch.index_select(values, 0, slots, out=part[:nodes])
+        a, b, c, d = room[:, :nodes]
+        semiring.plus(semiring.times(a, b), semiring.times(c, d), out=values[start : start + nodes])

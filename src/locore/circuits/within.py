@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,22 +24,40 @@ def choose_tokens(circuit: Circuit, rows: Rows, heap: Tensor, generator: torch.G
     Returns:
         tokens Long[batch, length] and the sum of their log weights, f64[batch].
     """
-    low, high = (bound.int() for bound in class_range(circuit, heap))
-    classes = circuit.token_class.int()
+    low, high = class_range(circuit, heap)
+    first, last = circuit.class_starts[low], circuit.class_starts[high]  # places in `tokens_by_class`
     tokens = torch.empty_like(heap)
     total = torch.zeros(len(heap), dtype=torch.float64, device=heap.device)
-    step = max(1, CACHED // circuit.vocab_size)
     for position in range(circuit.length):
         weights = rows(position)
-        for start in range(0, len(heap), step):
-            part = slice(start, start + step)
-            logs = weights[part]
-            outside = (classes < low[part, position, None]) | (classes >= high[part, position, None])
-            inside = logs.masked_fill(outside, NEG_INF)
-            chosen = inside.argmax(-1) if generator is None else _draw(inside, generator)
-            tokens[part, position] = chosen
-            total[part] += logs.gather(-1, chosen[:, None])[:, 0].double()
+        for part in _parts(last[:, position] - first[:, position]):
+            members, logs = _inside(circuit, weights, part, first[part, position], last[part, position])
+            place = (logs.argmax(-1) if generator is None else _draw(logs, generator))[:, None]
+            tokens[part, position] = members.gather(-1, place)[:, 0]
+            total[part] += logs.gather(-1, place)[:, 0].double()
     return tokens, total
+
+
+def _parts(sizes: Tensor) -> Iterator[Tensor]:
+    """Long[some]: numbers of rows with ranges of like sizes, so few that their tokens stay near the processor."""
+    ordered = sizes.argsort()
+    largest = sizes[ordered].tolist()
+    start = 0
+    for stop in range(1, len(largest) + 1):
+        if stop == len(largest) or (stop + 1 - start) * largest[stop] > CACHED:
+            yield ordered[start:stop]
+            start = stop
+
+
+def _inside(circuit: Circuit, weights: Tensor, part: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens of the ranges of some rows, Long[some, size], and their log weights; −inf beyond the end of a range."""
+    if len(part) == 1:  # a long range: nothing to mask
+        members = circuit.tokens_by_class[int(first) : int(last)]
+        return members[None], weights[int(part)].index_select(0, members)[None]
+    place = first[:, None] + torch.arange(int((last - first).max()), device=weights.device)
+    beyond = place >= last[:, None]
+    members = circuit.tokens_by_class[place.masked_fill_(beyond, 0)]
+    return members, weights.take(part[:, None] * circuit.vocab_size + members).masked_fill_(beyond, NEG_INF)
 
 
 def _draw(logs: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import locore
-from locore.cli.inputs import parse_json, read_constraint, write_atomically
+from locore.cli.inputs import LIMIT_HELP, parse_json, read_constraint, read_limits, write_atomically
 from locore.cli.show import working
 from locore.errors import InvalidArgument
 
@@ -30,17 +30,21 @@ def compile(
     min_length: Annotated[int, typer.Option(help="The text has at least so many tokens.")] = 0,
     vtree: Annotated[str | None, typer.Option(metavar="JSON", help="Nested pairs of positions, as [[0, 1], [2, 3]].")] = None,
     cache: Annotated[bool, typer.Option(help="Look for a kept circuit, and keep this one if it took long.")] = True,
+    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
     dot: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write a Graphviz drawing; - prints it.")] = None,
 ) -> None:
     """Compile a constraint to a circuit and print its size."""
     parsed = read_constraint(constraint)
     pairs = None if vtree is None else parse_json(vtree, "option --vtree", "write nested pairs such as [[0, 1], [2, 3]]")
+    limits = read_limits(limit or [])
     tokenizer = _tokenizer(model, vocab_size)
     from locore.compilers.compile import compile_and_tell  # importing it takes seconds, which are not those of the compiler
 
     start = time.perf_counter()
     with working("compiling"):
-        compiled = compile_and_tell(parsed, tokenizer, length, min_length=min_length, vtree=pairs, use_cache=cache)
+        compiled = compile_and_tell(
+            parsed, tokenizer, length, min_length=min_length, vtree=pairs, use_cache=cache, limits=limits
+        )
     seconds = time.perf_counter() - start
     if dot is not None:
         from locore.circuits.draw import to_dot
@@ -63,7 +67,7 @@ def _show(compiled: Compiled, seconds: float, err: bool) -> None:
         "classes": f"{circuit.num_classes:,} of {circuit.vocab_size:,} tokens",
         "nodes": f"{circuit.num_nodes:,}",
         "edges": f"{circuit.num_edges:,}",
-        "models": _count(circuit.count()),
+        "models": _count(circuit.count()) + (" of a relaxation, at most so many of the constraint" if circuit.relaxed else ""),
         "structured": "yes" if circuit.structured else "no",
         "seconds": f"{seconds:.3f}",
         "origin": "compiled" if compiled.origin == "compiled" else f"cache ({compiled.origin})",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import locore
-from locore.cli.inputs import read_constraint
+from locore.cli.inputs import LIMIT_HELP, read_constraint, read_limits
 from locore.cli.show import show_draws, show_particles, working
 
 
@@ -24,6 +24,7 @@ def generate(
     budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent.")] = None,
     canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,
     stop: Annotated[str, typer.Option(metavar="eos|complete", help="When a text ends.")] = "eos",
+    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,
 ) -> None:
@@ -32,7 +33,11 @@ def generate(
     The constraint is JSON, such as '{"type": "ends_with", "text": " happy."}'.
     """
     parsed = read_constraint(constraint)
-    options: dict[str, Any] = {"canonical": canonical, "stop": stop}  # checked by `generate`, like all the rest
+    options: dict[str, Any] = {
+        "canonical": canonical,
+        "stop": stop,
+        "limits": read_limits(limit or []),
+    }  # checked by `generate`, like all the rest
     with working("sampling"):
         particles = locore.generate(
             model, prompt, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options

@@ -6,15 +6,18 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import locore
 from locore.errors import InvalidArgument, InvalidConstraint
+from locore.limits import Limits
 
 if TYPE_CHECKING:
     from locore.constraints import Constraint
 
+LIMIT_HELP = "What compiling may use: states, nodes, seconds or memory (bytes); may be given several times."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
 
@@ -39,6 +42,25 @@ def parse_json(text: str, source: str, remedy: str) -> Any:
         raise InvalidConstraint(f"{source} is no JSON: {error.msg} at {where}; {remedy}.") from error
     except RecursionError:
         raise InvalidConstraint(f"{source} is nested too deeply; make it flatter.") from None
+
+
+def read_limits(options: list[str]) -> Limits:
+    """The limits of options `--limit NAME=VALUE`; the others keep their defaults.
+
+    Raises:
+        InvalidArgument: no such limit, one that is given twice, or no positive number.
+    """
+    names = [field.name for field in fields(Limits)]
+    found: dict[str, Any] = {}
+    for option in options:
+        name, _, value = option.partition("=")
+        if name not in names or name in found:
+            raise InvalidArgument(f"--limit {option!r}: give each of {', '.join(names)} at most once, as states=1000000.")
+        try:
+            found[name] = float(value) if name == "seconds" else int(value)
+        except ValueError:
+            raise InvalidArgument(f"--limit {option!r}: {value!r} is no number; write {name}=1000000.") from None
+    return Limits(**found)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

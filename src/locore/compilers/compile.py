@@ -6,19 +6,25 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from locore.circuits import Circuit
+from locore.compilers.atom import State
 from locore.compilers.conflict import conflict_of
+from locore.compilers.frontier_atom import with_paths
+from locore.compilers.frontier_circuit import as_fixed_path, path_circuit
 from locore.compilers.left_to_right import explore, minimise, to_circuit
 from locore.compilers.problem import Problem, blocked_tokens, classes_of
+from locore.compilers.relaxation import is_relaxed
 from locore.compilers.remembered import Compiled, remembered
-from locore.compilers.residual import Residuals, State
+from locore.compilers.residual import Residuals
 from locore.compilers.sdd import Vtree, compile_sdd
+from locore.compilers.search import compile_by_search
+from locore.compilers.search_gather import Conjunct, gather, without_combinatorial
+from locore.compilers.search_store import with_stores
 from locore.compilers.text import Automata
 from locore.compilers.unroll import unroll
 from locore.constraints import Constraint, Not, check_vocabulary, has_text
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.limits import Limits, check_nodes
 from locore.tokenizer import Tokenizer
-
-DEFAULT_MAX_STATES = 200_000
 
 
 @runtime_checkable
@@ -37,7 +43,7 @@ def compile(
     *,
     min_length: int = 0,
     vtree: Vtree | None = None,
-    max_states: int = DEFAULT_MAX_STATES,
+    limits: Limits | None = None,
     use_cache: bool = True,
 ) -> Circuit:
     """The circuit of a constraint over `length` positions, with the end of the text as padding.
@@ -54,16 +60,16 @@ def compile(
         min_length: the text may not end before so many tokens.
         vtree: nested pairs of positions, for constraints that are small only when far positions are read together; compiled
             through sentential decision diagrams (extra `locore[sdd]`). Default: left to right.
-        max_states: limit on the states of a left-to-right circuit.
+        limits: what compiling may use: states, nodes, seconds, memory. Default: `Limits()`.
         use_cache: False: neither look for a kept circuit nor keep this one. `LOCORE_COMPILE_CACHE_BYTES=0` says so for good.
 
     Raises:
         Unsatisfiable: no sequence of this length satisfies the constraint.
-        BudgetExceeded: the circuit would be larger than `max_states` allows.
+        BudgetExceeded: it would take more than the limits allow; the message says of what, and what to change.
         InvalidConstraint, InvalidArgument: the constraint or an argument has no meaning here.
     """
     return compile_and_tell(
-        constraint, target, length, min_length=min_length, vtree=vtree, max_states=max_states, use_cache=use_cache
+        constraint, target, length, min_length=min_length, vtree=vtree, limits=limits, use_cache=use_cache
     ).circuit
 
 
@@ -74,11 +80,11 @@ def compile_and_tell(
     *,
     min_length: int = 0,
     vtree: Vtree | None = None,
-    max_states: int = DEFAULT_MAX_STATES,
+    limits: Limits | None = None,
     use_cache: bool = True,
 ) -> Compiled:
     """As `compile`, and where the circuit came from."""
-    problem = _prepare(constraint, target, length, min_length, max_states)
+    problem = _prepare(constraint, target, length, min_length, Limits() if limits is None else limits)
     if not use_cache:
         return Compiled(_compiled(problem, vtree), "compiled")
     return remembered(problem, vtree, lambda: _compiled(problem, vtree))
@@ -86,13 +92,17 @@ def compile_and_tell(
 
 def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
     try:
-        return _left_to_right(problem) if vtree is None else compile_sdd(problem, vtree)
+        with problem.limits.enforced():
+            circuit = _left_to_right(problem) if vtree is None else compile_sdd(_without_combinatorial(problem), vtree)
+            stored = sum(block.num_slots for block in set(circuit.blocks))  # positions share blocks
+            check_nodes(stored, "the circuit", "a shorter sequence or a simpler constraint")
+            return replace(circuit, relaxed=is_relaxed(problem.constraint, problem.length))
     except Unsatisfiable as error:
         raise Unsatisfiable(f"{error}: {conflict_of(problem, _left_to_right)}") from None
 
 
 def _prepare(
-    constraint: Constraint, target: HasTokenizer | Tokenizer | int, length: int, min_length: int, max_states: int
+    constraint: Constraint, target: HasTokenizer | Tokenizer | int, length: int, min_length: int, limits: Limits
 ) -> Problem:
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
@@ -108,7 +118,12 @@ def _prepare(
     check_vocabulary(bound, tokenizer.vocab_size)
     if has_text(bound) and not tokenizer.has_text:
         raise InvalidConstraint("a constraint on text needs a model or a tokenizer; bare ids have no text.")
-    return Problem(bound, tokenizer, length, min_length, max_states)
+    is_relaxed(bound, length)  # raises where a relaxed part stands below a negation
+    return Problem(bound, tokenizer, length, min_length, limits)
+
+
+def _without_combinatorial(problem: Problem) -> Problem:
+    return replace(problem, constraint=without_combinatorial(problem.constraint, problem.tokenizer.vocab_size))
 
 
 def _tokenizer_of(target: HasTokenizer | Tokenizer | int) -> Tokenizer:
@@ -122,9 +137,18 @@ def _tokenizer_of(target: HasTokenizer | Tokenizer | int) -> Tokenizer:
 
 
 def _left_to_right(problem: Problem) -> Circuit:
-    """One automaton is unrolled with its transitions shared; anything else is explored by restriction."""
-    automata = Automata(problem.tokenizer.token_bytes, problem.max_states)
-    root = automata.atoms_of(problem.constraint)
+    """One automaton is unrolled with its transitions shared; anything else is explored by restriction.
+
+    A simple path over edges has a compiler of its own.
+    """
+    fixed = as_fixed_path(problem.constraint)
+    if fixed is not None:
+        return path_circuit(fixed, problem)
+    gathered = gather(problem.constraint, problem.tokenizer.vocab_size)
+    if isinstance(gathered, Conjunct):
+        return compile_by_search(gathered, problem)
+    automata = Automata(problem.tokenizer.token_bytes)
+    root = automata.atoms_of(gathered)
     eos_ids = problem.tokenizer.eos_ids
     alone = root.of if isinstance(root, Not) else root
     if isinstance(alone, State) and automata.stops_at_end(alone.automaton, eos_ids):
@@ -133,7 +157,8 @@ def _left_to_right(problem: Problem) -> Circuit:
             automaton = replace(automaton, accepting=~automaton.accepting)
         return unroll(automaton, problem)
     classes = classes_of(problem, root, automata.lifted)
+    root = with_paths(with_stores(root, classes, problem.length), classes)
     residuals = Residuals(problem.length, classes, automata.lifted, automata.ends_with_text, eos_ids)
     blocked = blocked_tokens(problem)[classes.representative]
-    layered = minimise(explore(root, residuals, blocked, problem.min_length, problem.max_states))
+    layered = minimise(explore(root, residuals, blocked, problem.min_length))
     return to_circuit(layered, classes, problem.length)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from locore.compilers.problem import Problem
-from locore.constraints import And, Ban, Constraint, Not, Or, conjunction, negation
+from locore.constraints import And, AutomatonLeaf, Ban, Constraint, Not, Or, conjunction, negation
 from locore.constraints.spelling import spelled
 from locore.errors import BudgetExceeded, Unsatisfiable
 
@@ -72,10 +72,11 @@ def conflict_of(problem: Problem, solve: Solve, seconds: float = SECONDS, max_st
     Args:
         problem: a problem without a model.
         solve: raises `Unsatisfiable` when a problem has no model and `BudgetExceeded` when it cannot tell.
-        seconds: after which no new attempt begins.
+        seconds: after which it ends.
         max_states: limit of one attempt.
     """
-    attempts = _Attempts(replace(problem, max_states=min(problem.max_states, max_states)), solve, time.monotonic() + seconds)
+    limits = replace(problem.limits, states=min(problem.limits.states, max_states))
+    attempts = _Attempts(replace(problem, limits=limits), solve, time.monotonic() + seconds)
     parts = attempts.reduced(list(_conjuncts(problem.constraint)))
     parts = attempts.reduced([piece for part in parts for piece in _pieces(part)])
     needs_length = problem.min_length > 0 and not attempts.has_no_model(parts, problem.length, 0)
@@ -106,7 +107,9 @@ class _Attempts:
             min_length=self.problem.min_length if min_length is None else min_length,
         )
         try:
-            self.solve(problem)
+            left = replace(problem.limits, seconds=max(self.deadline - time.monotonic(), 1e-3))
+            with left.enforced():
+                self.solve(problem)
         except Unsatisfiable:
             return True
         except BudgetExceeded:
@@ -131,7 +134,7 @@ class _Attempts:
         """A number of tokens that suffices, the largest known not to, and whether the first is the least."""
         failing, enough = self.problem.length, None
         longest = max(LONGEST * failing, LEAST)
-        if not all(leaf.is_text for part in parts for leaf in part.leaves()):
+        if not all(isinstance(leaf, AutomatonLeaf) for part in parts for leaf in part.leaves()):
             return None, failing, False  # positions mean something else in a longer sequence
         self.certain = True
         while enough is None and failing < longest:

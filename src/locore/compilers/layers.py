@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from locore.circuits.block import FALSE, FIRST_LEAF, TRUE, Block
+from locore.limits import check_progress
 
 Ints = NDArray[np.int64]
 
@@ -75,19 +76,15 @@ def block_from_rows(rows: SparseRows, num_inputs: int) -> Block:
 def _cut(rows: SparseRows, num_inputs: int) -> tuple[list[_Cut], Ints]:
     """Halve the rows bottom-up. Returns the nodes of each level and the reference of each whole row."""
     default, state, column, target = rows.default, rows.state, rows.column, rows.target
-    width = 1 << (len(default) - 1).bit_length()
-    if width > len(default):  # padding classes are empty: repeating the last column keeps ranges constant
-        missing = width - len(default)
-        last = column == len(default) - 1
-        extra = np.tile(np.arange(len(default), width), int(last.sum()))
-        state, target = np.append(state, state[last].repeat(missing)), np.append(target, target[last].repeat(missing))
-        column = np.append(column, extra)
-        order = np.lexsort((column, state))
-        state, column, target = state[order], column[order], target[order]
-        default = np.append(default, np.repeat(default[-1:], missing))
     cuts: list[_Cut] = []
     following = num_inputs
     while len(default) > 1:
+        check_progress("writing the circuit", "a shorter sequence or a simpler constraint")
+        if len(default) % 2:  # there are no such classes: repeating the last column keeps ranges constant
+            again = 1 + (column == len(default) - 1)
+            state, column, target = state.repeat(again), column.repeat(again), target.repeat(again)
+            column[again.cumsum()[again == 2] - 1] += 1
+            default = np.append(default, default[-1])
         # An entry's range is the half of a wider one; where only one half differs, the other is the default's.
         parent = column >> 1
         leads = np.append(True, (parent[1:] != parent[:-1]) | (state[1:] != state[:-1]))[: len(column)]

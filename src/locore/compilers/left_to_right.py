@@ -13,10 +13,12 @@ from locore.compilers.layers import SparseRows, block_from_rows
 from locore.compilers.partition import Partition, merge_columns
 from locore.compilers.residual import Residuals
 from locore.constraints import Constant, Constraint
-from locore.errors import BudgetExceeded, Unsatisfiable
+from locore.errors import Unsatisfiable
+from locore.limits import check_progress, check_states, check_table
 
 Rows = NDArray[np.int32]
 Flags = NDArray[np.bool_]
+REMEDY = "a shorter sequence, a simpler constraint, or a vtree that keeps the positions that depend on each other together"
 END = Constant(True)  # the residual of a finished text: only padding may follow
 
 
@@ -43,22 +45,27 @@ def no_model(length: int) -> Unsatisfiable:
     return Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
 
 
-def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: int, max_states: int) -> Layered:
+def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: int) -> Layered:
     """Unroll a constraint over positions, one layer of residuals each.
 
     Args:
         blocked: Bool[classes], classes that may not occur at all (special tokens).
         min_length: the text may not end before so many tokens.
-        max_states: BudgetExceeded beyond so many states in total.
+
+    Raises:
+        Unsatisfiable, BudgetExceeded.
     """
     classes = residuals.classes
     eos = [(t, int(classes.token_class[t])) for t in residuals.eos_ids]
     layer: dict[tuple[Constraint, bool], int] = {(residuals.prepare(root), False): 0}
     rows, total = [], 1
     for position in range(residuals.length):
+        where = f"the constraint, read from left to right, after {position} of {residuals.length} positions"
+        check_table(4 * len(layer) * classes.num_classes, where, REMEDY)
         table = np.full((len(layer), classes.num_classes), DEAD, dtype=np.int32)
         following: dict[tuple[Constraint, bool], int] = {}
         for (residual, ended), state in layer.items():
+            check_progress(where, REMEDY)
             if not ended and not is_false(residual):
                 outcomes, which = residuals.row(residual, position)
                 numbers = [
@@ -75,12 +82,7 @@ def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: 
             raise no_model(residuals.length)
         rows.append(table)
         total += len(following)
-        if total > max_states:
-            raise BudgetExceeded(
-                f"the constraint has more than max_states = {max_states} states after {position + 1} of "
-                f"{residuals.length} positions, read from left to right; raise max_states, shorten the sequence, split the "
-                "constraint, or give a vtree that keeps the positions that depend on each other together."
-            )
+        check_states(total, where, REMEDY)
         layer = following
     final = np.array([ended or residuals.finished(residual) for residual, ended in layer], dtype=np.bool_)
     return Layered(rows, final)

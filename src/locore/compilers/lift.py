@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.constraints.automaton import Automaton
+from locore.limits import check_progress
+
+PROGRESS = "reading the vocabulary with the constraint", "fewer phrases, smaller repeat counts"
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -140,6 +143,7 @@ class _Functions:
 
     def compose(self, function: int, column: int) -> int:
         """The number of "first `function`, then a symbol of this column"."""
+        check_progress(*PROGRESS)
         base, states, targets = self.items[function]
         moves = self.table[column]
         base = int(moves[base])
@@ -165,3 +169,15 @@ def _typical_state(table: Int32) -> int:
     for column in range(table.shape[1]):
         agreement += np.bincount(table[:, column], minlength=len(table))[table[:, column]]
     return int(agreement.argmax())
+
+
+def fates(automaton: TokenAutomaton) -> NDArray[np.int8]:
+    """Int8[states]: 1 if every continuation is accepted, 0 if none is, -1 if it depends."""
+    may = {True: automaton.accepting.copy(), False: ~automaton.accepting}
+    for flags in may.values():
+        while True:
+            more = flags | flags[automaton.functions].any(0)
+            if (more == flags).all():
+                break
+            flags |= more
+    return np.where(may[False] & may[True], -1, may[True].astype(np.int8)).astype(np.int8)

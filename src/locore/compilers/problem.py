@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from locore.compilers.lift import TokenAutomaton
 from locore.compilers.partition import Partition, partition
+from locore.compilers.search_gather import Conjunct
 from locore.constraints import Constraint, Count, Literal, has_text
+from locore.constraints.paths import SimplePath
 from locore.constraints.structure import postorder
+from locore.limits import Limits
 from locore.tokenizer import Tokenizer
 
 
@@ -22,7 +25,7 @@ class Problem:
     tokenizer: Tokenizer
     length: int
     min_length: int
-    max_states: int
+    limits: Limits = field(default_factory=Limits)
 
 
 def classes_of(problem: Problem, root: Constraint, lifted: list[TokenAutomaton]) -> Partition:
@@ -30,6 +33,8 @@ def classes_of(problem: Problem, root: Constraint, lifted: list[TokenAutomaton])
     tokenizer = problem.tokenizer
     special = np.array([content is None for content in tokenizer.token_bytes], dtype=np.int64)
     sets = [node.tokens for node in postorder(root) if isinstance(node, Literal | Count)]
+    for node in postorder(root):
+        sets.extend(node.token_sets() if isinstance(node, Conjunct | SimplePath) else ())
     ends = [frozenset({token}) for token in tokenizer.eos_ids]
     return partition(tokenizer.vocab_size, [special, *(a.function for a in lifted)], [*sets, *ends])
 

@@ -6,14 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.constraints.automaton import Automaton, minimise
-from locore.errors import BudgetExceeded
+from locore.limits import check_progress, check_states
+
+WHAT = "combining two text constraints"
+REMEDY = "ban, require or count fewer phrases at once"
 
 
-def product(first: Automaton, second: Automaton, conjunction: bool, max_states: int) -> Automaton:
+def product(first: Automaton, second: Automaton, conjunction: bool) -> Automaton:
     """Accepts what both (conjunction) or at least one of two automata accept; minimal.
 
     Raises:
-        BudgetExceeded: more than `max_states` pairs of states can be reached.
+        BudgetExceeded: more pairs of states can be reached than the limits allow.
     """
     pairs, column, default = _joint_columns(first, second)
     n2 = len(second.table)
@@ -25,11 +28,8 @@ def product(first: Automaton, second: Automaton, conjunction: bool, max_states: 
         rows.append(targets)
         frontier = np.setdiff1d(targets, codes)
         codes = np.concatenate([codes, frontier])
-        if len(codes) > max_states:
-            raise BudgetExceeded(
-                f"combining two text constraints needs more than max_states = {max_states} states; raise max_states, "
-                "or ban, require or count fewer phrases at once."
-            )
+        check_states(len(codes), WHAT, REMEDY)
+        check_progress(WHAT, REMEDY)
     order = np.argsort(codes)
     table = order[np.searchsorted(codes[order], np.concatenate(rows))].astype(np.int32)
     a, b = np.divmod(codes, n2)

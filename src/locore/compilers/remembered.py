@@ -77,7 +77,7 @@ def key_of(problem: Problem, vtree: object = None) -> str | None:
     def rule(node: Constraint, parts: list[Any]) -> str:
         return _digest(node.json_of(parts))
 
-    arguments = [problem.length, problem.min_length, problem.max_states, vtree]
+    arguments = [problem.length, problem.min_length, problem.limits.states, problem.limits.nodes, vtree]
     return _digest([_version(), fold(problem.constraint, rule), problem.tokenizer.fingerprint(), arguments])
 
 
@@ -124,7 +124,7 @@ def _bytes_of(circuit: Circuit) -> int:
     for block in circuit.blocks:
         tensors += [block.leaves, block.outputs, *block.levels]
     if circuit.reader is not None:
-        tensors += [*circuit.reader.rows, *circuit.reader.live]
+        tensors += circuit.reader.tables
     return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.compilers.lift import TokenAutomaton
+from locore.compilers.atom import Atom, State
+from locore.compilers.lift import TokenAutomaton, fates
 from locore.compilers.partition import Partition
 from locore.constraints import (
     And,
@@ -27,28 +28,10 @@ from locore.constraints import (
     disjunction,
     negation,
 )
-from locore.constraints.base import Json
-from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import postorder
 
 Ints = NDArray[np.int64]
 Row = tuple[list[Constraint], Ints]
-
-
-@dataclass(frozen=True, eq=False)
-class State(Constraint):
-    """The atom "automaton number `automaton`, from `state`, accepts what follows". It lives inside a compiler only."""
-
-    automaton: int
-    state: int
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """Not known here: the automata belong to the compiler."""
-        raise NotImplementedError
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """None: the automata belong to the compiler."""
-        raise NotImplementedError
 
 
 @dataclass
@@ -107,6 +90,7 @@ class Residuals:
         states = [atom for atom in _atoms(residual) if isinstance(atom, State)]
         columns = [self._signature(position)] if not self._is_timeless(residual) else []
         columns += [self._successors(atom) for atom in states]
+        columns += [atom.signature(position) for atom in _atoms(residual) if isinstance(atom, Atom)]
         code = np.zeros(self.classes.num_classes, dtype=np.int64)
         for column in columns:
             code = np.unique(code * (int(column.max()) + 2) + column + 1, return_inverse=True)[1].ravel()
@@ -153,6 +137,8 @@ class Residuals:
                 value[node] = node.at_least <= held and (node.at_most is None or held <= node.at_most)
             elif isinstance(node, State):
                 value[node] = self._accepts(node, later)
+            elif isinstance(node, Atom):
+                value[node] = self._solved(node, position, later)
             elif isinstance(node, Not):
                 value[node] = not value[node.of]
             elif isinstance(node, And):
@@ -168,6 +154,14 @@ class Residuals:
             for token in later:
                 state = int(automaton.functions[automaton.function[token], state])
         return bool(automaton.accepting[state])
+
+    def _solved(self, atom: Atom, position: int, later: list[int]) -> bool:
+        """Does an atom hold when these tokens are read from `position` on?"""
+        residual: Constraint = atom
+        for offset, token in enumerate(later):
+            if isinstance(residual, Atom):
+                residual = residual.after(position + offset, int(self.classes.token_class[token]))
+        return isinstance(residual, Constant) and residual.value
 
     def _signature(self, position: int) -> Ints:
         """Int64[classes]: classes with equal numbers are in the same token sets at this position."""
@@ -191,7 +185,9 @@ class Residuals:
         token = int(self.classes.representative[representative])
         signature = int(self._signature(position)[representative])
         moves = sorted((atom.automaton, atom.state, target) for atom, target in successor.items())
-        known = self._cache.setdefault((position, signature, *moves), {})
+        # An atom distinguishes classes on its own account; nothing else tells apart what has one signature.
+        column = representative if any(isinstance(atom, Atom) for atom in _atoms(residual)) else -1
+        known = self._cache.setdefault((position, signature, column, *moves), {})
         stack = [residual]
         while stack:
             node = stack[-1]
@@ -213,6 +209,8 @@ class Residuals:
             return _restrict_count(node, position, token)
         if isinstance(node, State):
             return self._after(node, successor[node])
+        if isinstance(node, Atom):
+            return node.after(position, int(self.classes.token_class[token]))
         if isinstance(node, Not):
             return negation(known[node.of])
         if isinstance(node, And):
@@ -227,12 +225,12 @@ class Residuals:
             return residual
         fate = self._fate.get(residual.automaton)
         if fate is None:
-            fate = self._fate[residual.automaton] = _fates(self.automata[residual.automaton])
+            fate = self._fate[residual.automaton] = fates(self.automata[residual.automaton])
         return residual if fate[residual.state] < 0 else Constant(bool(fate[residual.state]))
 
 
 def _atoms(residual: Constraint) -> Iterator[Constraint]:
-    return (node for node in postorder(residual) if isinstance(node, Literal | Count | State))
+    return (node for node in postorder(residual) if isinstance(node, Literal | Count | State | Atom))
 
 
 def _restrict_count(count: Count, position: int, token: int) -> Constraint:
@@ -248,15 +246,3 @@ def _restrict_count(count: Count, position: int, token: int) -> Constraint:
     if at_least == 0 and at_most is None:
         return Constant(True)
     return Count(rest, count.tokens, at_least, at_most)
-
-
-def _fates(automaton: TokenAutomaton) -> NDArray[np.int8]:
-    """Int8[states]: 1 if every continuation is accepted, 0 if none is, -1 if it depends."""
-    may = {True: automaton.accepting.copy(), False: ~automaton.accepting}
-    for flags in may.values():
-        while True:
-            more = flags | flags[automaton.functions].any(0)
-            if (more == flags).all():
-                break
-            flags |= more
-    return np.where(may[False] & may[True], -1, may[True].astype(np.int8)).astype(np.int8)

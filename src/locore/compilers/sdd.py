@@ -20,15 +20,14 @@ from locore.compilers.sdd_process import Diagram, run_pysdd
 from locore.errors import InvalidArgument, MissingExtra
 
 Vtree = int | tuple["Vtree", "Vtree"]  # a position, or a pair
-DEADLINE_SECONDS = 60.0
 
 
-def compile_sdd(problem: Problem, vtree: Vtree, deadline: float = DEADLINE_SECONDS) -> Circuit:
+def compile_sdd(problem: Problem, vtree: Vtree, deadline: float | None = None) -> Circuit:
     """The circuit of a formula for a vtree of positions.
 
     Args:
         vtree: a position, or a pair of vtrees; every position exactly once.
-        deadline: seconds of wall time after which the compiler is killed.
+        deadline: seconds of wall time after which the compiler is killed; None: the limit of the problem.
 
     Raises:
         MissingExtra: PySDD is not installed.
@@ -45,7 +44,7 @@ def compile_sdd(problem: Problem, vtree: Vtree, deadline: float = DEADLINE_SECON
         )
     classes = classes_of(problem, problem.constraint, [])
     writer = FormulaWriter(problem, classes)
-    diagram = run_pysdd(writer.formula(), _vtree_lines(vtree, writer.bits), deadline)
+    diagram = run_pysdd(writer.formula(), _vtree_lines(vtree, writer.bits), deadline or problem.limits.seconds)
     allowed = [c for c, blocked in enumerate(blocked_tokens(problem)[classes.representative].tolist()) if not blocked]
     reader = _Reader(diagram, Builder(problem.length, classes.num_classes), writer.bits, allowed)
     root = reader.build(diagram.root, vtree)

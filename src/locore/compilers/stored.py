@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from locore.cache import Notes
-from locore.circuits import Block, Circuit, LeftToRight
+from locore.circuits import Block, Circuit, ConditionedReader, LeftToRight
 from locore.compilers.layers import SparseRows
 
 INT32 = torch.iinfo(torch.int32)
@@ -24,6 +24,7 @@ def to_tensors(circuit: Circuit) -> tuple[dict[str, Tensor], Notes]:
         "length": circuit.length,
         "num_classes": circuit.num_classes,
         "structured": circuit.structured,
+        "relaxed": circuit.relaxed,
         "positions": circuit.positions,
         "token_class": shelf.put(circuit.token_class),
         "final": shelf.put(circuit.final),
@@ -63,12 +64,15 @@ def from_tensors(tensors: dict[str, Tensor], notes: Notes) -> Circuit:
         tuple(blocks[number] for number in parts["chain"]),
         tuple(tuple(positions) for positions in parts["positions"]),
         kept[parts["final"]],
-        None if parts["reader"] is None else _reader(parts["reader"], kept),
+        None if parts["reader"] is None else _reader(parts, blocks, kept),
         parts["structured"],
+        parts["relaxed"],
     )
 
 
 def _reader_parts(reader: LeftToRight, shelf: _Shelf) -> dict[str, Any]:
+    if isinstance(reader, ConditionedReader):  # it is made again from the circuit
+        return {"conditioned": True}
     tables = {id(rows): rows for rows in reader.rows}
     numbers = {key: number for number, key in enumerate(tables)}
     return {
@@ -81,7 +85,10 @@ def _reader_parts(reader: LeftToRight, shelf: _Shelf) -> dict[str, Any]:
     }
 
 
-def _reader(parts: dict[str, Any], kept: list[Tensor]) -> LeftToRight:
+def _reader(circuit: dict[str, Any], blocks: list[Block], kept: list[Tensor]) -> LeftToRight:
+    parts = circuit["reader"]
+    if "conditioned" in parts:
+        return ConditionedReader(blocks[0], kept[circuit["token_class"]], circuit["num_classes"], circuit["length"])
     tables = [_table(table, kept) for table in parts["tables"]]
     return LeftToRight(
         kept[parts["token_class"]],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import reduce
 
+from locore.compilers.atom import State
 from locore.compilers.lift import TokenAutomaton, lift_bytes, lift_tokens
 from locore.compilers.products import product
-from locore.compilers.residual import State
 from locore.constraints import (
     And,
     Automaton,
@@ -31,13 +31,11 @@ class Automata:
 
     Attributes:
         token_bytes: the bytes of each token.
-        max_states: limit on the states of a product.
         lifted: the automata.
         ends_with_text: for each, whether the end of the text stops it (it reads bytes).
     """
 
     token_bytes: tuple[bytes | None, ...]
-    max_states: int
     lifted: list[TokenAutomaton] = field(default_factory=list)
     ends_with_text: list[bool] = field(default_factory=list)
 
@@ -71,7 +69,7 @@ class Automata:
         automata = [part for part in parts if isinstance(part, Automaton)]
         others = [part for part in parts if not isinstance(part, Automaton)]
         if automata:
-            merged = reduce(lambda a, b: product(a, b, conjunctive, self.max_states), automata)
+            merged = reduce(lambda a, b: product(a, b, conjunctive), automata)
             if not others:
                 return merged
             others.append(self._placed(merged))

@@ -17,14 +17,15 @@ from locore.circuits import DEAD, Circuit, LeftToRight
 from locore.compilers.layers import SparseRows, block_from_rows
 from locore.compilers.lift import TokenAutomaton, spelling_order
 from locore.compilers.problem import Problem, blocked_tokens
-from locore.errors import BudgetExceeded, Unsatisfiable
+from locore.compilers.steps import Steps
+from locore.errors import Unsatisfiable
+from locore.limits import check_progress, check_states, check_table
 from locore.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-Arcs = tuple[Ints, Ints]  # sources and targets
-MAX_TABLE = 250_000_000  # entries of a transition table, four bytes each
-PLAIN_COUNTS = 30_000_000  # pairs that are counted in an array of all pairs; more are sorted
+BYTES_AN_EXCEPTION = 240  # of memory at the peak, measured on 10,000 banned words
+REMEDY = "fewer phrases, words=True, smaller repeat counts, a shorter text"
 
 
 def unroll(automaton: TokenAutomaton, problem: Problem) -> Circuit:
@@ -32,84 +33,28 @@ def unroll(automaton: TokenAutomaton, problem: Problem) -> Circuit:
 
     Raises:
         Unsatisfiable: no sequence of this length is accepted.
-        BudgetExceeded: more states than `max_states`, or a transition table that would not fit.
+        BudgetExceeded: more states, nodes or memory than the limits allow.
     """
     tokenizer, length, min_length = problem.tokenizer, problem.length, problem.min_length
     function = np.where(blocked_tokens(problem), -1, automaton.function)
     function[list(tokenizer.eos_ids)] = -1
-    arcs = _arcs(automaton, function)
-    keep = _kept(arcs, automaton, length)
-    if keep.sum() > problem.max_states:
-        raise BudgetExceeded(
-            f"the constraint has {int(keep.sum()):,} states, more than max_states = {problem.max_states:,}; raise max_states, "
-            "or ask for less: fewer phrases, smaller repeat counts, a shorter text."
-        )
+    check_table(BYTES_AN_EXCEPTION * len(automaton.states), "compiling the constraint", REMEDY)
+    steps = Steps.of(automaton, function)
+    keep = steps.reachable(automaton.start, length) & steps.finishing(automaton.accepting, length)
+    keep[automaton.start] = True
+    check_states(int(keep.sum()), "the constraint", REMEDY)
     end = int(keep.sum())
     order = np.append(automaton.start, np.nonzero(keep & (np.arange(len(keep)) != automaton.start))[0])
     number = np.full(len(keep), DEAD, dtype=np.int64)
     number[order] = np.arange(end)  # the start comes first
     accepting = automaton.accepting[order]
     token_class, columns = _classes(automaton, function, number, accepting, tokenizer)
-    inside = keep[arcs[0]] & keep[arcs[1]]
-    text_arcs = number[arcs[0][inside]], number[arcs[1][inside]]
     final = np.append(accepting, bool(tokenizer.eos_ids))
-    lives = _live(text_arcs, final, length, min_length)
-    hopeful = _reached(final, text_arcs[::-1], end)
-    rows = [_rows(columns, end, with_end) for with_end in (False, True)]
-    return _circuit(torch.from_numpy(token_class), rows, lives, hopeful, min_length)
-
-
-def _arcs(automaton: TokenAutomaton, function: Ints) -> Arcs:
-    """Distinct pairs of a state and a state that some token leads to."""
-    num, used = len(automaton.accepting), np.unique(function[function >= 0])
-    wanted = np.zeros(len(automaton.base), dtype=np.bool_)
-    wanted[used] = True
-    owner = np.repeat(np.arange(len(automaton.base)), np.diff(automaton.first))
-    here = wanted[owner]
-    owner = owner[here]
-    states, targets = automaton.states[here].astype(np.int64), automaton.targets[here].astype(np.int64)
-    exceptions, _ = _count_pairs(states, targets, num)
-    # A state goes to a base unless it is an exception of every function that has this base.
-    bases, which, sizes = np.unique(automaton.base[used], return_inverse=True, return_counts=True)
-    base_of = np.zeros(len(automaton.base), dtype=np.int64)
-    base_of[used] = which
-    excepted, counts = _count_pairs(base_of[owner], states, num)
-    goes = np.ones(len(bases) * num, dtype=np.bool_)
-    goes[excepted[counts == sizes[excepted // num]]] = False
-    base, state = np.divmod(np.nonzero(goes)[0], num)
-    codes, _ = _count_pairs(np.append(exceptions // num, state), np.append(exceptions % num, bases[base]), num)
-    return codes // num, codes % num
-
-
-def _count_pairs(first: Ints, second: Ints, num: int) -> tuple[Ints, Ints]:
-    """The distinct codes first · num + second in increasing order, and how often each comes."""
-    codes = first * num + second
-    room = (int(first.max(initial=0)) + 1) * num
-    if room > PLAIN_COUNTS:
-        codes, counts = np.unique(codes, return_counts=True)
-        return codes, counts
-    counts = np.bincount(codes, minlength=room)
-    codes = np.nonzero(counts)[0]
-    return codes, counts[codes]
-
-
-def _kept(arcs: Arcs, automaton: TokenAutomaton, length: int) -> Flags:
-    """Bool[states]: can be reached, and can finish, in `length` steps or fewer; the start always."""
-    start = np.zeros(len(automaton.accepting), dtype=np.bool_)
-    start[automaton.start] = True
-    return (_reached(start, arcs, length) & _reached(automaton.accepting, arcs[::-1], length)) | start
-
-
-def _reached(flags: Flags, arcs: Arcs, steps: int) -> Flags:
-    """Bool[states]: those within so many steps of the marked ones."""
-    sources, targets = arcs
-    flags = flags.copy()
-    for _ in range(steps):
-        before = int(flags.sum())
-        flags[targets[flags[sources]]] = True
-        if int(flags.sum()) == before:
-            break
-    return flags
+    lives = _live(steps, keep, order, final, length, min_length)
+    hopeful = np.append(steps.finishing(automaton.accepting & keep, len(keep), keep)[order], final[-1])
+    kinds = [position >= min_length for position in range(length)]  # may the text end here?
+    rows = {with_end: _rows(columns, end, with_end) for with_end in sorted(set(kinds))}
+    return _circuit(torch.from_numpy(token_class), rows, kinds, lives, hopeful)
 
 
 @dataclass(frozen=True)
@@ -177,6 +122,7 @@ def _kept_functions(automaton: TokenAutomaton, used: Ints, number: Ints) -> Iter
     """The used functions, restricted to kept states and renumbered: function, (base, states, targets)."""
     bases = number[automaton.base]
     for f in used.tolist():
+        check_progress("telling classes of tokens apart", REMEDY)
         part = slice(automaton.first[f], automaton.first[f + 1])
         states, targets = number[automaton.states[part]], number[automaton.targets[part]]
         keep = (states != DEAD) & (targets != bases[f])
@@ -187,16 +133,20 @@ def _kept_functions(automaton: TokenAutomaton, used: Ints, number: Ints) -> Iter
         yield f, (int(bases[f]), states, targets)
 
 
-def _live(arcs: Arcs, final: Flags, length: int, min_length: int) -> list[Flags]:
-    """For each position 0..n, Bool[states]: can the rest be completed? The last state is the end of the text."""
-    sources, targets = arcs
+def _live(steps: Steps, keep: Flags, order: Ints, final: Flags, length: int, min_length: int) -> list[Flags]:
+    """For each position 0..n, Bool[states]: can the rest be completed? The last state is the end of the text.
+
+    Args:
+        keep: Bool[all states]; order: Int64[kept states], the kept ones as they are numbered now.
+        final: Bool[kept states + 1].
+    """
     lives = [final]
     for position in reversed(range(length)):
-        live = np.zeros_like(final)
-        live[sources[lives[-1][targets]]] = True
+        following = np.zeros_like(keep)
+        following[order] = lives[-1][:-1]
+        live = np.append(steps.before(following)[order], final[-1])
         # The end stays the end; and a text that may end here can be completed.
         live |= final if position >= min_length and final[-1] else False
-        live[-1] = final[-1]
         lives.append(live)
     lives.reverse()
     if not lives[0][0]:
@@ -206,11 +156,8 @@ def _live(arcs: Arcs, final: Flags, length: int, min_length: int) -> list[Flags]
 
 def _rows(columns: _Columns, end: int, with_end: bool) -> SparseRows:
     """The transitions of all states, the end of the text last; without an end nothing may end."""
-    if (end + 1) * len(columns.default) > MAX_TABLE:
-        raise BudgetExceeded(
-            f"the constraint has {end:,} states and tells {len(columns.default):,} classes of tokens apart, and a table of "
-            "them would need more than 1 GB; ask for less: fewer phrases, words=True, smaller repeat counts."
-        )
+    what = f"a table of {end:,} states and {len(columns.default):,} classes of tokens"
+    check_table(4 * (end + 1) * len(columns.default), what, REMEDY)
     state, column, target = columns.state, columns.column, columns.target
     if not with_end:
         text = target != end
@@ -224,14 +171,15 @@ def _rows(columns: _Columns, end: int, with_end: bool) -> SparseRows:
     return SparseRows(end + 1, columns.default, state[order], column[order], target[order])
 
 
-def _circuit(token_class: torch.Tensor, rows: list[SparseRows], lives: list[Flags], hopeful: Flags, min_length: int) -> Circuit:
-    length = len(lives) - 1
-    early = min(min_length, length)
-    kinds = [0] * early + [1] * (length - early)
-    tables = {kind: torch.from_numpy(rows[kind].dense()) for kind in set(kinds)}
-    blocks = {kind: block_from_rows(rows[kind], rows[kind].num_states) for kind in set(kinds)}
+def _circuit(
+    token_class: torch.Tensor, rows: dict[bool, SparseRows], kinds: list[bool], lives: list[Flags], hopeful: Flags
+) -> Circuit:
+    """`kinds` says for each position which rows it has."""
+    length = len(kinds)
+    tables = {kind: torch.from_numpy(table.dense()) for kind, table in rows.items()}
+    blocks = {kind: block_from_rows(table, table.num_states) for kind, table in rows.items()}
     live = tuple(torch.from_numpy(flags) for flags in lives)
     reader = LeftToRight(token_class, tuple(tables[kind] for kind in kinds), live, 0, torch.from_numpy(hopeful))
-    num_classes = len(rows[1].default)
+    num_classes = len(rows[kinds[-1]].default)
     positions = tuple((i,) for i in range(length))
     return Circuit(length, token_class, num_classes, tuple(blocks[kind] for kind in kinds), positions, live[-1], reader)

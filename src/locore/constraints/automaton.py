@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.constraints.trie import Trie
+from locore.limits import check_progress
+
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+SIMPLIFYING = "merging the states of an automaton", "use fewer phrases at once, or smaller repeat counts"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,32 +54,26 @@ class Automaton:
 def aho_corasick(patterns: Iterable[Sequence[int]]) -> Automaton:
     """Accepts the strings that contain one of `patterns`.
 
-    Aho and Corasick, "Efficient string matching", CACM 1975. Once a pattern has been read the
-    automaton stays in one accepting state.
+    Aho and Corasick, "Efficient string matching", CACM 1975. The failure of a node is the longest proper suffix of it that
+    some pattern begins with. Where a node has no child it moves as its failure does, and the failure of its child is where its
+    own failure moves to; a failure is shallower than its node, so one depth at a time is enough. Once a pattern has been read
+    the automaton stays in one accepting state.
     """
-    trie = _Trie(patterns)
-    table, accepting = _follow_failures(trie)
-    table[accepting] = np.argmax(accepting)
-    return _reachable(Automaton(table, accepting, trie.column, default=0))
-
-
-def ends_with_one_of(patterns: Iterable[Sequence[int]]) -> Automaton:
-    """Accepts the strings that end with one of `patterns`."""
-    trie = _Trie(patterns)
-    table, accepting = _follow_failures(trie)
-    return Automaton(table, accepting, trie.column, default=0)
-
-
-def one_of(strings: Iterable[Sequence[int]]) -> Automaton:
-    """Accepts exactly `strings`."""
-    trie = _Trie(strings)
-    dead = trie.num_nodes
-    table = np.full((dead + 1, len(trie.column) + 1), dead, dtype=np.int32)
-    for parents, columns, children in trie.levels():
-        table[parents, columns] = children
-    accepting = np.zeros(dead + 1, dtype=np.bool_)
-    accepting[trie.ends] = True
-    return Automaton(table, accepting, trie.column, default=0)
+    strings = sorted({tuple(pattern) for pattern in patterns})
+    symbols = sorted({symbol for string in strings for symbol in string})
+    column = {symbol: index + 1 for index, symbol in enumerate(symbols)}  # column 0: symbols that occur in no pattern
+    columns = np.array([column[symbol] for string in strings for symbol in string], dtype=np.int32)
+    trie = Trie.of(columns, np.array([len(string) for string in strings], dtype=np.int64))
+    table = np.zeros((trie.num_nodes, len(symbols) + 1), dtype=np.int32)
+    accepting, failure = trie.ends > 0, np.zeros(trie.num_nodes, dtype=np.int32)
+    for parents, read, children in trie.levels:
+        failure[children] = np.where(parents == 0, 0, table[failure[parents], read])
+        table[parents, read] = children
+        table[children] = table[failure[children]]
+        accepting[children] |= accepting[failure[children]]
+    if accepting.any():
+        table[accepting] = np.argmax(accepting)
+    return _reachable(Automaton(table, accepting, column, default=0))
 
 
 def minimise(automaton: Automaton) -> Automaton:
@@ -89,6 +87,7 @@ def minimise(automaton: Automaton) -> Automaton:
     blocks = trimmed.accepting.astype(np.int32)
     num_blocks = np.unique(blocks).size
     while True:
+        check_progress(*SIMPLIFYING)
         blocks = _number_rows(np.column_stack([blocks, blocks[trimmed.table]]))
         members = np.unique(blocks, return_index=True)[1]
         if members.size == num_blocks:
@@ -110,6 +109,7 @@ def merge_alike(automaton: Automaton) -> Automaton:
     """
     merged = automaton
     while True:
+        check_progress(*SIMPLIFYING)
         blocks = _number_rows(np.column_stack([merged.accepting.astype(np.int32), merged.table]))
         members = np.unique(blocks, return_index=True)[1]
         if members.size == merged.num_states:
@@ -142,64 +142,3 @@ def _reachable(automaton: Automaton) -> Automaton:
         automaton.column,
         automaton.default,
     )
-
-
-class _Trie:
-    """The prefixes of some strings as a tree: nodes by breadth, the root 0.
-
-    Column 0 is for symbols that occur in no string.
-    """
-
-    def __init__(self, strings: Iterable[Sequence[int]]) -> None:
-        strings = sorted({tuple(string) for string in strings})
-        symbols = sorted({symbol for string in strings for symbol in string})
-        self.column = {symbol: index + 1 for index, symbol in enumerate(symbols)}
-        self.num_nodes = 1
-        self.ends: list[int] = []
-        self._edges: list[list[tuple[int, int, int]]] = []
-        self._build(strings)
-
-    def _build(self, strings: list[tuple[int, ...]]) -> None:
-        # All strings grow one symbol a round; sorted, equal prefixes are neighbours.
-        alive = [(string, 0) for string in strings]
-        depth = 0
-        while alive:
-            self.ends += [node for string, node in alive if len(string) == depth]
-            edges: list[tuple[int, int, int]] = []
-            longer = []
-            for string, node in alive:
-                if len(string) == depth:
-                    continue
-                column = self.column[string[depth]]
-                if not edges or edges[-1][:2] != (node, column):
-                    edges.append((node, column, self.num_nodes))
-                    self.num_nodes += 1
-                longer.append((string, edges[-1][2]))
-            self._edges += [edges] if edges else []
-            alive, depth = longer, depth + 1
-
-    def levels(self) -> Iterable[tuple[Int32, Int32, Int32]]:
-        """Parents, columns and children of the edges, one depth after the other."""
-        for edges in self._edges:
-            parents, columns, children = np.array(edges, dtype=np.int32).T
-            yield parents, columns, children
-
-
-def _follow_failures(trie: _Trie) -> tuple[Int32, Bools]:
-    """The Aho-Corasick table of a trie, and which states end with a pattern.
-
-    The failure of a node is the longest proper suffix of it that is in the trie. Where a node has
-    no child it moves as its failure does, and the failure of its child is where its own failure
-    moves to. A failure is shallower than its node, so one depth at a time is enough.
-    """
-    table = np.zeros((trie.num_nodes, len(trie.column) + 1), dtype=np.int32)
-    accepting = np.zeros(trie.num_nodes, dtype=np.bool_)
-    accepting[trie.ends] = True
-    failure = np.zeros(trie.num_nodes, dtype=np.int32)
-    for parents, columns, children in trie.levels():
-        is_root = parents == 0
-        failure[children] = np.where(is_root, 0, table[failure[parents], columns])
-        table[parents, columns] = children
-        table[children] = table[failure[children]]
-        accepting[children] |= accepting[failure[children]]
-    return table, accepting

@@ -95,7 +95,14 @@ class AutomatonLeaf(Constraint):
 
     @abstractmethod
     def automaton(self) -> Automaton:
-        """The automaton that accepts exactly where the constraint holds."""
+        """The automaton that accepts exactly where the constraint holds, or there and elsewhere if it is relaxed."""
+
+    def is_relaxed_at(self, length: int) -> bool:
+        """Does the automaton accept sequences of `length` tokens on which the constraint does not hold?
+
+        Such a leaf is checked exactly on finished sequences, and may not stand below a negation.
+        """
+        return False
 
 
 def check_vocabulary(constraint: Constraint, vocab_size: int) -> None:

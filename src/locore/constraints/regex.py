@@ -76,7 +76,8 @@ class Regex(AutomatonLeaf):
             shown = repr(self.pattern) if len(self.pattern) <= 80 else f"{self.pattern[:80]!r}…"
             raise BudgetExceeded(
                 f"the regular expression {shown} is too large: {error}. Repeat less often, repeat something simpler, or leave "
-                "the limit away: {2,} costs far less than {2,5000}, and the number of tokens is a limit already."
+                "the limit away: {2,} costs far less than {2,5000}, and the number of tokens is a limit already. "
+                "limits=Limits(states=...) allows more."
             ) from error
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:

@@ -30,7 +30,7 @@ def spelled(constraint: Constraint, levels: int = LEVELS) -> str:
 def called(json: Json) -> str:
     """A JSON form as the call of a function, such as `ban(["hate", "awful"], words=True)`; long lists are cut short."""
     arguments = [f"{name}={_written(value)}" for name, value in json.items() if name != "type"]
-    if arguments and isinstance(list(json.values())[1], str | list):  # what to look for needs no name
+    if arguments and isinstance(list(json.values())[1], str | list | dict):  # what to look for needs no name
         arguments[0] = arguments[0].partition("=")[2]
     return f"{json['type']}({', '.join(arguments)})"
 
@@ -39,7 +39,7 @@ def _written(value: Any) -> str:
     if isinstance(value, list):
         more = f", … {len(value) - SHOWN} more" if len(value) > SHOWN else ""
         return f"[{', '.join(map(_written, value[:SHOWN]))}{more}]"
-    return dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    return dumps(value, ensure_ascii=False) if isinstance(value, str | dict) else repr(value)
 
 
 def _cut(text: str) -> str:

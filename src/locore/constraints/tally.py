@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.constraints.automaton import Automaton
-from locore.errors import BudgetExceeded
+from locore.limits import check_progress, check_states, check_table
 
 Ints = NDArray[np.int32]
-MAX_ENTRIES = 2**26  # of the table of a search: 256 MiB
-MAX_PRODUCT = 2**24  # of that of a search with a count; compilers have to walk it token by token
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +45,9 @@ class Tally:
         return total + int(self.final[state])
 
 
-def check_size(states: int, columns: int, what: str, remedy: str, limit: int = MAX_ENTRIES) -> None:
-    """`BudgetExceeded` when a table would be too large."""
-    if states * columns > limit:
-        raise BudgetExceeded(
-            f"{what} needs an automaton of {states:,} states over {columns:,} classes of bytes or characters; the limit is "
-            f"{limit:,} table entries; {remedy}"
-        )
+def check_size(states: int, columns: int, what: str, remedy: str) -> None:
+    """`BudgetExceeded` when a table of states and columns would be too large. There are three of them: moves, gains, a copy."""
+    check_table(3 * 4 * states * columns, f"{what} over {columns:,} classes of bytes or characters", remedy)
 
 
 def bounded(tally: Tally, low: int, high: int | None) -> Automaton:
@@ -69,7 +63,8 @@ def bounded(tally: Tally, low: int, high: int | None) -> Automaton:
     states, columns = small.table.shape
     if top > 1:
         remedy = "lower the bounds, or count fewer or shorter strings"
-        check_size(top * states, columns, f"counting up to {top:,}", remedy, MAX_PRODUCT)
+        check_states(top * states, f"counting up to {top:,}", remedy)
+        check_size(top * states, columns, f"counting up to {top:,}", remedy)
     so_far = np.arange(top)[:, None, None]
     total = so_far + small.gain
     settled = top * states
@@ -91,6 +86,7 @@ def minimised(tally: Tally) -> Tally:
     blocks, first = number_rows(np.column_stack([final, gain]))
     rows = np.empty((len(table), 1 + table.shape[1]), dtype=np.int32)
     while True:
+        check_progress("minimising a search", "use fewer or shorter phrases")
         rows[:, 0], rows[:, 1:] = blocks, blocks[table]
         finer, members = number_rows(rows)
         if len(members) == len(first):
@@ -138,6 +134,7 @@ def early(tally: Tally) -> Tally:
     """The same counts, every gain as soon as it is certain: what all ways on from a state count is moved before the state."""
     least = tally.final
     while True:
+        check_progress("minimising a search", "use fewer or shorter phrases")
         less = np.minimum(tally.final, (tally.gain + least[tally.table]).min(axis=1))
         if np.array_equal(less, least):
             break

@@ -3,6 +3,9 @@
 The text of a sequence is `bytes.decode("utf-8", errors="replace")`: every maximal piece of an ill-formed sequence is one
 U+FFFD (Unicode Standard, section 3.9, "U+FFFD Substitution of Maximal Subparts"). So a byte that cannot continue the
 character before it makes that one U+FFFD and is then read from anew; the end of the text does the same.
+
+`regular.utf8` refuses such bytes and has nothing to count, so that it can merge what is equal for all states at once; here a
+state is needed wherever a broken character may still have to be read as U+FFFD.
 """
 
 from __future__ import annotations

@@ -89,7 +89,12 @@ def _selected(walk: Walk, num: int, generator: torch.Generator) -> tuple[Tensor,
 
 
 def price_of_enumeration(reader: LeftToRight, eos_ids: tuple[int, ...] = ()) -> float:
-    """How many prefixes can still be completed, have a token and have not ended: the LM tokens of a walk, by counting alone."""
+    """How many prefixes can still be completed, have a token and have not ended: the LM tokens of a walk, by counting alone.
+
+    Infinite where the states are too many to be counted.
+    """
+    if not reader.tabulated:
+        return math.inf
     going = torch.ones_like(reader.token_class, dtype=torch.float64)
     going[list(eos_ids)] = 0.0
     classes = reader.rows[0].shape[1]

@@ -78,7 +78,8 @@ def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> tuple[Ten
     share = total / num
     while True:
         stretches = (maxima >= share).nonzero()[:, 0]
-        row, column = (weights[stretches] >= share).nonzero(as_tuple=True)
+        near = weights[stretches]
+        row, column = ((near >= share) & (near > 0)).nonzero(as_tuple=True)  # the share is 0 once all that weighs is large
         items = stretches[row] * STRETCH + column
         ordered, order = weights.view(-1)[items].double().sort(descending=True)
         ordered = ordered[: num - 1]
@@ -95,8 +96,10 @@ def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> tuple[Ten
 
 
 def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float) -> Tensor:
-    """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights."""
+    """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights; none where all weights are 0."""
     ends = sums.cumsum(0)
+    if ends[-1] <= 0:
+        return torch.zeros(0, dtype=torch.long, device=sums.device)
     points = (torch.arange(num, dtype=torch.float64, device=sums.device) + uniform) / num * ends[-1]
     stretch = torch.searchsorted(ends, points, right=True).clamp_max(int(sums.nonzero()[-1]))
     within = weights[stretch].double().cumsum(1)

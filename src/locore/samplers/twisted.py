@@ -54,11 +54,11 @@ class Twisted:
         wanted = math.ceil(num_particles / blocks)
         table, info = self._table(model)
         if table is None:
-            info["guided"] = width >= JUDGED_WIDTH
+            info["guided"] = width >= JUDGED_WIDTH and reader.tabulated
             rounds = [learned_round(model, reader, width, generator, wanted) for _ in range(blocks)]
         else:
-            info["guided"] = True
-            twist = look_ahead(table, reader)
+            info["guided"] = reader.tabulated
+            twist = look_ahead(table, reader) if reader.tabulated else None
             rounds = [one_round(model, reader, width, generator, twist, wanted=wanted) for _ in range(blocks)]
         return pooled(rounds, info)
 
@@ -75,7 +75,7 @@ class Twisted:
 def learned_round(model: LanguageModel, reader: LeftToRight, width: int, generator: torch.Generator, wanted: int = 0) -> Round:
     """Drafts, a learning round and a final round that together expand `width` prefixes a position."""
     drafts, learning = max(1, round(width * DRAFT_SHARE)), max(1, round(width * LEARNING_SHARE))
-    if drafts + learning >= width:
+    if drafts + learning >= width or not reader.tabulated:  # a twist needs the table of all states
         return one_round(model, reader, width, generator, wanted=wanted)
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     sample = model.sample(drafts, reader.length, generator, keep_log_probs=True)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from locore.bench.fidelity.problems import Problem
 from locore.bench.fidelity.runs import Chunk
+from locore.records import cut_half_line
 
 
 class Cell(NamedTuple):
@@ -41,7 +42,7 @@ class Journal:
         self.damaged = 0  # lines that could not be read, and are measured again
         self._places: dict[Cell, list[int]] = defaultdict(list)
         if path.exists():
-            _cut_half_line(path)
+            cut_half_line(path)
             for place, record in self._records():
                 self._note(place, record)
 
@@ -80,12 +81,3 @@ class Journal:
         places = self._places[Cell(*(record[name] for name in Cell._fields))]
         if record["chunk"] == len(places):
             places.append(place)
-
-
-def _cut_half_line(path: Path) -> None:
-    """A process that was killed may leave one; what is appended to it would be lost."""
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)

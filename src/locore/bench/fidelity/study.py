@@ -12,7 +12,6 @@ from typing import Any
 
 import locore
 from locore.bench.fidelity.entries import Entry
-from locore.bench.fidelity.files import write_whole
 from locore.bench.fidelity.journal import Cell, Journal
 from locore.bench.fidelity.measures import noise_floor, summarise
 from locore.bench.fidelity.opening import open_model
@@ -25,6 +24,7 @@ from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.models import LanguageModel
 from locore.ngram import NGramTable
 from locore.prepared import prepare
+from locore.records import write_whole
 from locore.samplers import Sampler
 
 CHUNKS = 16  # a measurement is made of so many; the noise is read off their spread

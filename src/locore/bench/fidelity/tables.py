@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from locore.bench.fidelity.files import write_whole
 from locore.bench.fidelity.problems import Problem
 from locore.bench.fidelity.summary import (
     AXES,
@@ -24,24 +19,11 @@ from locore.bench.fidelity.summary import (
     summary,
     worse_than_smc,
 )
+from locore.records import machine, write_whole
 
 LEVELS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # distinct contexts, where samplers are compared at equal ones
 NAMES = {"tv": "TV", "rmse": "RMSE of log Ẑ"}
 CELLS_LISTED = 6  # in the table of those that are worse than SMC; results.json has all
-
-
-def machine() -> dict[str, Any]:
-    """What it ran on; no paths, no host."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
 
 
 def write_results(

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from locore.bench.fidelity.dynamic import first_tokens, most_probable
-from locore.bench.fidelity.files import write_whole
 from locore.bench.fidelity.problems import Problem
 from locore.circuits import Circuit
 from locore.models import LanguageModel
+from locore.records import write_whole
 from locore.testing import Posterior, enumerate_posterior
 
 TOP = 100

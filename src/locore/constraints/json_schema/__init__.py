@@ -102,7 +102,8 @@ class JsonSchema(AutomatonLeaf):
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f'the JSON schema is too large: {error}. Pass order="schema" or escapes="minimal", or lower maxLength, '
-                "maxItems or the number of properties; leaving maxLength and maxItems away is cheaper still."
+                "maxItems or the number of properties; leaving maxLength and maxItems away is cheaper still. "
+                "limits=Limits(states=...) allows more."
             ) from error
 
     @cached_property

@@ -16,7 +16,7 @@ def byte_automaton(language: Language, budget: Budget | None = None) -> Automato
         BudgetExceeded: it is too large, or finding it takes too long.
         InvalidConstraint: a look-behind contains a look-ahead that reads past its end.
     """
-    known = Budget() if budget is None else budget
+    known = Budget.in_force() if budget is None else budget
     return to_bytes(determinise(language, known), known)
 
 

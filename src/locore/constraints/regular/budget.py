@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from locore.errors import BudgetExceeded
+from locore.limits import Limits, check_progress, limits_in_force
 
 
 @dataclass
@@ -23,6 +24,13 @@ class Budget:
     byte_states: int = 150_000
     moves: int = 3_000_000
 
+    @classmethod
+    def in_force(cls) -> Budget:
+        """In proportion to the states that the limits of the running compile allow."""
+        scale = limits_in_force().states / Limits().states
+        usual = cls()
+        return cls(*(max(1, int(scale * getattr(usual, field.name))) for field in fields(cls)))
+
     def require(self, kind: str, needed: int) -> None:
         """`BudgetExceeded` when `needed` is more than the limit of this kind."""
         limit = getattr(self, kind)
@@ -33,6 +41,7 @@ class Budget:
     def spend(self, moves: int) -> None:
         """Use up some moves; `BudgetExceeded` when there are no more."""
         self.moves -= moves
+        check_progress("finding the states of a regular expression", "repeat less often, or something simpler")
         if self.moves < 0:
             raise BudgetExceeded("finding its states takes too long: it can be in too many places at once")
 

@@ -2,7 +2,7 @@
 
 After the first bytes of a character the rest decides where it leads: such a *node* is a function of the next byte. Equal nodes
 are one state, whatever characters and states they come from; so the automaton over bytes is minimal if that over characters is.
-Bytes that are not UTF-8 lead to the dead state.
+Bytes that are not UTF-8 lead to the dead state (`constraints.utf8` reads them as a decoder does, for machines that count).
 """
 
 from __future__ import annotations

@@ -1,0 +1,34 @@
+"""Constraints that compare positions with each other: all different, counts, sums, permutations, Sudoku."""
+
+from locore.constraints.combinatorial.cardinality import HowMany, at_least, at_most, exactly
+from locore.constraints.combinatorial.comparisons import (
+    AllDifferent,
+    AllEqual,
+    Permutation,
+    all_different,
+    all_equal,
+    permutation,
+)
+from locore.constraints.combinatorial.leaf import Combinatorial
+from locore.constraints.combinatorial.sudoku import Sudoku, sudoku
+from locore.constraints.combinatorial.sums import DigitSum, TokenSum, digit_sum, token_sum
+
+__all__ = [
+    "AllDifferent",
+    "AllEqual",
+    "Combinatorial",
+    "DigitSum",
+    "HowMany",
+    "Permutation",
+    "Sudoku",
+    "TokenSum",
+    "all_different",
+    "all_equal",
+    "at_least",
+    "at_most",
+    "digit_sum",
+    "exactly",
+    "permutation",
+    "sudoku",
+    "token_sum",
+]
