@@ -1,4 +1,5 @@
-"""The shell's way in: `locore generate`, `check`, `compile`, `prepare` and `bench`.
+"""The shell's way in: `locore generate`, `check`, `compile`, `prepare`, `bench` and
+`reproduce`.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint,
 2 wrong usage, constraint or input, 130 interrupted.
@@ -18,6 +19,7 @@ from locore.cli.check import check
 from locore.cli.compile import compile
 from locore.cli.generate import generate
 from locore.cli.prepare import prepare
+from locore.cli.reproduce import reproduce
 from locore.errors import LocoreError
 
 INTERRUPTED = 130
@@ -34,6 +36,7 @@ app.command()(check)
 app.command()(compile)
 app.command()(prepare)
 app.add_typer(bench, name="bench")
+app.add_typer(reproduce, name="reproduce")
 
 
 def _print_version(wanted: bool) -> None:

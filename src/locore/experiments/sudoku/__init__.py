@@ -1,0 +1,1 @@
+"""Sudoku, the second experiment of the paper: a model writes the solution of a puzzle."""
