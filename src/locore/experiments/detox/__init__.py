@@ -1,0 +1,1 @@
+"""Detoxification, the third experiment of the paper: continuations without any phrase of a list."""
