@@ -1,0 +1,77 @@
+"""Independent runs of one prompt that are drawn side by side: each has its own source of randomness and its own bill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import NoBadWordsLogitsProcessor
+
+from locore import Tokenizer
+from locore.circuits import Circuit
+from locore.ending import live_lengths
+from locore.models import LanguageModel
+from locore.numerics import NEG_INF, categorical
+
+Mask = Callable[[Tensor, Tensor], Tensor]  # (tokens Long[runs, time], their next distributions) → Float[runs, vocab]
+
+
+def draw(model: LanguageModel, length: int, generators: Sequence[torch.Generator], mask: Mask | None = None) -> Tensor:
+    """Long[runs, length]: one sequence from each generator.
+
+    Args:
+        model: the prompted model.
+        length: tokens of each.
+        generators: one for each run; what a run draws depends on its own only (up to rounding in another batch).
+        mask: changes the next-token distributions; they need not be normalised.
+    """
+    uniforms = torch.stack([torch.rand(length, generator=each, dtype=torch.float64) for each in generators])
+    tokens = torch.zeros(len(generators), 0, dtype=torch.long)
+    cursor = model.begin(len(generators))
+    for step in range(length):
+        log_probs = cursor.log_probs if mask is None else mask(tokens, cursor.log_probs)
+        token = categorical(log_probs, uniforms[:, step])
+        tokens = torch.cat([tokens, token[:, None]], 1)
+        if step + 1 < length:
+            cursor = cursor.advance(token)
+    return tokens
+
+
+def bill(tokens: Tensor, tokenizer: Tokenizer) -> list[int]:
+    """LM tokens of each sequence: distributions after at least one token and before the end, as `Counted` counts."""
+    return [length - 1 for length in live_lengths(tokens, tokenizer.eos_ids).tolist()]
+
+
+def token_sequences(phrases: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """The ids of each phrase, plain and after a space, each once."""
+    return list(dict.fromkeys(tuple(tokenizer.encode(text)) for phrase in phrases for text in (phrase, " " + phrase)))
+
+
+def banning(phrases: Sequence[str], prompt_ids: Sequence[int], tokenizer: Tokenizer) -> Mask:
+    """Word banning as `generate(bad_words_ids=...)` of transformers does it, by its own processor, prompt included."""
+    sequences = [list(ids) for ids in token_sequences(phrases, tokenizer)]
+    processor: Any = NoBadWordsLogitsProcessor(sequences, list(tokenizer.eos_ids) or None)
+    prompt = torch.tensor(list(prompt_ids), dtype=torch.long)
+
+    def mask(tokens: Tensor, log_probs: Tensor) -> Tensor:
+        banned: Tensor = processor(torch.cat([prompt.expand(len(tokens), -1), tokens], 1), log_probs)
+        return banned
+
+    return mask
+
+
+def masking(circuit: Circuit) -> Mask:
+    """Only tokens after which the constraint can still be satisfied within the length."""
+    reader = circuit.reader
+    assert reader is not None  # compiled without a vtree
+
+    def mask(tokens: Tensor, log_probs: Tensor) -> Tensor:
+        states = reader.initial(len(tokens))
+        for position in range(tokens.shape[1]):
+            states = reader.step(position, states, tokens[:, position])
+        allowed = reader.allowed(tokens.shape[1], states)[:, reader.token_class]
+        return log_probs.masked_fill(~allowed, NEG_INF)
+
+    return mask
