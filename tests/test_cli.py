@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -31,7 +32,9 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 def spawn(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "import sys; from locore.cli import main; sys.exit(main())", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Whoever starts the tests in the background of a shell script has Ctrl-C ignored, and so would have the child.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
 
 
 def give_stdin(monkeypatch, text: str) -> None:
@@ -201,6 +204,9 @@ def test_interrupted(delay):
     ]
     process = spawn("generate", "--prompt", "x", *long)
     time.sleep(delay)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    try:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert (process.returncode, out, err) == (130, "", "interrupted\n")

@@ -292,7 +292,8 @@ def test_negations_of_a_relaxation_are_refused():
     assert circuit.count() + len(truth(MOVES)) == sum(4**n for n in range(LENGTH + 1))
 
 
-def test_a_relaxed_circuit_stays_one_in_the_cache():
+def test_a_relaxed_circuit_stays_one_in_the_cache(monkeypatch):
+    monkeypatch.setattr("locore.compilers.remembered.WORTH_SECONDS", 0.0)
     moves = locore.simple_moves(10, 10, (0, 0), (9, 9), memory=2)
     origins = []
     for turn in range(3):

@@ -64,7 +64,8 @@ def test_agrees_with_python(pattern, flags, texts, seed):
     leaf = leaf_of(pattern, flags)
     for text in texts:
         check(leaf, truth, text)
-        assert occurs_in(leaf.parsed, text) == (truth.search(text) is not None)
+        # Not `search`: CPython looks for where a match may begin without heeding the flags of a group, as in (?a:\W) on "é".
+        assert occurs_in(leaf.parsed, text) == any(truth.match(text, at) for at in range(len(text) + 1))
     for string in accepted_strings(leaf.automaton(), np.random.default_rng(seed), 5):
         assert truth.fullmatch(string.decode())
 

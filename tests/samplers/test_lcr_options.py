@@ -119,7 +119,7 @@ def test_memory_limits_change_nothing(monkeypatch):
     for weights in ("augmented", "mixture"):
         monkeypatch.setattr("locore.samplers.neighbourhoods.TOGETHER", 1)
         model, circuit = problem()
-        small = LocallyConstrainedResampling("forward", weights=weights, per_context=2)
+        small = LocallyConstrainedResampling(Lazy(0.2), weights=weights, per_context=2)
         assert proper_weighting(small, model, circuit, 6, 400, seed=3).holds(1e-6)
 
 
