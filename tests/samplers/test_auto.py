@@ -31,6 +31,14 @@ def test_it_chooses_what_suits_the_problem_and_says_why(alpha, length, chosen):
     assert draws.info["chosen"] == chosen and draws.info["why"]
 
 
+def test_one_particle_of_a_likely_constraint_is_not_made_by_twisting():
+    model, _ = chain()
+    counted = Counted(model)
+    draws = Auto()(counted, compile(~Literal(0, frozenset({1})), model, 8), 1, None, torch.Generator().manual_seed(0))
+    assert draws.info["chosen"] == "rejection"
+    assert counted.lm_tokens <= 7 * 96 / 4  # a quarter of what the prefixes of twisted SMC would cost
+
+
 def test_a_circuit_without_a_reading_is_sampled_too():
     pytest.importorskip("pysdd")
     model, _ = chain()

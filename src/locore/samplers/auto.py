@@ -46,11 +46,12 @@ class Auto:
     ) -> Draws:
         """As the sampler that is chosen; its name and the reason are in `info`."""
         price = max(1, circuit.length - 1)
-        limit = num_particles * price if budget is None else budget
-        chosen, why, spent = self._choose(model, circuit, limit, generator)
+        # Without a budget it is what twisted SMC would cost: for one particle, too, a pilot is then cheaper than no pilot.
+        judged = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
+        chosen, why, spent = self._choose(model, circuit, judged if budget is None else budget, generator)
         rest = None if budget is None else max(price, budget - spent)
         if budget is None and isinstance(chosen, Twisted):
-            rest = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
+            rest = judged
         draws = chosen(model, circuit, num_particles, rest, generator)
         return replace(draws, info={**draws.info, "chosen": chosen.name, "why": why})
 
