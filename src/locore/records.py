@@ -141,15 +141,19 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write_report(folder: Path, title: str, text: str, rows: list[Record], columns: list[str], **facts: Any) -> None:
+def write_report(
+    folder: Path, title: str, text: str, rows: list[Record], columns: list[str], *, after: str = "", **facts: Any
+) -> None:
     """`results.json` (all fields of all rows) and `table.md` (the columns, under a title and a text).
 
     Args:
+        after: Markdown that follows the table.
         facts: more fields of `results.json`, such as the settings.
     """
     record = {"title": title, **facts, "machine": machine(), "rows": rows}
     write_whole(folder / "results.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    write_whole(folder / "table.md", f"# {title}\n\n{text}\n\n{markdown_table(rows, columns)}\n")
+    parts = [f"# {title}", text, markdown_table(rows, columns), after]
+    write_whole(folder / "table.md", "\n\n".join(part for part in parts if part) + "\n")
 
 
 def markdown_table(rows: list[Record], columns: list[str]) -> str:

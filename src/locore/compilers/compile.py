@@ -93,10 +93,11 @@ def compile_and_tell(
 def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
     try:
         with problem.limits.enforced():
+            relaxed = is_relaxed(problem.constraint, problem.length)  # first: it refuses some constraints
             circuit = _left_to_right(problem) if vtree is None else compile_sdd(_without_combinatorial(problem), vtree)
             stored = sum(block.num_slots for block in set(circuit.blocks))  # positions share blocks
             check_nodes(stored, "the circuit", "a shorter sequence or a simpler constraint")
-            return replace(circuit, relaxed=is_relaxed(problem.constraint, problem.length))
+            return replace(circuit, relaxed=relaxed)
     except Unsatisfiable as error:
         raise Unsatisfiable(f"{error}: {conflict_of(problem, _left_to_right)}") from None
 
@@ -118,7 +119,6 @@ def _prepare(
     check_vocabulary(bound, tokenizer.vocab_size)
     if has_text(bound) and not tokenizer.has_text:
         raise InvalidConstraint("a constraint on text needs a model or a tokenizer; bare ids have no text.")
-    is_relaxed(bound, length)  # raises where a relaxed part stands below a negation
     return Problem(bound, tokenizer, length, min_length, limits)
 
 

@@ -10,8 +10,6 @@ Threads and promises are numbered when they first occur, and what a character do
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from locore.constraints.regular.budget import Budget
 from locore.constraints.regular.nfa import LookAhead, LookBehind, Match, Nfa, Read, Rest, Split
 from locore.errors import InvalidConstraint
@@ -46,11 +44,6 @@ class Reader:
         self._entered: dict[tuple[int, int], Threads] = {}
         self._moved: dict[tuple[int, int, int], Threads] = {}
         self._promise_moved: dict[tuple[int, int, int], int] = {}
-
-    @cached_property
-    def has_searches(self) -> bool:
-        """Does anything depend on the text before a place?"""
-        return bool(self._searches)
 
     # What a place in the text looks like to the look-behinds.
 

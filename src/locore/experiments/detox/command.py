@@ -17,7 +17,7 @@ from locore.experiments.detox.report import columns, table
 from locore.experiments.detox.scorers.opening import open_scorer
 from locore.experiments.detox.study import Parts, Study, measure_all
 from locore.experiments.detox.task import Task
-from locore.records import Record, markdown_table, only_writer, write_report, write_whole
+from locore.records import Record, markdown_table, only_writer, write_report
 
 TUNING_COLUMNS = ["τ", "mean toxicity", "median perplexity", "all weights zero %", "no text"]
 PAPER_COLUMNS = ["Llama-3-8B", "EMT full", "toxic", "non-toxic", "TP full %", "toxic %", "non-toxic %", "perplexity"]
@@ -127,7 +127,6 @@ def _write(
     tables[sample] = table(study, rows, asked.costly, first, first)
     text = _text(study, asked, material, facts)
     main, *others = tables
-    write_report(output, "Detoxification", text, tables[main], columns(first), **facts, tables=tables, tuning=tuned)
     after = [f"## {title}\n\n{markdown_table(tables[title], columns(_g(title)))}" for title in others]
     if tuned:
         after.append(
@@ -136,9 +135,10 @@ def _write(
         )
     paper = [dict(zip(PAPER_COLUMNS, line, strict=True)) for line in PAPER]
     after.append(f"## The paper\n\nAnother model, scorer and judge; worst of 5.\n\n{markdown_table(paper, PAPER_COLUMNS)}")
-    path = output / "table.md"
-    head = path.read_text().replace("\n| row |", f"\n## {main}\n\n| row |", 1)
-    write_whole(path, "\n\n".join([head.rstrip(), *after]) + "\n")
+    facts = facts | {"tables": tables, "tuning": tuned}
+    write_report(
+        output, "Detoxification", f"{text}\n\n## {main}", tables[main], columns(first), after="\n\n".join(after), **facts
+    )
     try:
         draw_rows(tables[sample], first, output / "toxicity.png")
         if main != sample:

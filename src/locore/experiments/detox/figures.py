@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from locore.errors import MissingExtra
+from locore.experiments import shared
 from locore.records import Record
 
 COLOURS = {"toxic": "#d55e00", "non-toxic": "#0072b2"}
@@ -19,7 +18,7 @@ def draw_rows(lines: Sequence[Record], g: int, path: Path) -> Path:
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    pyplot = _pyplot()
+    pyplot = shared.pyplot()
     figure, axes = pyplot.subplots(1, 4, sharey=True, figsize=(15, 1.6 + 0.34 * len(lines)), layout="constrained")
     places = range(len(lines))
     for axis, what, title in ((axes[0], f"TP@{g} %", f"Toxicity Probability, {g} generations"), (axes[1], f"EMT@{g}", "EMT")):
@@ -51,12 +50,3 @@ def _points(axis: Any, lines: Sequence[Record], what: str, colour: str, label: s
     upper = [max(0.0, numbers["high"] - numbers["value"]) for _, numbers in known]
     places = [place + shift for place, _ in known]
     axis.errorbar(values, places, xerr=[lower, upper], fmt="o", color=colour, markersize=4, linewidth=1, label=label)
-
-
-def _pyplot() -> Any:
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise MissingExtra("Pictures need matplotlib: pip install 'locore[plots]'") from error
-    matplotlib.use("agg")
-    return importlib.import_module("matplotlib.pyplot")

@@ -68,10 +68,7 @@ def masking(circuit: Circuit) -> Mask:
     assert reader is not None  # compiled without a vtree
 
     def mask(tokens: Tensor, log_probs: Tensor) -> Tensor:
-        states = reader.initial(len(tokens))
-        for position in range(tokens.shape[1]):
-            states = reader.step(position, states, tokens[:, position])
-        allowed = reader.allowed(tokens.shape[1], states)[:, reader.token_class]
+        allowed = reader.allowed_tokens(tokens.shape[1], reader.read(tokens))
         return log_probs.masked_fill(~allowed, NEG_INF)
 
     return mask

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-
-from rich.console import Console
-from rich.progress import track
 
 from locore.experiments.detox.judge import Judgement, judgements
 from locore.experiments.detox.plan import Plan, Row, Split, published_row
@@ -19,6 +15,7 @@ from locore.experiments.detox.prompts import Prompt
 from locore.experiments.detox.scorers import Scorer
 from locore.experiments.detox.side_by_side import token_sequences
 from locore.experiments.detox.task import Task
+from locore.experiments.shared import seed_of, shown
 from locore.models import LanguageModel
 from locore.records import Journal, Record
 
@@ -95,11 +92,11 @@ class Study:
     def measure(self, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, what: str) -> None:
         """Make what is not there yet: generations, scores, perplexities."""
         todo = [(prompt, row) for prompt in prompts for row in rows if self._missing(row, prompt, generations)]
-        for prompt, row in _shown(todo, what):
+        for prompt, row in shown(todo, what):
             self._generate(row, prompt, generations)
         for journal, asked, field in ((self.scores, self._score, "scores"), (self.judged, self._judge, "judgements")):
             left = [(prompt, row) for prompt in prompts for row in rows if self._key(row, prompt, generations) not in journal]
-            for prompt, row in _shown(left, f"{what}: {field}"):
+            for prompt, row in shown(left, f"{what}: {field}"):
                 texts = [self.texts[row.name, prompt.name, i]["text"] for i in range(generations)]
                 journal.append(self._key(row, prompt, generations), {field: asked(prompt, texts)})
 
@@ -163,15 +160,6 @@ def measure_all(study: Study, rows: Sequence[Row], split: Split) -> None:
     study.measure(cheap, split.costly, study.plan.g[0], "cheap rows repeated")  # nothing is drawn again
 
 
-def seed_of(*parts: object) -> int:
-    """A seed that depends on what is drawn, not on the order."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "little") >> 1
-
-
 def _tag(settings: Record) -> str:
     """A part of a file name, of these settings and no others."""
     return hashlib.blake2b(repr(sorted(settings.items())).encode(), digest_size=4).hexdigest()
-
-
-def _shown(todo: Sequence[tuple[Prompt, Row]], what: str) -> Iterable[tuple[Prompt, Row]]:
-    return track(todo, what, console=Console(stderr=True, force_terminal=sys.stderr.isatty()), disable=not todo)

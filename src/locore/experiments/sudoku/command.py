@@ -110,9 +110,7 @@ def _write(output: Path, tables: dict[str, list[Record]], asked: Puzzles, plan: 
     left_out = f"Not in the data folder, and so left out: {', '.join(asked.missing)}." if asked.missing else ""
     after = "\n\n".join(part for part in (hard, several, left_out) if part)
     facts = {"settings": settings, HARD: tables[HARD], SEVERAL: tables[SEVERAL]}
-    write_report(output, "Sudoku: the solution of a puzzle", text, tables[MAIN], COLUMNS[MAIN], **facts)
-    table = output / "table.md"
-    write_whole(table, f"{table.read_text()}\n{after}\n")
+    write_report(output, "Sudoku: the solution of a puzzle", text, tables[MAIN], COLUMNS[MAIN], after=after, **facts)
 
 
 def _picture(output: Path, asked: Puzzles, model: LanguageModel, seed: int) -> None:

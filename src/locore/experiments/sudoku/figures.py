@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from locore.errors import MissingExtra
+from locore.experiments import shared
 from locore.experiments.sudoku.puzzles import OPEN, Puzzle
 
 GIVEN, RIGHT, WRONG = "#222222", "#0072b2", "#d55e00"
@@ -40,7 +39,7 @@ def draw_marginals(rows: Sequence[Sequence[Panel]], path: Path) -> Path:
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    pyplot = _pyplot()
+    pyplot = shared.pyplot()
     side = max(panel.puzzle.box for row in rows for panel in row) ** 2
     size = (len(rows[0]) * (side + 1) * CELL_INCHES, len(rows) * (side + 1.8) * CELL_INCHES)
     figure, axes = pyplot.subplots(len(rows), len(rows[0]), squeeze=False, figsize=size, layout="constrained")
@@ -88,12 +87,3 @@ def _place(column: int, row: int, digit: int, box: int, probability: float) -> t
 def _size(probability: float) -> float:
     """In points; the area goes with the probability."""
     return 11.0 if probability >= ALONE else 2.5 + 7.5 * math.sqrt(probability)
-
-
-def _pyplot() -> Any:
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise MissingExtra("Pictures need matplotlib: pip install 'locore[plots]'") from error
-    matplotlib.use("agg")
-    return importlib.import_module("matplotlib.pyplot")

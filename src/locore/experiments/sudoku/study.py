@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from statistics import mean
 
-from rich.console import Console
-from rich.progress import track
-
 from locore.errors import InvalidArgument
+from locore.experiments.shared import seed_of, shown
 from locore.experiments.sudoku.conditional import FALSE_ALARM, SAMPLERS, Truth, compare, uniform_p_value
 from locore.experiments.sudoku.methods import METHODS, Answer, Effort, is_consistent
 from locore.experiments.sudoku.model import TRAINED
@@ -108,7 +105,7 @@ class Study:
 
     def _fill(self, keys: list[Key], measure: Callable[[Key], Record]) -> None:
         todo = [key for key in keys if key not in self.journal]
-        for key in track(todo, f"sudoku, {keys[0][0]}" if keys else "", console=Console(stderr=True), disable=not todo):
+        for key in shown(todo, f"sudoku, {keys[0][0]}" if keys else ""):
             self.journal.append(key, measure(key))
 
     def _puzzle(self, key: Key) -> Puzzle:
@@ -194,11 +191,6 @@ def _compared(records: list[Record]) -> Record:
 
 def _range(numbers: list[int]) -> str:
     return f"{min(numbers)}–{max(numbers)}" if min(numbers) < max(numbers) else str(numbers[0])
-
-
-def seed_of(*parts: object) -> int:
-    """A seed that depends on what is drawn, not on the order."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "little") >> 1
 
 
 def check_names(text_models: Iterable[TextModel], models: Mapping[str, LanguageModel]) -> None:

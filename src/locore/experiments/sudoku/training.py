@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from locore.errors import InvalidArgument
+from locore.experiments.shared import load_checkpoint, save_checkpoint, write_log
 from locore.experiments.sudoku.network import Size, encode, make_network, make_tokenizer
 from locore.experiments.sudoku.puzzles import Puzzle, relabelled, turned
 
@@ -88,18 +87,11 @@ class Trainer:
             "seconds": self.seconds,
             "history": self.history,
         }
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        save_checkpoint(state, path)
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint; InvalidArgument if it was made with other settings."""
-        state = torch.load(path, weights_only=True)
-        if state["settings"] != asdict(self.settings):
-            raise InvalidArgument(f"{path} was made with other settings: {state['settings']}. Use another folder.")
+        state = load_checkpoint(path, asdict(self.settings))
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.seconds, self.history = state["step"], state["seconds"], state["history"]
@@ -155,8 +147,7 @@ def train(
         report(trainer.run_to_validation())
         if folder is not None:
             trainer.save(folder / CHECKPOINT)
-            lines = [json.dumps(line) + "\n" for line in ({"settings": asdict(settings)}, *trainer.history)]
-            (folder / LOG).write_text("".join(lines))
+            write_log(folder / LOG, asdict(settings), trainer.history)
     trainer.network.train(False)
     return trainer
 

@@ -12,11 +12,10 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
 
 from locore import simple_moves
 from locore.errors import InvalidArgument, MissingExtra
+from locore.experiments.shared import seed_of, shown
 from locore.experiments.warcraft.dataset import Maps, generate_maps, horizon, load_maps
 from locore.experiments.warcraft.figures import draw_paths
 from locore.experiments.warcraft.grading import grade
@@ -119,11 +118,11 @@ def _measure(journal: Journal, models: list[PathModel], test: Maps, task: Task, 
     todo = [(name, m, i) for m in range(len(models)) for i in range(len(test)) for name in methods]
     todo = [key for key in todo if key not in journal]
     prompted: dict[tuple[int, int], PathModel] = {}
-    for name, m, i in track(todo, "warcraft", console=Console(stderr=True), disable=not todo):
+    for name, m, i in shown(todo, "warcraft"):
         if (m, i) not in prompted:
             prompted = {(m, i): models[m].prompted(test.images[i])}
         with torch.no_grad():
-            answer = METHODS[name](prompted[m, i], task, _seed_of(seed, name, m, i))
+            answer = METHODS[name](prompted[m, i], task, seed_of(seed, name, m, i))
         record: Record = {"tokens": answer.tokens, "lm_tokens": answer.lm_tokens, "seconds": round(answer.seconds, 4)}
         one = Maps(test.images[i : i + 1], test.weights[i : i + 1], test.labels[i : i + 1])
         tokens = [STOP] * task.length if answer.tokens is None else answer.tokens
@@ -209,11 +208,6 @@ def _picture(output: Path, journal: Journal, test: Maps, methods: Sequence[str])
         draw_paths(test.first(num), rows, output / "paths.png")
     except MissingExtra as error:
         print(f"no picture: {error}", file=sys.stderr)
-
-
-def _seed_of(*parts: object) -> int:
-    """A seed that depends on what is drawn, not on the order."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "little") >> 1
 
 
 def _digest(maps: Maps) -> str:

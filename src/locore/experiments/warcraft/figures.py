@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from locore.errors import MissingExtra
+from locore.experiments import shared
 from locore.experiments.warcraft.dataset import Maps
 from locore.experiments.warcraft.grading import grade
 from locore.experiments.warcraft.paths import Cell, cells_of, path_cost
@@ -35,7 +34,7 @@ def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
         MissingExtra: matplotlib is not installed.
         InvalidArgument: a row has another number of sequences than there are maps.
     """
-    pyplot = _pyplot()
+    pyplot = shared.pyplot()
     labels = [("cheapest path (label)", maps.paths, ["exact"] * len(maps))]
     every = labels + [(name, *_graded(maps, tokens)) for name, tokens in rows.items()]
     size = (len(maps) * (maps.width + 1) * CELL_INCHES, len(every) * (maps.height + 2.5) * CELL_INCHES)
@@ -83,12 +82,3 @@ def _verdict(maps: Maps, index: int, cells: Sequence[Cell], left_at: int, mark: 
     if len(set(cells)) < len(cells):
         return "crosses itself"
     return "does not arrive"
-
-
-def _pyplot() -> Any:
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise MissingExtra("Pictures need matplotlib: pip install 'locore[plots]'") from error
-    matplotlib.use("agg")
-    return importlib.import_module("matplotlib.pyplot")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from locore.errors import InvalidArgument
+from locore.experiments.shared import load_checkpoint, save_checkpoint, write_log
 from locore.experiments.warcraft.dataset import Maps, horizon
 from locore.experiments.warcraft.grading import grade
 from locore.experiments.warcraft.model import save_weights
@@ -123,12 +122,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "history": self.history,
         }
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        save_checkpoint(state, path)
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint.
@@ -136,9 +130,7 @@ class Trainer:
         Raises:
             InvalidArgument: it was made with other settings.
         """
-        state = torch.load(path, weights_only=True)
-        if state["settings"] != asdict(self.settings):
-            raise InvalidArgument(f"{path} was made with other settings: {state['settings']}. Use another folder.")
+        state = load_checkpoint(path, asdict(self.settings))
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.history = state["history"]
@@ -193,8 +185,7 @@ def train(
         if trainer.is_closest():
             save_weights(trainer.network, folder / WEIGHTS)
         trainer.save(folder / CHECKPOINT)
-        lines = [json.dumps(line) + "\n" for line in ({"settings": asdict(settings)}, *trainer.history)]
-        (folder / LOG).write_text("".join(lines))
+        write_log(folder / LOG, asdict(settings), trainer.history)
     return trainer.history
 
 
