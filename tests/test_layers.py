@@ -40,6 +40,8 @@ ROWS = {
     "testing": 5,
     "cli": 6,
     "demo": 6,
+    "hf": 6,
+    "server": 6,
     "bench": 7,
     "experiments": 7,
 }

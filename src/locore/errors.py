@@ -35,6 +35,10 @@ class CannotScore(LocoreError):
     """The model cannot give the probability that was asked for (context too long, no such tokens)."""
 
 
+class MissingTemplate(LocoreError):
+    """Messages for a tokenizer that says nothing about how a chat is written."""
+
+
 class ModelNotFound(LocoreError):
     """No model under this name or path, or its folder lacks a file that is needed."""
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from locore.codec import HuggingFaceCodec
-from locore.errors import InvalidArgument, LocoreError
+from locore.errors import InvalidArgument, LocoreError, MissingTemplate
 
 _UNDECODABLE = re.compile("([\udc80-\udcff]+)")
 
@@ -104,6 +104,17 @@ class Tokenizer:
             _utf8(text)
             return self._codec.encode_prompt(text) or list(self.bos_ids)
         return self.encode(text) if text else []
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Ids of a chat, each message with `role` and `content`, by the model's own template; an answer is what follows.
+
+        Raises:
+            MissingTemplate: there is none.
+            InvalidArgument: the template does not take these messages.
+        """
+        if self._codec is None:
+            raise MissingTemplate("this tokenizer has no chat template; encode a prompt instead.")
+        return self._codec.encode_chat(messages)
 
     def text_bytes(self, ids: Iterable[int]) -> bytes:
         """Bytes of the tokens before the first EOS; special tokens spell nothing."""

@@ -1,5 +1,4 @@
-"""The shell's way in: `locore generate`, `check`, `compile`, `prepare`, `bench` and
-`reproduce`.
+"""The shell's way in: `locore generate`, `check`, `compile`, `prepare`, `serve`, `bench` and `reproduce`.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint,
 2 wrong usage, constraint or input, 130 interrupted.
@@ -20,6 +19,7 @@ from locore.cli.compile import compile
 from locore.cli.generate import generate
 from locore.cli.prepare import prepare
 from locore.cli.reproduce import reproduce
+from locore.cli.serve import serve
 from locore.errors import LocoreError
 
 INTERRUPTED = 130
@@ -35,6 +35,7 @@ app.command()(generate)
 app.command()(check)
 app.command()(compile)
 app.command()(prepare)
+app.command()(serve)
 app.add_typer(bench, name="bench")
 app.add_typer(reproduce, name="reproduce")
 

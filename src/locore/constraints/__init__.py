@@ -39,7 +39,7 @@ from locore.constraints.leaves import AutomatonLeaf, Count, Literal, check_vocab
 from locore.constraints.paths import SimpleMoves, SimplePath, grid, simple_moves, simple_path
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.regex import Regex, regex
-from locore.constraints.serial import from_json
+from locore.constraints.serial import from_json, json_forms
 from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
 from locore.constraints.tokens import (
     BanTokens,
@@ -106,6 +106,7 @@ __all__ = [
     "grid",
     "has_text",
     "if_then_else",
+    "json_forms",
     "json_schema",
     "minimise",
     "negation",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from locore.constraints.plain import Manner
-from locore.constraints.serial import read_integer, read_string
+from locore.constraints.serial import described, read_integer, read_string
 from locore.constraints.tokens import as_integer
 from locore.errors import InvalidConstraint
 
@@ -87,11 +87,13 @@ def bounds_of(low: Any, high: Any, names: tuple[str, str], where: str) -> tuple[
 # Readers of JSON fields, for `register`.
 
 
+@described({"type": "boolean"})
 def read_flag(value: Any, path: str) -> bool:
     """True or False."""
     return flag_of(value, "the value", path)
 
 
+@described({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
 def read_phrases(value: Any, path: str) -> Any:
     """A string or a list of strings."""
     return (

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from reprlib import repr as shortened
-from typing import Any
+from typing import Any, TypeVar
 
 from locore.constraints.base import Constant, Constraint, conjunction, disjunction, negation
 from locore.constraints.structure import MAX_DEPTH
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 
 Reader = Callable[[Any, str], Any]  # a value and where it stands -> the argument
+CONSTRAINT, VERTEX = "Constraint", "Vertex"  # what schemas call a constraint, and a vertex of a graph
+R = TypeVar("R", bound=Reader)
+_SCHEMAS: dict[Reader, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,56 @@ def register(
     _KINDS[name] = _Kind(build, required or {}, optional or {})
 
 
+def described(schema: dict[str, Any]) -> Callable[[R], R]:
+    """Say in JSON Schema what a reader takes; for `json_forms`."""
+
+    def note(read: R) -> R:
+        _SCHEMAS[read] = schema
+        return read
+
+    return note
+
+
+def json_forms(prefix: str) -> dict[str, Any]:
+    """JSON Schemas of all that `from_json` reads, made from the types that are registered.
+
+    What they refuse, `from_json` refuses; values that fit may still have no meaning (an empty phrase, a bad pattern).
+
+    Args:
+        prefix: where the schemas will stand, such as `#/$defs/`.
+
+    Returns:
+        "Constraint", any of them, and one for each type, such as "constraint_ban".
+    """
+    forms = {f"constraint_{name}": _form(name, kind, prefix) for name, kind in sorted(_KINDS.items())}
+    mapping = {name: f"{prefix}constraint_{name}" for name in sorted(_KINDS)}
+    anything = {
+        "oneOf": [{"$ref": reference} for reference in mapping.values()],
+        "discriminator": {"propertyName": "type", "mapping": mapping},
+    }
+    vertex = {"anyOf": [{"type": ["string", "integer"]}, {"type": "array", "items": {"$ref": f"{prefix}{VERTEX}"}}]}
+    return {CONSTRAINT: anything, VERTEX: vertex, **forms}
+
+
+def _form(name: str, kind: _Kind, prefix: str) -> dict[str, Any]:
+    fields = {field: _placed(_SCHEMAS[read], prefix) for field, read in (kind.required | kind.optional).items()}
+    return {
+        "type": "object",
+        "properties": {"type": {"const": name}, **fields},
+        "required": ["type", *kind.required],
+        "additionalProperties": False,
+    }
+
+
+def _placed(schema: Any, prefix: str) -> Any:
+    """The same with references that lead to where the schemas stand."""
+    if isinstance(schema, list):
+        return [_placed(part, prefix) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: f"{prefix}{part}" if key == "$ref" else _placed(part, prefix) for key, part in schema.items()}
+
+
 def from_json(obj: Any) -> Constraint:
     """The constraint whose `to_json()` is `obj`, a dict as `json.loads` gives it.
 
@@ -50,6 +103,7 @@ def from_json(obj: Any) -> Constraint:
     return read_constraint(obj, "")
 
 
+@described({"$ref": CONSTRAINT})
 def read_constraint(obj: Any, path: str) -> Constraint:
     """Reader of a field that holds a constraint; `path` is where it stands, such as `of[1]`."""
     kind = _kind_of(obj, path)
@@ -96,11 +150,13 @@ def _inside(path: str, field: str) -> str:
 # Readers of fields, for `register`.
 
 
+@described({"type": "string"})
 def read_string(value: Any, path: str) -> str:
     """A string."""
     return str(_checked(value, isinstance(value, str), path, "a string"))
 
 
+@described({"type": "integer"})
 def read_integer(value: Any, path: str) -> int:
     """An integer."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
@@ -110,6 +166,7 @@ def read_integer(value: Any, path: str) -> int:
 def list_of(read: Reader) -> Reader:
     """The reader of a list of what `read` reads."""
 
+    @described({"type": "array", "items": _SCHEMAS[read]})
     def read_list(value: Any, path: str) -> list[Any]:
         _checked(value, isinstance(value, list), path, "a list")
         return [read(item, f"{path}[{index}]") for index, item in enumerate(value)]

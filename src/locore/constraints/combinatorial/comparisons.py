@@ -19,7 +19,7 @@ from locore.constraints.combinatorial.leaf import (
 )
 from locore.constraints.leaves import Count, Literal
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import Reader, list_of, read_integer, register
+from locore.constraints.serial import Reader, described, list_of, read_integer, register
 from locore.constraints.tokens import id_list
 from locore.errors import InvalidConstraint
 
@@ -235,6 +235,7 @@ def _values_of(values: Iterable[Any] | None, where: str) -> Groups:
     return groups_of(values, f"values of {where}")
 
 
+@described({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]})
 def _read_group(value: Any, path: str) -> Any:
     read: Reader = list_of(read_integer) if isinstance(value, list) else read_integer
     return read(value, path)

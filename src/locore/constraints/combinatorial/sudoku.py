@@ -20,7 +20,7 @@ from locore.constraints.combinatorial.grid import (
 from locore.constraints.combinatorial.leaf import Combinatorial, Groups, lowered_parts
 from locore.constraints.leaves import Literal
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import register
+from locore.constraints.serial import described, register
 from locore.errors import InvalidConstraint
 
 
@@ -167,6 +167,7 @@ def _symbols(side: int, tokenizer: TokenizerLike) -> Groups:
     return tuple(frozenset(ids) for ids in found)
 
 
+@described({})
 def _read_any(value: Any, path: str) -> Any:
     return value
 

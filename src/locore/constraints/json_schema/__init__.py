@@ -19,7 +19,7 @@ from locore.constraints.leaves import AutomatonLeaf
 from locore.constraints.regular import byte_automaton
 from locore.constraints.regular.ir import Language
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import read_string, register
+from locore.constraints.serial import described, read_string, register
 from locore.errors import BudgetExceeded, InvalidConstraint
 
 
@@ -125,6 +125,7 @@ class JsonSchema(AutomatonLeaf):
         return {"type": "json_schema", "schema": json.loads(self.schema), **given}
 
 
+@described({"type": ["object", "boolean"]})
 def _read_schema(value: Any, path: str) -> Any:
     return value
 

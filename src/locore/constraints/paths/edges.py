@@ -9,7 +9,7 @@ from typing import Any
 from locore.constraints.base import Constraint, Json
 from locore.constraints.paths.graph import Edge, edges_of, fault_of, json_vertices, read_graph, read_vertex
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import register
+from locore.constraints.serial import described, register
 from locore.constraints.tokens import id_list
 from locore.errors import InvalidConstraint
 
@@ -151,6 +151,7 @@ def _symbols_of(tokenizer: TokenizerLike) -> Symbols:
     return DEFAULT
 
 
+@described({"type": "array", "minItems": 2, "maxItems": 2})
 def _read_tokens(value: Any, path: str) -> Any:
     if not isinstance(value, list):
         raise InvalidConstraint(f"{path} must be a list of two ids, or of two lists of ids, got {value!r}")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Any
 
+from locore.constraints.serial import VERTEX, described
 from locore.errors import InvalidConstraint
 
 Edge = tuple[Hashable, Hashable]
@@ -120,6 +121,7 @@ def _plain(vertex: Any) -> Any:
     return [_plain(part) for part in vertex] if isinstance(vertex, tuple) else vertex
 
 
+@described({"type": "array", "items": {"type": "array", "items": {"$ref": VERTEX}, "minItems": 2, "maxItems": 2}})
 def read_graph(value: Any, path: str) -> Any:
     """Edges in JSON: a list of pairs of vertices."""
     if not isinstance(value, list) or not all(isinstance(edge, list) and len(edge) == 2 for edge in value):
@@ -127,6 +129,7 @@ def read_graph(value: Any, path: str) -> Any:
     return [tuple(read_vertex(vertex, f"{path}[{number}]") for vertex in edge) for number, edge in enumerate(value)]
 
 
+@described({"$ref": VERTEX})
 def read_vertex(value: Any, path: str) -> Any:
     """A vertex in JSON: a string, an integer, or a list of them, which stands for a tuple."""
     if isinstance(value, list):

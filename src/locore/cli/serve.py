@@ -1,0 +1,67 @@
+"""`locore serve`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from locore.cli.inputs import read_text
+from locore.errors import MissingExtra
+
+KEY_HELP = "File with the key that clients must send; or set LOCORE_API_KEY."
+
+
+def serve(
+    model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = "tiny",
+    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for a free one.")] = 8000,
+    api_key_file: Annotated[str | None, typer.Option(metavar="FILE", help=KEY_HELP)] = None,
+    device: Annotated[str, typer.Option(help="Where the model computes.")] = "cpu",
+    workers: Annotated[int, typer.Option(help="Processes that sample, each with its own copy of the model.")] = 1,
+    queue_size: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = 64,
+    timeout: Annotated[float, typer.Option(help="Seconds from a request to its answer; later ones get 504.")] = 60.0,
+    compile_seconds: Annotated[float, typer.Option(help="For compiling one constraint.")] = 20.0,
+    compile_memory: Annotated[int, typer.Option(help="Bytes that compiling may take.")] = 1_000_000_000,
+    worker_memory: Annotated[int, typer.Option(help="Bytes that a worker may grow by; beyond, it is killed.")] = 4_000_000_000,
+    body_bytes: Annotated[int, typer.Option(help="Of a request.")] = 1_000_000,
+    keep_alive: Annotated[float, typer.Option(help="Seconds between the comments that keep a stream open.")] = 5.0,
+    max_tokens: Annotated[int, typer.Option(help="The largest max_tokens of a request.")] = 512,
+    max_particles: Annotated[int, typer.Option(help="The largest num_particles.")] = 4096,
+) -> None:
+    """Serve a model over HTTP in the manner of OpenAI's API, with constraints.
+
+    The address is printed once the server listens; /ready answers 200 once the model is loaded.
+    """
+    try:
+        from locore.server import Settings
+        from locore.server import serve as run
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"the server needs {error.name}, which is not installed: pip install 'locore[server]'.") from error
+    run(
+        Settings(
+            model=model,
+            device=device,
+            host=host,
+            port=port,
+            api_key=_key(api_key_file),
+            workers=workers,
+            queue_size=queue_size,
+            timeout=timeout,
+            compile_seconds=compile_seconds,
+            compile_memory=compile_memory,
+            worker_memory=worker_memory,
+            body_bytes=body_bytes,
+            keep_alive=keep_alive,
+            max_tokens=max_tokens,
+            max_particles=max_particles,
+        )
+    )
+
+
+def _key(path: str | None) -> str | None:
+    """Never an option itself: other users of a machine see the options of a process."""
+    if path is not None:
+        return read_text(path).strip()
+    return os.environ.get("LOCORE_API_KEY") or None

@@ -1,0 +1,74 @@
+"""ASGI middleware around every request: who may ask, and what is counted and logged. Never prompts, texts or keys."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from locore.server.errors import ApiError
+from locore.server.metrics import Metrics
+
+log = logging.getLogger("locore.server")
+
+OPEN = ("/health", "/ready")  # for whoever watches the server
+NEVER_SENT = 499  # the client had left
+
+
+class Authorised:
+    """Answers 401 to whoever does not know the key."""
+
+    def __init__(self, app: ASGIApp, api_key: str) -> None:
+        self.app = app
+        self._expected = f"Bearer {api_key}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http" and scope["path"] not in OPEN:
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._expected):
+                error = ApiError(
+                    401,
+                    "no API key, or not the right one; send it as Authorization: Bearer KEY.",
+                    "invalid_api_key",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+                return await error.response()(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+
+class Observed:
+    """Counts and logs each request, and gives it an id."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        start, status, number = time.monotonic(), NEVER_SENT, uuid.uuid4().hex
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = number
+            await send(message)
+
+        try:
+            return await self.app(scope, receive, observed)
+        finally:
+            # The path of the route, not what was asked for: that may hold anything.
+            route = getattr(scope.get("route"), "path", "other")
+            seconds = time.monotonic() - start
+            self.metrics.requests.labels(route, str(status)).inc()
+            self.metrics.seconds.labels(route).observe(seconds)
+            size = Headers(scope=scope).get("content-length", "-")
+            level = logging.DEBUG if route in OPEN else logging.INFO  # nobody wants a line for every look at /health
+            log.log(level, "%s %s %d %.3f s, body %s", number, route, status, seconds, size if size.isdigit() else "-")

@@ -1,0 +1,149 @@
+"""Request bodies from anybody: bounded in bytes, in time and in depth, and strict JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from locore.server.errors import ApiError
+
+DRAINED = 32  # bodies of so many times the limit are read to their end and thrown away, so that the client sees the answer
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
+
+
+class LimitedBody:
+    """ASGI middleware: reads the whole body, or answers 413 or 408."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+        self.seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            return await self.app(scope, receive, send)
+        try:
+            async with asyncio.timeout(self.seconds):
+                body = await self._read(receive)
+        except TimeoutError:
+            late = ApiError(408, f"the body did not arrive within {self.seconds:g} seconds.", "body_timeout")
+            return await _refuse(late, scope, receive, send)
+        except ApiError as error:
+            return await _refuse(error, scope, receive, send)
+        if body is None:  # the client has left
+            return None
+        first: Message | None = {"type": "http.request", "body": body, "more_body": False}
+
+        async def replay() -> Message:
+            nonlocal first
+            message, first = first, None
+            return await receive() if message is None else message
+
+        return await self.app(scope, replay, send)
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more and size <= DRAINED * self.max_bytes:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            part = message.get("body", b"")
+            size += len(part)
+            if size <= self.max_bytes:
+                parts.append(part)
+            else:
+                parts.clear()
+            more = message.get("more_body", False)
+        if size > self.max_bytes:
+            raise ApiError(413, f"the body is larger than {self.max_bytes:,} bytes; send less.", "body_too_large")
+        return b"".join(parts)
+
+
+async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    response = error.response()
+    response.headers["connection"] = "close"  # what is left of the body must not be read as the next request
+    await response(scope, receive, send)
+
+
+def strict_json(body: bytes, max_depth: int) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ApiError: no UTF-8, no JSON, nested too deeply, a name twice in one object, or a number that JSON does not have.
+    """
+    try:
+        text = body.decode("utf-8")
+        if _depth(text) > max_depth:
+            raise _Refused(f"it is nested deeper than {max_depth}; make it flatter")
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    except _Refused as error:
+        raise ApiError(400, f"the body cannot be read: {error}.", "invalid_json") from None
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"the body is no UTF-8: {error.reason} at byte {error.start}.", "invalid_json") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ApiError(400, f"the body is no JSON: {error.msg} at {where}.", "invalid_json") from None
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body is no JSON that this server reads: a number is too long.", "invalid_json") from None
+
+
+class _Refused(Exception):
+    """JSON that the standard library would read."""
+
+
+def _depth(text: str) -> int:
+    """How deeply brackets are nested, those in strings left out; linear in the length."""
+    depth = deepest = 0
+    for character in _STRING.sub("", text):
+        if character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Refused("a field stands twice in one object; keep one of them")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise _Refused(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise _Refused("a number is too large")
+    return value
+
+
+def strict_route(max_depth: int) -> type[APIRoute]:
+    """The class of routes whose bodies are read by `strict_json`."""
+
+    class StrictRequest(Request):
+        async def json(self) -> Any:
+            return strict_json(await self.body(), max_depth)
+
+    class StrictRoute(APIRoute):
+        def get_route_handler(self) -> Any:
+            handle = super().get_route_handler()
+
+            async def strict(request: Request) -> Response:
+                return await handle(StrictRequest(request.scope, request.receive))
+
+            return strict
+
+    return StrictRoute

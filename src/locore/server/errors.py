@@ -1,0 +1,141 @@
+"""Errors in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`, each with its HTTP status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+# By the class that the library raised in the worker.
+FROM_LIBRARY = {
+    "InvalidConstraint": (400, "invalid_constraint"),
+    "UnsupportedKeyword": (400, "invalid_constraint"),
+    "InvalidArgument": (400, "invalid_value"),
+    "CannotScore": (400, "cannot_score"),
+    "BudgetExceeded": (400, "budget_exceeded"),
+    "MissingTemplate": (400, "no_chat_template"),
+    "Unsatisfiable": (422, "unsatisfiable_constraint"),
+    "ZeroWeights": (422, "no_valid_sample"),
+}
+TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+
+
+class ApiError(HTTPException):
+    """An answer that is an error."""
+
+    def __init__(
+        self, status: int, message: str, code: str, param: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.code = code
+        self.param = param
+
+    def body(self) -> dict[str, Any]:
+        """In OpenAI's shape."""
+        kind = TYPES.get(self.status_code, "server_error" if self.status_code >= 500 else "invalid_request_error")
+        return {"error": {"message": self.detail, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        """As an HTTP answer."""
+        return AsciiJSON(self.body(), self.status_code, self.headers)
+
+
+class AsciiJSON(JSONResponse):
+    """JSON in ASCII: text from outside may hold lone surrogates, which have no UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def from_worker(kind: str, message: str) -> ApiError:
+    """The answer to a request whose computation failed with an exception of this class.
+
+    What is not an error on purpose is a bug of ours, and its text may hold what the user wrote: it is not passed on.
+    """
+    if kind in FROM_LIBRARY:
+        status, code = FROM_LIBRARY[kind]
+        param = {"invalid_constraint": "constraint", "unsatisfiable_constraint": "constraint", "no_chat_template": "messages"}
+        return ApiError(status, message, code, param.get(code))
+    if kind == "MissingExtra":
+        return ApiError(501, message, "missing_extra", headers=NO_RETRY)
+    if kind == "MemoryError":
+        return ApiError(500, OUT_OF_MEMORY, "out_of_memory", headers=NO_RETRY)
+    return ApiError(500, "internal error; the log of the server has its traceback.", "internal_error", headers=NO_RETRY)
+
+
+OUT_OF_MEMORY = "the request needs more memory than a worker may use; ask for fewer tokens or particles, or for less."
+NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients try again after 5xx unless told not to
+
+
+def timed_out(seconds: float) -> ApiError:
+    """504."""
+    return ApiError(
+        504,
+        f"no answer within {seconds:g} seconds; ask for fewer tokens or particles, or set a budget.",
+        "timeout",
+        headers=NO_RETRY,
+    )
+
+
+def worker_died() -> ApiError:
+    """503: the process that was computing this ended."""
+    return ApiError(
+        503,
+        "the worker process that computed this request ended unexpectedly and is being started again; nothing was sampled.",
+        "worker_died",
+        headers={"Retry-After": "5"},
+    )
+
+
+def shutting_down() -> ApiError:
+    """503."""
+    return ApiError(503, "the server is shutting down.", "shutting_down", headers={"Retry-After": "30"})
+
+
+async def on_http_error(request: Request, error: Exception) -> JSONResponse:
+    """Our own errors, and those of the framework (404, 405, …)."""
+    if isinstance(error, ApiError):
+        return error.response()
+    assert isinstance(error, StarletteHTTPException)
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    shown = ApiError(error.status_code, str(error.detail), codes.get(error.status_code, "invalid_request"))
+    shown.headers = error.headers
+    return shown.response()
+
+
+async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
+    """400 for the first thing that is wrong with a request; what was sent is not repeated."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"] if part != "body"]
+    param = ".".join(place) or None
+    if first["type"] == "extra_forbidden":
+        return ApiError(400, unknown_field(place), "unknown_field", param).response()
+    message = first["msg"].removeprefix("Value error, ")
+    if not place and first["type"] == "value_error":
+        return ApiError(400, f"{message}.", "invalid_value").response()
+    if not place:
+        message = "the body must be a JSON object, sent as Content-Type: application/json."
+        return ApiError(400, message, "invalid_body", param).response()
+    code = "missing_field" if first["type"] == "missing" else "invalid_value"
+    return ApiError(400, f"{param}: {message}", code, param).response()
+
+
+def unknown_field(place: list[str]) -> str:
+    """What to say of a field that is not known, with the new name of those that engines used before."""
+    name = place[-1][:64]
+    if name.startswith("guided_"):
+        return f"unknown field {name!r}; write structured_outputs={{...}} or constraint={{...}} instead. Nothing is dropped."
+    if name == "stop":
+        return "stop sequences are not supported; say with a constraint how the text ends."
+    return f"unknown or unsupported field {name!r}; leave it out. All fields are in /openapi.json, and none is dropped."
+
+
+async def on_bug(request: Request, error: Exception) -> JSONResponse:
+    """What nobody foresaw; the framework logs it."""
+    return from_worker(type(error).__name__, "").response()

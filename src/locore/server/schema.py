@@ -1,0 +1,199 @@
+"""What a request may say. Every field is known: an unknown one is refused, so that no constraint is ever dropped silently."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+
+import locore
+from locore.server.settings import Settings
+
+Json = dict[str, Any]
+EVERYTHING = {"type": "true"}  # the constraint that always holds
+SAMPLERS = (
+    *("auto", "exact", "rejection", "twisted", "swor", "greedy", "smc", "masked-is", "lcr", "cars", "ars"),
+    *("oversampling", "awrs", "mcmc", "isir", "particle-gibbs", "asap"),
+)
+# Its form is checked where it is built, in the worker, which says where it is wrong.
+ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Strict(BaseModel):
+    """An object without other fields; nothing is converted from other types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StreamOptions(Strict):
+    """As OpenAI's."""
+
+    include_usage: bool = False
+
+
+class NamedSchema(Strict):
+    """As in OpenAI's `response_format`."""
+
+    name: str
+    schema_: Json | bool = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextFormat(Strict):
+    """No constraint."""
+
+    type: Literal["text"]
+
+
+class ObjectFormat(Strict):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class SchemaFormat(Strict):
+    """JSON that is valid for a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+class StructuredOutputs(Strict):
+    """As vLLM's; exactly one of the fields."""
+
+    json_: Json | bool | None = Field(default=None, alias="json")
+    json_object: Literal[True] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> StructuredOutputs:
+        if len([value for value in (self.json_, self.json_object, self.regex, self.choice) if value is not None]) != 1:
+            raise ValueError("structured_outputs needs exactly one of json, json_object, regex, choice")
+        return self
+
+    def constraint(self) -> Json:
+        """As Locore's JSON."""
+        if self.regex is not None:
+            return {"type": "regex", "pattern": self.regex}
+        if self.choice is not None:
+            return {"type": "choice", "texts": self.choice}
+        return {"type": "json_schema", "schema": {"type": "object"} if self.json_ is None else self.json_}
+
+
+class Common(Strict):
+    """What both kinds of request share."""
+
+    model: str = Field(description="The name in /v1/models.")
+    constraint: ConstraintJson | None = Field(default=None, description="What the text must satisfy.")
+    response_format: Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    min_tokens: int = Field(default=0, ge=0, description="The text may not end before; part of the constraint.")
+    n: Count = Field(default=1, description="Texts, drawn in proportion to the weights of the particles.")
+    num_particles: Count = Field(default=32, description="Weighted texts that the sampler draws.")
+    sampler: Literal[SAMPLERS] | None = None  # type: ignore[valid-type]
+    budget: Count | None = Field(default=None, le=2**63 - 1, description="Next-token distributions that may be asked for.")
+    seed: int | None = Field(default=None, ge=0, lt=2**63 - 1)
+    temperature: float = Field(default=1.0, gt=0, le=100, description="Of the model that is sampled: p^(1/T), token by token.")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="The model is cut to its nucleus.")
+    canonical: Literal["alpha", "only"] | None = None
+    ending: Literal["eos", "complete"] = Field(
+        default="eos", description='"complete" ends a text, at no cost, once no longer one can satisfy the constraint.'
+    )
+    return_particles: bool = Field(default=False, description="Answer with all weighted texts too.")
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(default=None, description="Has no effect.")
+
+    @model_validator(mode="after")
+    def _one_constraint(self) -> Common:
+        given = [name for name in ("constraint", "response_format", "structured_outputs") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f'give one of {" and ".join(given)}; join constraints with {{"type": "and", "of": [...]}}')
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options needs stream=true")
+        return self
+
+    def alpha(self) -> Json:
+        """The constraint, by whichever name it came."""
+        if self.structured_outputs is not None:
+            return self.structured_outputs.constraint()
+        match self.response_format:
+            case SchemaFormat(json_schema=named):
+                return {"type": "json_schema", "schema": named.schema_}
+            case ObjectFormat():
+                return {"type": "json_schema", "schema": {"type": "object"}}
+        return EVERYTHING if self.constraint is None else self.constraint
+
+    def settings(self) -> Json:
+        """What the worker needs."""
+        names = ("min_tokens", "n", "num_particles", "sampler", "budget", "seed", "temperature", "top_p", "canonical", "ending")
+        chosen = {name: getattr(self, name) for name in (*names, "return_particles")}
+        return {**chosen, "constraint": self.alpha(), "prompt": None, "messages": None}
+
+
+class CompletionRequest(Common):
+    """A text to go on from."""
+
+    prompt: str | list[int] = Field(description="A text, or token ids, which are taken as they are.")
+    max_tokens: Count = 16
+
+    def settings(self) -> Json:
+        """What the worker needs."""
+        return {**super().settings(), "prompt": self.prompt, "max_tokens": self.max_tokens}
+
+
+class TextPart(Strict):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(Strict):
+    """One turn."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    def plain(self) -> Json:
+        """With one text."""
+        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        return {"role": self.role, "content": "".join(parts)}
+
+
+class ChatRequest(Common):
+    """Messages to answer."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_length(self) -> ChatRequest:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ValueError("give one of max_tokens and max_completion_tokens")
+        return self
+
+    def settings(self) -> Json:
+        """What the worker needs."""
+        length = self.max_completion_tokens or self.max_tokens or 16
+        return {**super().settings(), "messages": [message.plain() for message in self.messages], "max_tokens": length}
+
+
+def refusal(request: Json, settings: Settings) -> tuple[str, str] | None:
+    """The field that is beyond what this server allows, and a message; None if there is none."""
+    limits = {"max_tokens": settings.max_tokens, "num_particles": settings.max_particles, "n": settings.max_n}
+    for name, most in limits.items():
+        if request[name] > most:
+            return name, f"{name} is {request[name]}, but this server allows at most {most}."
+    if request["min_tokens"] > request["max_tokens"]:
+        return "min_tokens", f"min_tokens is {request['min_tokens']}, above max_tokens, which is {request['max_tokens']}."
+    return None
+
+
+def version() -> str:
+    """Of Locore."""
+    return locore.__version__

@@ -1,0 +1,89 @@
+"""What the server is told at its start, checked once."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from dataclasses import dataclass, field, fields
+
+from locore.errors import InvalidArgument
+
+SHORTEST_KEY = 16  # characters
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one server.
+
+    Attributes:
+        model: the bundled model, a folder, or a Hugging Face name.
+        device: where the model computes, as in `torch`.
+        host: address to listen at; any but this machine's own needs a key.
+        port: 0 for a free one.
+        api_key: what clients send as a bearer token; None for no key.
+        workers: processes that sample, each with its own copy of the model.
+        queue_size: requests that may wait; more get 429.
+        max_batch: requests that may share one run, where that is sound.
+        timeout: seconds from a request's arrival to its answer; later ones get 504.
+        grace: seconds after which a worker that does not stop is killed.
+        compile_seconds: of wall time for one constraint.
+        compile_memory: bytes that a compile may take.
+        worker_memory: bytes that a worker may grow by after loading its model; beyond, it is killed and started again.
+        body_bytes: of a request.
+        body_seconds: until the whole request must have come.
+        json_depth: of objects and lists in a request.
+        keep_alive: seconds between the comments that keep a stream open.
+        max_tokens: the largest `max_tokens` of a request.
+        max_particles: the largest `num_particles`.
+        max_n: the largest `n`.
+
+    Raises:
+        InvalidArgument: a number is out of range, the key is too short, or the address is public and there is no key.
+    """
+
+    model: str = "tiny"
+    device: str = "cpu"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: str | None = field(default=None, repr=False)
+    workers: int = 1
+    queue_size: int = 64
+    max_batch: int = 16
+    timeout: float = 60.0
+    grace: float = 5.0
+    compile_seconds: float = 20.0
+    compile_memory: int = 1_000_000_000
+    worker_memory: int = 4_000_000_000
+    body_bytes: int = 1_000_000
+    body_seconds: float = 20.0
+    json_depth: int = 100
+    keep_alive: float = 5.0
+    max_tokens: int = 512
+    max_particles: int = 4096
+    max_n: int = 128
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.name == "port":
+                if not 0 <= value <= 65535:
+                    raise InvalidArgument(f"port must lie in 0..65535, got {value}.")
+            elif isinstance(value, int | float) and not (0 < value < math.inf):
+                raise InvalidArgument(f"{setting.name} must be a positive number, got {value}.")
+        if self.api_key is not None and len(self.api_key) < SHORTEST_KEY:
+            raise InvalidArgument(f"the API key has fewer than {SHORTEST_KEY} characters; choose a longer one.")
+        if self.api_key is None and not is_loopback(self.host):
+            raise InvalidArgument(
+                f"{self.host} can be reached from other machines, and there is no API key. Set LOCORE_API_KEY or give "
+                "--api-key-file, or listen at 127.0.0.1."
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Is this an address that only this machine reaches? A name other than `localhost` may resolve to anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
