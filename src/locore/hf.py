@@ -1,0 +1,214 @@
+"""Plugs for `transformers`: sampling under a constraint inside `model.generate`, and the masking baseline.
+
+```python
+model.generate(**inputs, custom_generate=locore.hf.custom_generate, constraint=ban(["awful"]), fast_tokenizer=tokenizer)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import (
+    LogitsProcessor,
+    MinLengthLogitsProcessor,
+    MinNewTokensLengthLogitsProcessor,
+)
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
+from transformers.utils.generic import ModelOutput
+
+import locore
+from locore.constraints import Constraint
+from locore.errors import InvalidArgument
+from locore.limits import Limits
+from locore.models import HuggingFaceModel
+from locore.numerics import NEG_INF
+from locore.particles import Particles
+from locore.samplers import Sampler
+from locore.tokenizer import Tokenizer
+
+# What `generate` hands on for its own loop; none of it says what to sample.
+OWN_ARGUMENTS = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
+OWN_PROCESSORS = (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)  # both are `min_new_tokens`
+OWN_CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
+
+
+@dataclass
+class ConstrainedOutput(ModelOutput):
+    """What `generate(..., return_dict_in_generate=True)` returns.
+
+    Attributes:
+        sequences: Long[batch × num_return_sequences, time]: prompts and texts, padded on the right.
+        particles: for each prompt, the weighted texts that the sequences were drawn from.
+    """
+
+    sequences: Tensor | None = None
+    particles: list[Particles] | None = None
+
+
+def custom_generate(
+    model: Any,
+    input_ids: Tensor,
+    logits_processor: Any,
+    stopping_criteria: Any,
+    generation_config: Any,
+    constraint: Constraint | None = None,
+    fast_tokenizer: Any = None,
+    num_particles: int = 32,
+    sampler: str | Sampler | None = None,
+    budget: int | None = None,
+    seed: int | None = None,
+    canonical: Any = None,
+    ending: Any = "eos",
+    limits: Limits | None = None,
+    **model_kwargs: Any,
+) -> Tensor | ConstrainedOutput:
+    """For `model.generate(custom_generate=...)`: sample p(text | constraint) of the model itself.
+
+    Each prompt has one set of particles, and its `num_return_sequences` texts are drawn from that in proportion to the weights.
+    Whatever else would change the model's distribution (temperature, top-p, penalties, bans, beams) is refused.
+
+    Args:
+        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: from `generate`.
+        constraint: what each text must satisfy; required.
+        fast_tokenizer: of the model, fast, or a `locore.Tokenizer`, which is quicker; required. (What is called `tokenizer`,
+            `generate` keeps for itself.)
+        num_particles, sampler, budget, seed, canonical, limits: as in `locore.generate`; prompt i has the seed `seed + i`.
+        ending: its `stop`.
+
+    Returns:
+        What `generate` returns: Long[batch × num_return_sequences, time], or a `ConstrainedOutput`.
+
+    Raises:
+        InvalidArgument: something is missing, or asked for that cannot be kept.
+        LocoreError: as `locore.generate`.
+    """
+    if constraint is None or fast_tokenizer is None:
+        raise InvalidArgument("custom_generate needs constraint=... and fast_tokenizer=..., among the arguments of generate.")
+    _refuse_what_would_be_dropped(logits_processor, stopping_criteria, generation_config, model_kwargs)
+    copies = generation_config.num_return_sequences or 1
+    length = generation_config.max_length - input_ids.shape[1]
+    least = max(generation_config.min_new_tokens or 0, (generation_config.min_length or 0) - input_ids.shape[1])
+    mask = model_kwargs.get("attention_mask")
+    mask = torch.ones_like(input_ids) if mask is None else mask
+    found, rows = [], []
+    with _unchanged(model):
+        language_model = HuggingFaceModel.from_module(model, fast_tokenizer)
+        _check_ends(language_model.tokenizer, generation_config.eos_token_id)
+        for number, (ids, kept) in enumerate(zip(input_ids[::copies], mask[::copies], strict=True)):
+            particles = locore.generate(
+                language_model,
+                ids[kept.bool()].tolist(),
+                constraint,
+                max_new_tokens=length,
+                min_new_tokens=least,
+                num_particles=num_particles,
+                sampler=sampler,
+                budget=budget,
+                seed=None if seed is None else seed + number,
+                canonical=canonical,
+                stop=ending,
+                limits=limits,
+            )
+            found.append(particles)
+            rows.append(particles.resample(copies, seed=particles.info["seed"] + 1).tokens)
+    texts = _padded(torch.cat(rows), language_model.tokenizer.eos_ids, generation_config.pad_token_id)
+    sequences = torch.cat([input_ids, texts.to(input_ids.device)], 1)
+    return ConstrainedOutput(sequences, found) if generation_config.return_dict_in_generate else sequences
+
+
+class MaskingLogitsProcessor(LogitsProcessor):
+    """The baseline that engines ship: at each step only tokens that can still be completed, renormalised, without weights.
+
+    Every text satisfies the constraint, and the texts come from the wrong distribution. One object serves one call of
+    `generate`, with prompts of one length, `max_new_tokens` as here, and sampling or greedy decoding.
+    """
+
+    def __init__(
+        self, constraint: Constraint, tokenizer: Any, prompt_length: int, max_new_tokens: int, min_new_tokens: int = 0
+    ) -> None:
+        """Compile the constraint.
+
+        Args:
+            constraint: what each text must satisfy.
+            tokenizer: a `locore.Tokenizer`, such as that of a `HuggingFaceModel`; its size must be that of the logits.
+            prompt_length: tokens of the prompt, padding included.
+            max_new_tokens: as given to `generate`.
+            min_new_tokens: a text may not end before.
+        """
+        known = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_huggingface(tokenizer)
+        self.circuit = locore.compile(constraint, known, max_new_tokens, min_length=min_new_tokens)
+        self.eos_ids = torch.tensor(known.eos_ids, dtype=torch.long)
+        self.prompt_length = prompt_length
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Float[batch, vocab] with −inf for tokens that lead nowhere; rows that have ended are left alone."""
+        if scores.shape[1] != self.circuit.vocab_size:
+            raise InvalidArgument(
+                f"the logits have {scores.shape[1]} columns, the tokenizer {self.circuit.vocab_size} tokens; give the "
+                "tokenizer of locore.models.HuggingFaceModel.from_module(model, tokenizer)."
+            )
+        prefix = input_ids[:, self.prompt_length :].cpu()
+        ended = torch.isin(prefix, self.eos_ids).any(1)
+        allowed = torch.ones_like(scores, dtype=torch.bool)
+        if not bool(ended.all()):
+            allowed[~ended] = self.circuit.allowed(prefix[~ended]).to(scores.device)
+        return scores.masked_fill(~allowed, NEG_INF)
+
+
+def _refuse_what_would_be_dropped(processors: Any, criteria: Any, config: Any, model_kwargs: dict[str, Any]) -> None:
+    """InvalidArgument for all that asks for another distribution, or for another end of the text."""
+    unknown = sorted(name for name, value in model_kwargs.items() if name not in OWN_ARGUMENTS and value is not None)
+    if unknown:
+        raise InvalidArgument(f"custom_generate does not know {', '.join(unknown)}; leave them out of generate.")
+    for what, found, own in (("logits processor", processors, OWN_PROCESSORS), ("stopping criterion", criteria, OWN_CRITERIA)):
+        strange = [type(part).__name__ for part in found or () if not isinstance(part, own)]
+        if strange:
+            raise InvalidArgument(
+                f"the {what} {strange[0]} would change what is sampled; Locore samples the model itself. Leave out what asks "
+                "for it (with do_sample=True transformers adds top_k=50 by itself: pass top_k=0)."
+            )
+    if (config.num_beams or 1) != 1:
+        raise InvalidArgument(f"num_beams={config.num_beams} searches, it does not sample; leave it out.")
+
+
+def _check_ends(tokenizer: Tokenizer, ends: Any) -> None:
+    """The texts must end where `generate` was told that they do."""
+    given = set(ends if isinstance(ends, list) else [] if ends is None else [ends])
+    if not given <= set(tokenizer.eos_ids):
+        raise InvalidArgument(
+            f"eos_token_id {sorted(given - set(tokenizer.eos_ids))} is no end that the model's files declare; declare it "
+            "there, or give a locore.Tokenizer with these eos_ids."
+        )
+
+
+def _padded(tokens: Tensor, eos_ids: tuple[int, ...], pad: int | None) -> Tensor:
+    """Long[rows, time]: after the first end come pads, and no column has nothing else."""
+    if not eos_ids:
+        return tokens
+    ended = torch.isin(tokens, torch.tensor(eos_ids)).long().cumsum(1)
+    after = ended.cumsum(1) > 1
+    filled = tokens.masked_fill(after, eos_ids[0] if pad is None else pad)
+    return filled[:, : int((~after).sum(1).max())]
+
+
+@contextmanager
+def _unchanged(model: Any) -> Iterator[None]:
+    """Reading a model freezes it and turns its training off; both come back, so that this can run inside of a training."""
+    modes = [(module, module.training) for module in model.modules()]
+    trained = [part for part in model.parameters() if part.requires_grad]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for part in trained:
+            part.requires_grad_(True)
+
+
+__all__ = ["ConstrainedOutput", "MaskingLogitsProcessor", "custom_generate"]
