@@ -15,6 +15,7 @@ KEY_HELP = "File with the key that clients must send; or set LOCORE_API_KEY."
 
 def serve(
     model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = "tiny",
+    name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 for a free one.")] = 8000,
     api_key_file: Annotated[str | None, typer.Option(metavar="FILE", help=KEY_HELP)] = None,
@@ -42,6 +43,7 @@ def serve(
     run(
         Settings(
             model=model,
+            name=name,
             device=device,
             host=host,
             port=port,

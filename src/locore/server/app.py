@@ -100,7 +100,7 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
     @router.get("/models", responses={401: ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The one model of this server."""
-        model = {"id": settings.model, "object": "model", "created": 0, "owned_by": "locore"}
+        model = {"id": settings.model_id, "object": "model", "created": 0, "owned_by": "locore"}
         return {"object": "list", "data": [model]}
 
     async def respond(request: Request, body: Common) -> Response:
@@ -108,7 +108,7 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
         wanted = body.settings()
         _check(body, wanted, settings)
         shape = Shape(
-            settings.model,
+            settings.model_id,
             f"locore-{version()}-{facts['fingerprint']}",
             isinstance(body, ChatRequest),
             body.stream_options is not None and body.stream_options.include_usage,
@@ -147,8 +147,8 @@ def _require_facts(queue: Queue) -> dict[str, Any]:
 
 def _check(body: Common, wanted: dict[str, Any], settings: Settings) -> None:
     """Against what this server has and allows."""
-    if body.model != settings.model:
-        raise ApiError(404, f"this server has no such model; it has {settings.model!r}.", "model_not_found", "model")
+    if body.model != settings.model_id:
+        raise ApiError(404, f"this server has no such model; it has {settings.model_id!r}.", "model_not_found", "model")
     refused = refusal(wanted, settings)
     if refused is not None:
         raise ApiError(400, refused[1], "invalid_value", refused[0])

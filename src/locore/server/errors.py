@@ -102,8 +102,11 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, ApiError):
         return error.response()
     assert isinstance(error, StarletteHTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed"}
-    shown = ApiError(error.status_code, str(error.detail), codes.get(error.status_code, "invalid_request"))
+    known = {
+        404: ("there is nothing at this path; /openapi.json lists all.", "not_found"),
+        405: ("this path does not take this method; /openapi.json says which.", "method_not_allowed"),
+    }
+    shown = ApiError(error.status_code, *known.get(error.status_code, (str(error.detail), "invalid_request")))
     shown.headers = error.headers
     return shown.response()
 

@@ -22,6 +22,8 @@ class Metrics:
         )
         self.waiting = Gauge("locore_queue_depth", "Requests that wait for a worker.", registry=registry)
         self.ready = Gauge("locore_workers_ready", "Workers with a loaded model.", registry=registry)
+        self.running = Gauge("locore_runs", "Runs that workers are busy with.", registry=registry)
+        self.stopped = Counter("locore_stopped", "Work that was stopped, by reason.", ("reason",), registry=registry)
         self.restarts = Counter("locore_worker_restarts", "Workers that ended and were started again.", registry=registry)
         self.compiling = Histogram("locore_compile_seconds", "Of compiling a constraint.", buckets=SECONDS, registry=registry)
         self.sampling = Histogram("locore_sample_seconds", "Of compiling and sampling.", buckets=SECONDS, registry=registry)

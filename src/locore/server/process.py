@@ -13,6 +13,7 @@ from typing import Any
 from locore.errors import LocoreError
 from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, shutting_down, timed_out, worker_died
 from locore.server.jobs import Job
+from locore.server.metrics import Metrics
 from locore.server.settings import Settings
 
 log = logging.getLogger("locore.server")
@@ -33,8 +34,9 @@ class WorkerProcess:
         restarts: how often it had to be started again.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
+        self.metrics = metrics
         self.facts: dict[str, Any] | None = None
         self.restarts = -1
         self._process: asyncio.subprocess.Process | None = None
@@ -110,7 +112,7 @@ class WorkerProcess:
                 message = reading.result()
                 if message is None:
                     return await self._lost(pending, worker_died())
-                _finish(pending.pop(message["id"]), message)
+                self._finish(pending.pop(message["id"]), message)
                 if pending:
                     reading = asyncio.ensure_future(self._receive())
         finally:
@@ -165,9 +167,10 @@ class WorkerProcess:
         except (OSError, ValueError, AttributeError, IndexError):
             return 0
 
-
-def _finish(job: Job, message: dict[str, Any]) -> None:
-    if "result" in message:
-        job.succeed(message["result"])
-    else:
-        job.fail(from_worker(message["error"]["kind"], message["error"]["message"]))
+    def _finish(self, job: Job, message: dict[str, Any]) -> None:
+        if "result" in message:
+            job.succeed(message["result"])
+        elif message["error"]["kind"] == "Stopped":
+            self.metrics.stopped.labels("left" if job.answer.cancelled() else "deadline").inc()
+        else:
+            job.fail(from_worker(message["error"]["kind"], message["error"]["message"]))

@@ -29,7 +29,7 @@ class Queue:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.workers = [WorkerProcess(settings) for _ in range(settings.workers)]
+        self.workers = [WorkerProcess(settings, metrics) for _ in range(settings.workers)]
         self.failure: StartFailed | None = None  # of the first start; later ones are tried again
         self._waiting: deque[Job] = deque()
         self._changed = asyncio.Condition()
@@ -116,6 +116,7 @@ class Queue:
                     await self._run(worker, taking.result())
                     taking = asyncio.ensure_future(self._take())
                 if not worker.running:
+                    await worker.stop()
                     log.warning("a worker ended and is started again")
                     self.metrics.restarts.inc()
                     await self._started(worker, on_failure)
@@ -126,7 +127,8 @@ class Queue:
 
     async def _run(self, worker: WorkerProcess, jobs: list[Job]) -> None:
         start = time.monotonic()
-        await worker.run(jobs)
+        with self.metrics.running.track_inprogress():
+            await worker.run(jobs)
         self._seconds += 0.2 * ((time.monotonic() - start) / len(jobs) - self._seconds)
 
     async def _started(self, worker: WorkerProcess, on_failure: Any) -> None:

@@ -17,6 +17,7 @@ class Settings:
 
     Attributes:
         model: the bundled model, a folder, or a Hugging Face name.
+        name: what clients call the model; as `model` by default.
         device: where the model computes, as in `torch`.
         host: address to listen at; any but this machine's own needs a key.
         port: 0 for a free one.
@@ -42,6 +43,7 @@ class Settings:
     """
 
     model: str = "tiny"
+    name: str | None = None
     device: str = "cpu"
     host: str = "127.0.0.1"
     port: int = 8000
@@ -61,6 +63,11 @@ class Settings:
     max_tokens: int = 512
     max_particles: int = 4096
     max_n: int = 128
+
+    @property
+    def model_id(self) -> str:
+        """What clients call the model."""
+        return self.model if self.name is None else self.name
 
     def __post_init__(self) -> None:
         for setting in fields(self):

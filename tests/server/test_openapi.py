@@ -1,0 +1,117 @@
+"""The server keeps what its own OpenAPI says, and its schema of constraints says what `from_json` takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import locore
+from locore.constraints import serial
+from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.samplers import BY_NAME
+from locore.server.openapi import published_schema
+from locore.server.schema import SAMPLERS
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = published_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def test_the_published_schema_is_that_of_the_documentation(server):
+    assert json.loads((ROOT / "docs" / "constraint.schema.json").read_text()) == SCHEMA
+    assert json.loads(server.get("/v1/constraint_schema")[1]) == SCHEMA
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_every_type_and_sampler_is_published():
+    assert set(SCHEMA["$defs"]) == {"Constraint", "Vertex", *(f"constraint_{name}" for name in serial._KINDS)}
+    assert set(SAMPLERS) == set(BY_NAME)
+
+
+FORMS = [
+    locore.ban(["a", "b"], words=True),
+    locore.ban(["a"], level="tokens"),
+    locore.contains(["a", "b"], at_least=1),
+    locore.contains("a", exactly=2),
+    locore.starts_with("a") & ~locore.ends_with("b", ignore_case=True),
+    locore.choice(["a", "b"]) | locore.regex("a+"),
+    locore.count(["a"], at_most=2),
+    locore.word_count(1, 3) >> locore.char_count(2, None),
+    locore.sentence_count(1, 1),
+    locore.json_schema({"type": "object", "properties": {"a": {"type": "integer"}}}),
+    locore.token(0, [1, 2]),
+    locore.count_tokens([1], [0, 1], 1),
+    locore.contains_tokens([[1, 2]]),
+    locore.all_different([0, 1], values=[[1, 2], 3]),
+    locore.all_equal([0, 1]),
+    locore.permutation([0, 1], [3, 4]),
+    locore.exactly(1, [locore.token(0, 1), locore.token(1, 1)]),
+    locore.digit_sum([0, 1], total=5),
+    locore.token_sum([0, 1], [[1, 2], [3, 4]], at_least=2),
+    locore.sudoku("1..............2", box=2),
+    locore.simple_path(locore.grid(2, 2), (0, 0), (1, 1)),
+    locore.simple_path([["a", "b"], ["b", 3]], "a", 3, tokens=[[1], [2, 3]]),
+    locore.simple_moves(3, 3, (0, 0), (2, 2), blocked=[(1, 1)]),
+]
+
+
+@pytest.mark.parametrize("alpha", FORMS, ids=str)
+def test_what_constraints_write_is_valid(alpha):
+    VALIDATOR.validate(alpha.to_json())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 30) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "type", "of", "source"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+def test_what_the_schema_refuses_is_refused(data):
+    """One field of a good form is changed, added or taken away."""
+    form = data.draw(st.sampled_from(FORMS)).to_json()
+    field = data.draw(st.sampled_from([*form, "more"]))
+    if data.draw(st.booleans()):
+        form[field] = data.draw(JSON)
+    else:
+        form.pop(field, None)
+    if not VALIDATOR.is_valid(form):
+        with pytest.raises((InvalidConstraint, UnsupportedKeyword)):
+            locore.from_json(form)
+
+
+@pytest.fixture(scope="session")
+def api(server):
+    """The server's description, and where it is."""
+    schema = json.loads(server.get("/openapi.json")[1])
+    api = schemathesis.openapi.from_dict(schema)
+    api.config.update(base_url=server.url)
+    return api
+
+
+described = schemathesis.pytest.from_fixture("api")
+NOT_MEANT = [
+    # A constraint of the right form may be refused for what it says, and a budget for what it buys.
+    schemathesis.checks.load_all_checks and "positive_data_acceptance",
+]
+
+
+@described.parametrize()
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_server_keeps_its_own_description(case, server):
+    if isinstance(case.body, dict):
+        # Work that is large is not what is looked for here.
+        for name in ("max_tokens", "max_completion_tokens", "num_particles", "n"):
+            if isinstance(case.body.get(name), int) and case.body[name] > 2:
+                case.body[name] = 2
+    case.call_and_validate(headers={"Authorization": f"Bearer {server.key}"})

@@ -1,0 +1,96 @@
+"""Keys, addresses, and what must never be written down."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from locore.cli import main
+from locore.errors import InvalidArgument
+from locore.server.settings import Settings, is_loopback
+from tests.server.conftest import KEY
+
+SECRET = "xyzzy-secret-prompt"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/v1/completions", "/metrics", "/openapi.json", "/nothing", "/v1/constraint_schema"]
+)
+@pytest.mark.parametrize(
+    "given",
+    [None, "", "Bearer", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", KEY, f"bearer{KEY}", "Bearer \xe4\xf6", "Basic YTpi"],
+)
+def test_without_the_key_nothing_is_told(server, path, given):
+    headers = {"Authorization": given or ""}
+    status, answered, body = server.request("GET", path, headers=headers)
+    assert (status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
+    assert answered["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_who_watches_the_server_needs_no_key(server, path):
+    assert server.request("GET", path, headers={"Authorization": ""})[0] == 200
+
+
+def test_a_public_address_needs_a_key(monkeypatch, capsys):
+    monkeypatch.delenv("LOCORE_API_KEY", raising=False)
+    for host in ("0.0.0.0", "::", "192.168.1.1", "example.org"):
+        with pytest.raises(InvalidArgument, match="no API key"):
+            Settings(host=host)
+        assert Settings(host=host, api_key=KEY).host == host
+    assert main(["serve", "--host", "0.0.0.0"]) == 2
+    assert "LOCORE_API_KEY" in capsys.readouterr().err
+
+
+def test_this_machine_is_loopback():
+    assert all(map(is_loopback, ["127.0.0.1", "127.8.0.1", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example.org", "", "localhost "]))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"api_key": "short"}, {"timeout": 0}, {"workers": 0}, {"port": 70000}, {"timeout": float("inf")}]
+)
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(InvalidArgument):
+        Settings(**wrong)
+
+
+def test_a_key_is_not_shown():
+    assert KEY not in repr(Settings(api_key=KEY))
+
+
+def test_a_key_comes_from_a_file_and_an_empty_one_is_no_key(tmp_path, capsys):
+    (tmp_path / "key").write_text("\n")
+    assert main(["serve", "--api-key-file", str(tmp_path / "key")]) == 2
+    assert "longer" in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_there_ends_the_server(capsys):
+    assert main(["serve", "--model", "/nowhere/at/all", "--port", "0"]) == 2
+    assert "not a folder" in capsys.readouterr().err
+
+
+def test_prompts_texts_and_keys_are_in_no_log_and_no_metric(server):
+    """Good requests and bad ones, in all the places where a client can put something."""
+    good = {"model": "tiny", "prompt": SECRET, "max_tokens": 2}
+    bodies = [
+        good,
+        {**good, "constraint": {"type": "choice", "texts": [SECRET]}},
+        {**good, "constraint": {"type": "regex", "pattern": f"({SECRET}"}},
+        {**good, "constraint": {"type": SECRET}},
+        {**good, SECRET: SECRET},
+        {**good, "model": SECRET},
+        {**good, "user": SECRET},
+        {"model": "tiny", "messages": [{"role": SECRET, "content": SECRET}]},
+    ]
+    for body in bodies:
+        server.post(body)
+        server.post(body, "/v1/chat/completions")
+    server.request("POST", "/v1/completions", SECRET.encode())
+    server.request("GET", f"/{SECRET}?{SECRET}={SECRET}")
+    server.request("GET", "/v1/models", headers={"Authorization": f"Bearer {SECRET}", "X-Request-Id": SECRET})
+    written = server.log.read_text() + server.get("/metrics")[1].decode()
+    assert "/v1/completions" in written
+    for secret in (SECRET, KEY):
+        assert secret not in written
