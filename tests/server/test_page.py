@@ -1,0 +1,42 @@
+"""The page on the server: its examples run against a real one, and its tables name what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer.main
+
+from locore.cli import app
+from locore.server import answers, errors, schema
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "server.md").read_text()
+
+
+def test_the_examples_run(server):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 5
+    code = "\n".join(blocks).replace("http://127.0.0.1:8000", server.url).replace('api_key="none"', f'api_key="{server.key}"')
+    exec(compile(code, "server.md", "exec"), {})
+
+
+def test_the_command_is_one():
+    (line,) = re.findall(r"^```sh\n(.*?)\n```", PAGE, re.DOTALL | re.MULTILINE)
+    command = typer.main.get_command(app).commands["serve"]
+    options = {name for option in command.params for name in option.opts}
+    assert set(re.findall(r"--[a-z-]+", line)) <= options
+    assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= options
+
+
+def test_every_field_is_described():
+    fields = {*schema.CompletionRequest.model_fields, *schema.ChatRequest.model_fields, *answers.Diagnostics.model_fields}
+    assert not [field for field in fields if f"`{field}`" not in PAGE]
+
+
+def test_every_error_code_is_described():
+    source = "".join(path.read_text() for path in (ROOT / "src" / "locore" / "server").glob("*.py"))
+    codes = {code for _, code in errors.FROM_LIBRARY.values()}
+    codes |= {"unknown_field", "missing_field", "invalid_body", "invalid_json"}
+    codes |= {"queue_full", "timeout", "worker_died", "loading", "out_of_memory"}
+    assert all(f'"{code}"' in source and f"`{code}`" in PAGE for code in codes)
