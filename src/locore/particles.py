@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ class Particles:
         """
         return certain_bounds(self)
 
-    @property
+    @cached_property  # resampling, verdict and report all ask for it
     def log_evidence_bounds_95(self) -> tuple[float, float]:
         """Numbers that log p(α) lies between with probability 95 %, whatever the law of the weights; see `locore.bounds`."""
         return confidence_bounds(self)
@@ -196,7 +197,7 @@ class Particles:
             token_scores=None if self.token_scores is None else self.token_scores[keep],
         )
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """How far these weights can be trusted, and why."""
         return diagnose(self)

@@ -21,7 +21,7 @@ FALSE_ALARM = 1e-6
 TEXTS = [" very", " so", " too", " a", " not"]
 JOB = {
     **{"prompt": [], "messages": None, "temperature": 1, "top_p": 1, "sampler": None, "budget": None, "canonical": None},
-    **{"max_tokens": 2, "min_tokens": 0, "ending": "eos", "n": 1, "seed": None, "num_particles": 4, "return_particles": False},
+    **{"max_tokens": 2, "min_tokens": 0, "ending": "eos", "n": 1, "seed": None, "num_particles": 2, "return_particles": False},
 }
 
 
@@ -83,24 +83,24 @@ def answers_of(computer, sampler, number, **options):
 
 @pytest.mark.parametrize("sampler", ["auto", "greedy"])
 def test_answers_that_share_a_run_are_independent(computer, sampler):
-    """Contingency of the texts of two requests, 600 times; false alarm 1e-6."""
-    pairs = Counter(tuple(answers_of(computer, sampler, 2)) for _ in range(600))
+    """Contingency of the texts of two requests, 200 times; false alarm 1e-6."""
+    pairs = Counter(tuple(answers_of(computer, sampler, 2)) for _ in range(200))
     assert independent(pairs) > FALSE_ALARM
 
 
 def test_the_check_of_independence_sees_shared_particles(computer):
-    """Two answers from the same four particles are what must not happen, and what the test above would find."""
+    """Two answers from the same two particles are what must not happen, and what the test above would find."""
     job = {**JOB, "constraint": ALPHA.to_json(), "sampler": "greedy"}
     pairs = Counter()
-    for _ in range(600):
-        particles, _ = computer.particles(job, 4)
+    for _ in range(200):
+        particles, _ = computer.particles(job, 2)
         pairs[tuple(particles.resample(2).texts)] += 1
     assert independent(pairs) < FALSE_ALARM
 
 
 def independent(pairs):
     """p-value of the independence of two texts; rare ones are put together."""
-    common = {text for text, count in Counter(first for first, _ in pairs.elements()).items() if count > 60}
+    common = {text for text, count in Counter(first for first, _ in pairs.elements()).items() if count > 20}
     kinds = [*sorted(common), None]
 
     def kind(text):
@@ -114,11 +114,11 @@ def independent(pairs):
 
 
 def test_a_divided_run_follows_the_law_of_its_parts(computer):
-    """Texts of the second of three requests against those of a request by itself, 600 each; false alarm 1e-6."""
-    shared = Counter(answers_of(computer, "greedy", 3, max_tokens=3)[1] for _ in range(600))
-    alone = Counter(answers_of(computer, "greedy", 1, max_tokens=3)[0] for _ in range(600))
+    """Texts of the second of three requests against those of a request by itself, 200 each; false alarm 1e-6."""
+    shared = Counter(answers_of(computer, "greedy", 3, max_tokens=3)[1] for _ in range(200))
+    alone = Counter(answers_of(computer, "greedy", 1, max_tokens=3)[0] for _ in range(200))
     texts = [text for text in shared | alone if shared[text] + alone[text] >= 20]
-    rest = [600 - sum(counts[text] for text in texts) for counts in (shared, alone)]
+    rest = [200 - sum(counts[text] for text in texts) for counts in (shared, alone)]
     table = [
         [counts[text] for text in texts] + ([other] if sum(rest) else [])
         for counts, other in zip((shared, alone), rest, strict=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from locore.cli import main
 from locore.errors import InvalidArgument
+from locore.server.access import Observed
+from locore.server.metrics import Metrics
 from locore.server.settings import Settings, is_loopback
 from tests.server.conftest import KEY
 
@@ -69,6 +72,22 @@ def test_a_key_comes_from_a_file_and_an_empty_one_is_no_key(tmp_path, capsys):
 def test_a_model_that_is_not_there_ends_the_server(capsys):
     assert main(["serve", "--model", "/nowhere/at/all", "--port", "0"]) == 2
     assert "not a folder" in capsys.readouterr().err
+
+
+def test_what_an_exception_says_is_not_logged(caplog):
+    """A bug is answered with 500 and logged with its place only."""
+    sent = []
+
+    async def buggy(scope, receive, send):
+        raise ValueError(SECRET)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    asyncio.run(Observed(buggy, Metrics())(scope, None, send))
+    assert sent[0]["status"] == 500 and b"internal_error" in sent[1]["body"]
+    assert "buggy" in caplog.text and SECRET not in caplog.text
 
 
 def test_prompts_texts_and_keys_are_in_no_log_and_no_metric(server):

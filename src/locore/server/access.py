@@ -5,12 +5,13 @@ from __future__ import annotations
 import hmac
 import logging
 import time
+import traceback
 import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from locore.server.errors import ApiError
+from locore.server.errors import ApiError, from_worker
 from locore.server.metrics import Metrics
 
 log = logging.getLogger("locore.server")
@@ -62,7 +63,13 @@ class Observed:
             await send(message)
 
         try:
-            return await self.app(scope, receive, observed)
+            await self.app(scope, receive, observed)
+        except Exception as error:
+            # Nothing further out sees it: what an exception says may hold what the client wrote.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s internal error, %s:\n%s", number, type(error).__name__, frames)
+            if status == NEVER_SENT:
+                await from_worker("Internal", "").response()(scope, receive, observed)
         finally:
             # The path of the route, not what was asked for: that may hold anything.
             route = getattr(scope.get("route"), "path", "other")

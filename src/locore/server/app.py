@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from locore.server.access import NEVER_SENT, Authorised, Observed
 from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
 from locore.server.body import LimitedBody, strict_route
-from locore.server.errors import ApiError, AsciiJSON, on_bug, on_http_error, on_invalid_body
+from locore.server.errors import ApiError, AsciiJSON, on_http_error, on_invalid_body
 from locore.server.jobs import Job
 from locore.server.metrics import Metrics
 from locore.server.openapi import describe
@@ -60,7 +60,7 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     app.state.queue = queue
     app.include_router(_watching(queue, metrics))
     app.include_router(_sampling(settings, queue, metrics))
-    for kind, handler in ((HTTPException, on_http_error), (RequestValidationError, on_invalid_body), (Exception, on_bug)):
+    for kind, handler in ((HTTPException, on_http_error), (RequestValidationError, on_invalid_body)):
         app.add_exception_handler(kind, handler)
     app.add_middleware(LimitedBody, max_bytes=settings.body_bytes, seconds=settings.body_seconds)
     if settings.api_key is not None:

@@ -137,8 +137,3 @@ def unknown_field(place: list[str]) -> str:
     if name == "stop":
         return "stop sequences are not supported; say with a constraint how the text ends."
     return f"unknown or unsupported field {name!r}; leave it out. All fields are in /openapi.json, and none is dropped."
-
-
-async def on_bug(request: Request, error: Exception) -> JSONResponse:
-    """What nobody foresaw; the framework logs it."""
-    return from_worker(type(error).__name__, "").response()
