@@ -24,7 +24,7 @@ from locore.models.bundled import _bundled_folder
 KEY = "a-key-for-tests-0123456789"
 RUN = "import sys; from locore.cli import main; sys.exit(main())"
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
-PATIENCE = 240  # seconds; only a server that hangs needs them
+PATIENCE = 600  # seconds; only a server that hangs needs them
 
 
 class Server:

@@ -16,7 +16,7 @@ from tests.server.conftest import Server, until
 QUICK = {"model": "tiny", "prompt": "I", "max_tokens": 2, "constraint": {"type": "choice", "texts": [" am"]}}
 # Minutes of work for one core, in small steps.
 LONG = {"model": "tiny", "prompt": "I", "max_tokens": 60, "sampler": "lcr", "num_particles": 4096}
-TIMEOUT = 12
+TIMEOUT = 30
 
 
 @pytest.fixture(scope="module")
