@@ -16,6 +16,7 @@ import locore
 from locore.constraints import serial
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 from locore.samplers import BY_NAME
+from locore.server import Settings, create_app
 from locore.server.openapi import published_schema
 from locore.server.schema import SAMPLERS
 from tests.server.conftest import PATIENCE
@@ -28,6 +29,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 def test_the_published_schema_is_that_of_the_documentation(server):
     assert json.loads((ROOT / "docs" / "constraint.schema.json").read_text()) == SCHEMA
     assert json.loads(server.get("/v1/constraint_schema")[1]) == SCHEMA
+    assert json.loads(server.get("/openapi.json")[1]) == create_app(Settings()).openapi()
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
@@ -92,20 +94,12 @@ def test_what_the_schema_refuses_is_refused(data):
             locore.from_json(form)
 
 
-@pytest.fixture(scope="session")
-def api(server):
-    """The server's description, and where it is."""
-    api = schemathesis.openapi.from_dict(json.loads(server.get("/openapi.json")[1]))
-    api.config.update(base_url=server.url)
-    api.config.phases.coverage.enabled = False  # hundreds of cases, most of which are sampled
-    return api
-
-
-described = schemathesis.pytest.from_fixture("api")
+API = schemathesis.openapi.from_dict(create_app(Settings()).openapi())
+API.config.phases.coverage.enabled = False  # hundreds of cases, most of which are sampled
 SMALL = ("max_tokens", "max_completion_tokens", "num_particles", "n")
 
 
-@described.parametrize()
+@API.parametrize()
 @settings(max_examples=6, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_server_keeps_its_own_description(case, server):
     """Status codes, content types, the form of answers, refusal of what is wrong. Work is kept small."""
@@ -115,5 +109,8 @@ def test_the_server_keeps_its_own_description(case, server):
                 case.body[name] = 2
     # A constraint of the right form may be refused for what it says.
     case.call_and_validate(
-        headers={"Authorization": f"Bearer {server.key}"}, excluded_checks=[positive_data_acceptance], timeout=PATIENCE
+        base_url=server.url,
+        headers={"Authorization": f"Bearer {server.key}"},
+        excluded_checks=[positive_data_acceptance],
+        timeout=PATIENCE,
     )
