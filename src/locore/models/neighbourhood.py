@@ -11,8 +11,9 @@ from locore.models.batching import in_batches
 from locore.models.causal import CausalLM, KeyValues
 from locore.models.prefix import batch_size, gathered_scores
 
-_PACK = 512  # tokens that are read together; fewer make products of thin matrices
-_COPIED = 8  # tokens of the past that may be copied for each token that is read
+# Tokens that are read together: fewer make products of thin matrices, more in one row attend to each other in vain.
+_IN_ROWS, _IN_ONE_ROW = 1024, 256
+_COPIED = 4  # tokens of the past that may be copied for each token that is read in rows
 
 
 class Neighbourhood:
@@ -94,8 +95,11 @@ class Neighbourhood:
         past = self._past.length
         # In a row of its own each strand needs a copy of the past; side by side they attend to each other in vain.
         apart = past <= _COPIED * width
-        table = 8 * self._causal.vocab_size + 2 * self._causal.bytes_per_token * (1 + past // width * apart)
-        room = min(_PACK, max(width, self._causal.memory_bytes // table))
+        # For each token: its logits, once more normalised, its keys and values, once more joined, and the copied past.
+        copied = 1 + past // width if apart else 0
+        table = 8 * self._causal.vocab_size + self._causal.bytes_per_token * (2 + copied)
+        free = self._causal.memory_bytes - (0 if apart else 2 * past * self._causal.bytes_per_token)
+        room = min(_IN_ROWS if apart else _IN_ONE_ROW, free // table)
 
         def work(strands: slice) -> Tensor:
             first, last = torch.searchsorted(strand, torch.tensor([strands.start, strands.stop])).tolist()
@@ -105,7 +109,7 @@ class Neighbourhood:
             return self._read_packed(sequences[rows], start[rows], ends[rows], *place)
 
         scores = torch.empty(sequences.shape, dtype=torch.float64)
-        scores[order] = in_batches(int(strand[-1]) + 1, room // width, work)
+        scores[order] = in_batches(int(strand[-1]) + 1, max(1, room // width), work)
         return scores
 
     def _read_packed(self, sequences: Tensor, start: Tensor, ends: Tensor, row: Tensor, column: Tensor) -> Tensor:
