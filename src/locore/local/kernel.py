@@ -81,9 +81,7 @@ class Floored:
         local = torch.where(possible, local - torch.where(possible, mass, 0.0), floor)
         return torch.logaddexp(share(local, 1 - self.floor), share(floor, self.floor))
 
-    def _forward_and_floor(
-        self, model: LanguageModel, tokens: Tensor, forward: Tensor, floor: Tensor, where: Tensor
-    ) -> Tensor:
+    def _forward_and_floor(self, model: LanguageModel, tokens: Tensor, forward: Tensor, floor: Tensor, where: Tensor) -> Tensor:
         """Where nothing is excluded the forward distributions are their own floor; only behind an end they are not."""
         behind = ended_before(tokens, model.tokenizer.eos_ids) & where
         if not bool(behind.any()):

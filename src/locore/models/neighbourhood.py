@@ -133,9 +133,7 @@ class Neighbourhood:
     def _group_scores(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
         """As `_tail_scores`, of one position."""
         size = batch_size(self._causal, self._prompt_length + int(start[0]), int(ends[0] - 1 - start[0]))
-        return in_batches(
-            len(sequences), size, lambda rows: self._read_batch(sequences[rows], start[rows], ends[rows])
-        )
+        return in_batches(len(sequences), size, lambda rows: self._read_batch(sequences[rows], start[rows], ends[rows]))
 
     def _read_batch(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
         """In rows of their own; those of one position go on alike, so they end alike."""

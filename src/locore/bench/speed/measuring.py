@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 STATUS = Path("/proc/self/status")
@@ -26,15 +25,10 @@ class TokenMeter:
         ids = inputs[0] if inputs else named["input_ids"]
         self.tokens += ids.numel()
 
-    def of(self, work: Callable[[], Any]) -> int:
-        """Tokens that are read meanwhile."""
-        before = self.tokens
-        work()
-        return self.tokens - before
-
-    def close(self) -> None:
-        """Count no more."""
+    def close(self) -> int:
+        """The tokens that were read; none are counted any more."""
         self._hook.remove()
+        return self.tokens
 
 
 def least_seconds(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -70,8 +64,3 @@ def peak_bytes(work: Callable[[], Any]) -> int | None:
 def _status(name: str) -> int:
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
-
-
-def one_thread() -> None:
-    """CPU seconds of one thread: more threads wait for each other, and waiting counts."""
-    torch.set_num_threads(1)

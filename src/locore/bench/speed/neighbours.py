@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from locore.bench.speed.llamas import Shape, parameters
+from locore.bench.speed.llamas import parameters
 from locore.bench.speed.measuring import TokenMeter, least_seconds, peak_bytes
 from locore.models import HuggingFaceModel
 
-BATCH_TOKENS = (512, 1024, 4096)  # how large a batch of full sequences may be; the fastest counts
+BATCH_TOKENS = (512, 2048)  # how large a batch of full sequences may be; the fastest counts
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,6 @@ class NeighbourCase:
 
     Attributes:
         name: of the model.
-        shape: of the model.
         prompt: tokens before the draft.
         n: tokens of the draft.
         k: candidates at each position.
@@ -30,7 +30,6 @@ class NeighbourCase:
     """
 
     name: str
-    shape: Shape
     prompt: int
     n: int
     k: int
@@ -46,17 +45,20 @@ def measure_neighbours(case: NeighbourCase, model: HuggingFaceModel) -> dict[str
     candidates = prompted.log_probs(tokens[None])[0].topk(case.k).indices
     count = _measured(case)
     batch = _best_batch(case, prompted, tokens, candidates)
-    works = {
-        "neighbours": lambda: prompted.neighbours(tokens, candidates),
-        "full": lambda: full_sequences(prompted, tokens, candidates, batch, count),
-    }
+    found: dict[str, Tensor] = {}
+
+    def ours() -> None:
+        found["ours"] = prompted.neighbours(tokens, candidates)
+
+    def full() -> None:
+        found["full"] = full_sequences(prompted, tokens, candidates, batch, count)
+
     meter = TokenMeter(model.causal.module)
-    read = meter.of(works["neighbours"])
-    meter.close()
-    seconds = least_seconds(works, case.repeats)
-    scale = case.n * case.k / count
-    full = full_sequences(prompted, tokens, candidates, batch, count)
-    difference = works["neighbours"]().flatten()[chosen(case.n * case.k, count)] - full
+    peak = peak_bytes(ours)
+    read = meter.close()
+    seconds = least_seconds({"ours": ours, "full": full}, case.repeats)
+    full_seconds = seconds["full"] * case.n * case.k / count
+    difference = found["ours"].flatten()[chosen(case.n * case.k, count)] - found["full"]
     return {
         "model": case.name,
         "parameters": parameters(model),
@@ -67,13 +69,13 @@ def measure_neighbours(case: NeighbourCase, model: HuggingFaceModel) -> dict[str
         "bound": case.k * case.n * (case.n - 1) // 2 + case.n,
         "full tokens": case.n * case.k * (case.prompt + case.n - 1),
         "full batch": batch,
-        "full measured": count / (case.n * case.k),
-        "seconds": seconds["neighbours"],
-        "full seconds": seconds["full"] * scale,
-        "speed-up": seconds["full"] * scale / seconds["neighbours"],
+        "measured": count / (case.n * case.k),
+        "seconds": seconds["ours"],
+        "full seconds": full_seconds,
+        "speed-up": full_seconds / seconds["ours"],
         "largest difference": float(difference.abs().max()),
         "budget": prompted.causal.memory_bytes,
-        "peak": peak_bytes(works["neighbours"]),
+        "peak": peak,
     }
 
 
@@ -108,6 +110,6 @@ def _best_batch(case: NeighbourCase, model: HuggingFaceModel, tokens: Tensor, ca
     length = case.prompt + case.n - 1
     count = _measured(case)
     sizes = sorted({min(count, max(1, room // length)) for room in BATCH_TOKENS})
-    works = {str(size): lambda size=size: full_sequences(model, tokens, candidates, size, size) for size in sizes}
-    seconds = least_seconds(works, 2)
+    works = {str(size): partial(full_sequences, model, tokens, candidates, size, size) for size in sizes}
+    seconds = least_seconds(works, case.repeats) if len(sizes) > 1 else {str(sizes[0]): 0.0}
     return min(sizes, key=lambda size: seconds[str(size)] / size)

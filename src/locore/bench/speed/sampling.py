@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +62,7 @@ def measure_sampling(case: SamplingCase, model: HuggingFaceModel) -> list[dict[s
     works: dict[str, Any] = {name: lambda sampler=sampler: ours(sampler) for name, sampler in SAMPLERS.items()}
     works["each"] = lambda: transformers_generate(model, prompt, case.rows, case.n)
     works["shared"] = lambda: transformers_generate(model, prompt, case.rows, case.n, share_prompt=True)
-    meter = TokenMeter(model.causal.module)
-    read = {name: meter.of(work) for name, work in works.items()}
-    meter.close()
+    read = {name: _tokens_read(model, work) for name, work in works.items()}
     seconds = least_seconds(works, case.repeats)
     common = {"model": case.name, "parameters": parameters(model), "prompt": case.prompt, "rows": case.rows, "n": case.n}
     return [
@@ -72,14 +71,23 @@ def measure_sampling(case: SamplingCase, model: HuggingFaceModel) -> list[dict[s
             "sampler": name,
             "tokens": read[name],
             "transformers tokens": read["each"],
+            "shared prompt tokens": read["shared"],
             "seconds": seconds[name],
             "transformers seconds": seconds["each"],
             "shared prompt seconds": seconds["shared"],
             "ratio": seconds[name] / seconds["each"],
             "ratio, shared prompt": seconds[name] / seconds["shared"],
+            "ratio a token": seconds[name] / seconds["shared"] * read["shared"] / read[name],
         }
         for name in SAMPLERS
     ]
+
+
+def _tokens_read(model: HuggingFaceModel, work: Callable[[], Any]) -> int:
+    """By the module; the run also warms up."""
+    meter = TokenMeter(model.causal.module)
+    work()
+    return meter.close()
 
 
 def never(ids: list[int], length: int) -> Constraint:
@@ -96,12 +104,17 @@ def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n:
         share_prompt: hand it a cache in which the prompt was read once; else it reads the prompt for each row.
     """
     config = transformers.GenerationConfig(
-        do_sample=True, top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=n, eos_token_id=None, pad_token_id=0
+        do_sample=True, top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=n, pad_token_id=0
     )
     options: dict[str, Any] = {}
     if share_prompt:
         past = model.causal.read_on(prompt[None, :-1])[1]
         options["past_key_values"] = past.repeated(rows).to_cache()
-    ids = prompt.expand(rows, -1)
-    drawn: Tensor = model.causal.module.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, **options)
+    ids, module = prompt.expand(rows, -1), model.causal.module
+    own = module.generation_config
+    module.generation_config = transformers.GenerationConfig()  # it would end texts where the model's files say so
+    try:
+        drawn: Tensor = module.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, **options)
+    finally:
+        module.generation_config = own
     return drawn[:, len(prompt) :]
