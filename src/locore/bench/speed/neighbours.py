@@ -93,7 +93,7 @@ def full_sequences(model: HuggingFaceModel, tokens: Tensor, candidates: Tensor, 
     sequences[at, :, at] = candidates
     prompt = torch.tensor(model.prompt_ids)
     scores = []
-    for part in sequences.flatten(0, 1)[chosen(n * k, count)].split(batch):
+    for part in torch.split(sequences.flatten(0, 1)[chosen(n * k, count)], batch):
         read = torch.cat([prompt.expand(len(part), -1), part[:, :-1]], 1)
         logits = model.causal.module(read, use_cache=False, logits_to_keep=n).logits
         scores.append((logits.gather(2, part[..., None])[..., 0] - logits.logsumexp(2)).double().sum(1))

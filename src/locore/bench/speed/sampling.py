@@ -103,7 +103,7 @@ def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n:
         prompt: Long[time].
         share_prompt: hand it a cache in which the prompt was read once; else it reads the prompt for each row.
     """
-    config = transformers.GenerationConfig(
+    config = transformers.GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=True, top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=n, pad_token_id=0
     )
     options: dict[str, Any] = {}
@@ -112,7 +112,8 @@ def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n:
         options["past_key_values"] = past.repeated(rows).to_cache()
     ids, module = prompt.expand(rows, -1), model.causal.module
     own = module.generation_config
-    module.generation_config = transformers.GenerationConfig()  # it would end texts where the model's files say so
+    # Its own settings would end texts where the model's files say so.
+    module.generation_config = transformers.GenerationConfig()  # type: ignore[no-untyped-call]
     try:
         drawn: Tensor = module.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, **options)
     finally:
