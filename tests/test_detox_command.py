@@ -22,7 +22,7 @@ from locore.cli import main
 from locore.errors import InvalidArgument
 from locore.experiments.detox import command, exact, plan, prompts
 from locore.experiments.detox.command import run
-from locore.experiments.detox.judge import byte_pairs, judgements, open_judge
+from locore.experiments.detox.judge import judgements, open_judge
 from locore.experiments.detox.methods import by_adaptive_rejection, constrained, greedy_masking, word_banning
 from locore.experiments.detox.plan import ADAPTIVE, EXACT, Plan, rows_of, split
 from locore.experiments.detox.published import published
@@ -172,7 +172,6 @@ def test_prompts_without_a_score_are_dropped_and_counted(folder):
     material = prompts.load_material(folder / "data")
     assert (len(material.prompts), material.dropped, material.phrases) == (9, 1, PHRASES)
     assert sum(prompt.is_toxic for prompt in material.prompts) == 4  # .5 counts
-    assert "prompt 9 and on" in material.human
 
 
 @pytest.mark.parametrize(
@@ -212,21 +211,21 @@ def test_the_real_files():
 # The judge
 
 
-def test_perplexity_of_byte_pairs_is_the_chain_rule():
-    judge = byte_pairs(["abab", "abb"])
-    table = judge._transition
-    nats = -math.log(table[ord("a"), ord("b")]) - math.log(table[ord("b"), ord("b")])
+def test_perplexity_is_the_chain_rule():
+    table = np.random.default_rng(0).dirichlet(np.ones(3), size=3)
+    judge = MarkovModel(table[0], table, tokenizer=locore.Tokenizer.from_tokens(["a", "b", "c"]))
+    nats = -math.log(table[0, 1]) - math.log(table[1, 1])
     (found, nothing, empty) = judgements(judge, "a", ["bb", None, ""])
     assert found is not None and found[1] == 2 and found[0] == pytest.approx(nats)
     assert nothing is None and empty is None
     assert judgements(judge, "a", ["bb", "bbbbab"])[0] == pytest.approx(found)  # what else is judged changes nothing
 
 
-def test_the_default_judge_reads_what_people_wrote(folder):
-    model = locore.load(str(folder / "model"))
-    judge = open_judge(None, model, ["xyxyxy"])
-    likely, unlikely = judgements(judge, "x", ["yx", "xx"])
-    assert likely[0] < unlikely[0]
+def test_the_default_judge_reads_english(folder):
+    judge = open_judge(None, locore.load("tiny"))
+    assert judge.fingerprint() != locore.load("tiny").fingerprint()
+    english, shuffled, noise = judgements(judge, "The dog", [" ran to the house.", " house the to. ran", " qx zj vvq wkx pfz"])
+    assert english[0] < shuffled[0] < noise[0]
 
 
 # The laws

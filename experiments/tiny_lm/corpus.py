@@ -1,10 +1,12 @@
 """Reads the text parts and makes short documents of them, each of which ends where a text may.
 
-Every part is a file `<part>.jsonl.xz` whose records carry `text`, `source` and `split`.
+Every part of `TEXT_PARTS` is a file `<part>.jsonl.xz` whose records carry `text`, `source` and `split`. The parts of
+`DETOX_PARTS` come from another folder: sentences of RealToxicityPrompts, and labelled comments.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
 import random
@@ -12,8 +14,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-PARTS = ("fiction", "dialogue", "informal", "mixed", "tinystories")
-COPIES = {"fiction": 1, "dialogue": 1, "informal": 2, "mixed": 1, "tinystories": 5}
+TEXT_PARTS = ("fiction", "dialogue", "informal", "mixed", "tinystories")
+DETOX_PARTS = ("prompts", "comments")
+COMMENT_SOURCES = ("paradetox_cannot_rewrite", "jigsaw2018_head")  # the others are in `informal`, or are for evaluation
+COPIES = {"fiction": 1, "dialogue": 1, "informal": 3, "mixed": 1, "tinystories": 5, "prompts": 6, "comments": 2}
 BOOKING = "schema-guided"  # formulaic booking dialogues: nearly all are dropped
 BOOKING_SHARE = 0.05
 MAX_CHARS = 1400  # a passage; about 470 tokens, so that nearly all fit the context of 512
@@ -32,8 +36,33 @@ SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]* +(?=[\"'A-Z(])")
 
 
 def read(data: Path, part: str) -> Iterator[dict]:
+    if part == "prompts":
+        yield from map(sentence, prompts(data / "rtp_extra.jsonl.gz"))
+    elif part == "comments":
+        yield from (record for record in read_text(data, "toxicity_text") if record["source"] in COMMENT_SOURCES)
+    else:
+        yield from read_text(data, part)
+
+
+def read_text(data: Path, part: str) -> Iterator[dict]:
     with lzma.open(data / f"{part}.jsonl.xz", "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
+
+
+def prompts(path: Path) -> Iterator[dict]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def sentence(record: dict) -> dict:
+    """A prompt and its continuation are one sentence cut in two; all of them are for training."""
+    text = record["prompt"]["text"] + record["continuation"]["text"]
+    return {"text": text, "source": record["source"], "split": "train"}
+
+
+def evaluation_prompts(data: Path) -> list[str]:
+    """The sentences on which detoxification is measured: nothing that overlaps them is learned."""
+    return [sentence(record)["text"] for record in prompts(data / "rtp_dev.jsonl.gz")]
 
 
 def held_out(data: Path, part: str, splits: tuple[str, ...] = ("test",)) -> list[str]:
@@ -82,7 +111,7 @@ def comment(text: str) -> Iterator[str]:
 def documents(part: str, record: dict, rng: random.Random) -> Iterator[str]:
     """The training documents made from one record of a part."""
     text, source = record["text"], record["source"]
-    if part == "informal":
+    if part in ("informal", *DETOX_PARTS):
         yield from comment(text)
     elif part == "dialogue" and BOOKING in source:
         if rng.random() < BOOKING_SHARE:
@@ -105,10 +134,13 @@ def without_near_duplicates(records: Iterable[dict], known: list[str]) -> Iterat
     return (record for record in records if seen.isdisjoint(ngrams(record["text"])))
 
 
-def training_documents(data: Path, part: str, split: str, seed: int = 0) -> list[str]:
-    """All documents of one part, once (COPIES says how often training repeats them)."""
+def training_documents(data: Path, part: str, split: str, avoided: list[str], seed: int = 0) -> list[str]:
+    """All documents of one part, once (COPIES says how often training repeats them).
+
+    Of comments and prompts, those that share `NGRAM` consecutive words with an `avoided` text are dropped.
+    """
     rng = random.Random(f"{part}/{split}/{seed}")
     records: Iterable[dict] = (r for r in read(data, part) if r["split"] == split)
-    if part == "informal" and split == "train":
-        records = without_near_duplicates(records, held_out(data, part, ("valid", "test")))
+    if part in ("informal", *DETOX_PARTS):
+        records = without_near_duplicates(records, avoided)
     return [document for record in records for document in documents(part, record, rng)]

@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 
 import torch
-from corpus import PARTS, held_out
-from export import ASSET
+from corpus import TEXT_PARTS, held_out
+from models import RECIPES
 from torch import Tensor, nn
-from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase, logging
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, logging
 
 PROMPTS = ("The weather is", "She was", "What the")
 INFORMAL_PROMPTS = ("What the", "You are such a", "I hate this", "Shut up you")
@@ -31,7 +31,7 @@ class Scorer:
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
-        self.model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.bos, self.eos = self.model.config.bos_token_id, self.model.config.eos_token_id
         self.context = self.model.config.max_position_embeddings
 
@@ -90,7 +90,7 @@ class Scorer:
 def losses(scorer: Scorer, data: Path) -> dict[str, dict[str, float]]:
     """Test split of every part; of TinyStories, of which little was found, the valid split too."""
     table = {}
-    for part in PARTS:
+    for part in TEXT_PARTS:
         texts = held_out(data, part, ("valid", "test") if part == "tinystories" else ("test",))
         size = sum(len(text.encode()) for text in texts)
         nats, tokens = scorer.nats(texts)
@@ -122,7 +122,7 @@ def behaviour(scorer: Scorer, count: int) -> dict:
 def show(results: dict) -> None:
     names = list(results)
     print(f"{'nats per byte':14}" + "".join(f"{name:>14}" for name in names))
-    for part in PARTS:
+    for part in TEXT_PARTS:
         values = [results[name]["losses"][part]["nats_per_byte"] for name in names]
         print(f"{part:14}" + "".join(f"{value:14.4f}" for value in values))
     for name in names:
@@ -135,7 +135,7 @@ def show(results: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with <part>.jsonl.xz")
-    parser.add_argument("--model", type=Path, default=ASSET)
+    parser.add_argument("--model", type=Path, default=RECIPES["tiny"].folder)
     parser.add_argument("--reference", type=Path, help="another Llama folder to set beside it")
     parser.add_argument("--samples", type=int, default=500, help="per prompt")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -1,6 +1,6 @@
 """Writes the last checkpoint as a Hugging Face folder with 16-bit weights.
 
-`python export.py` writes src/locore/assets/tiny; a second run replaces the weights atomically.
+`python export.py` writes src/locore/assets/tiny, with `--model judge` the judge; a second run replaces the weights atomically.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ import tempfile
 from pathlib import Path
 
 import torch
-from train import BOS_ID, CONFIG, EOS_ID, RUNS
-from transformers import LlamaForCausalLM
-
-ASSET = Path(__file__).parents[2] / "src" / "locore" / "assets" / "tiny"
+from models import RECIPES, SPECIAL, Recipe
+from transformers import PreTrainedModel
 
 
-def averaged_model(checkpoint: Path) -> LlamaForCausalLM:
+def averaged_model(recipe: Recipe, checkpoint: Path) -> PreTrainedModel:
     """fp16 rather than bf16: the weights are small and fp16 keeps three more bits of them."""
     state = torch.load(checkpoint, weights_only=True)
-    model = LlamaForCausalLM(CONFIG)
+    model = recipe.make()
     model.load_state_dict(state["ema"], strict=False)  # the tied output head is not listed
-    model.generation_config.update(bos_token_id=BOS_ID, eos_token_id=EOS_ID, pad_token_id=EOS_ID)
+    model.generation_config.update(**SPECIAL)
     return model.half()
 
 
@@ -51,16 +49,19 @@ def install(source: Path, target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=Path, default=RUNS)
-    parser.add_argument("--out", type=Path, default=ASSET)
+    parser.add_argument("--model", choices=RECIPES, default="tiny")
+    parser.add_argument("--runs", type=Path)
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    recipe = RECIPES[args.model]
+    runs, out = args.runs or recipe.runs, args.out or recipe.folder
     with tempfile.TemporaryDirectory() as folder:
-        averaged_model(args.runs / "checkpoint.pt").save_pretrained(folder)
+        averaged_model(recipe, runs / "checkpoint.pt").save_pretrained(folder)
         loads_as_float32(Path(folder) / "config.json")
-        for file in (args.runs / "tokenizer").iterdir():
+        for file in (runs / "tokenizer").iterdir():
             shutil.copyfile(file, Path(folder) / file.name)
-        install(Path(folder), args.out)
-    for file in sorted(args.out.iterdir()):
+        install(Path(folder), out)
+    for file in sorted(out.iterdir()):
         print(f"{file.stat().st_size:>9} {file.name}")
 
 

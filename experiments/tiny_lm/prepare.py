@@ -1,34 +1,32 @@
-"""Trains the byte-level BPE tokenizer and packs the documents into rows of token ids.
+"""Trains the byte-level BPE tokenizer, or takes one, and packs the documents into rows of token ids.
 
-Run `python prepare.py --data DIR`; it writes runs/tokenizer/, runs/train.npy and runs/valid.npy.
+Run `python prepare.py --data DIR --detox DIR`; it writes runs/tokenizer/, runs/train.npy and runs/valid.npy.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from corpus import COPIES, PARTS, training_documents
+from corpus import COPIES, DETOX_PARTS, TEXT_PARTS, evaluation_prompts, held_out, training_documents
+from models import BOS_ID, CONTEXT, EOS_ID, RECIPES
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 BOS, EOS = "<s>", "</s>"
-BOS_ID, EOS_ID = 0, 1
-VOCAB = 2048
-CONTEXT = 512
-RUNS = Path(__file__).parent / "runs"
 
 
-def train_tokenizer(texts: list[str]) -> Tokenizer:
+def train_tokenizer(texts: list[str], size: int) -> Tokenizer:
     """GPT-2 style: no text is out of vocabulary, and decoding gives back the exact bytes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB,
+        vocab_size=size,
         special_tokens=[BOS, EOS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -50,6 +48,13 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         model_max_length=CONTEXT,
         clean_up_tokenization_spaces=False,
     ).save_pretrained(folder)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Byte for byte, so that `export.py` finds the tokenizer that it exported before."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in source.glob("tokenizer*"):
+        shutil.copyfile(file, target / file.name)
 
 
 def encode(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
@@ -105,26 +110,43 @@ def following(
     return None
 
 
+def all_documents(data: Path, detox: Path, seed: int) -> tuple[dict[str, list[str]], list[str]]:
+    """The training documents of each part, and the documents for validation."""
+    folders = dict.fromkeys(TEXT_PARTS, data) | dict.fromkeys(DETOX_PARTS, detox)
+    evaluated = evaluation_prompts(detox)
+    avoided = held_out(data, "informal", ("valid", "test")) + evaluated
+    train = {part: training_documents(folder, part, "train", avoided, seed) for part, folder in folders.items()}
+    valid = [text for part in TEXT_PARTS for text in training_documents(data, part, "valid", evaluated, seed)]
+    return train, valid
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with <part>.jsonl.xz")
-    parser.add_argument("--out", type=Path, default=RUNS)
+    parser.add_argument("--detox", type=Path, required=True, help="folder with rtp_*.jsonl.gz and toxicity_text.jsonl.xz")
+    parser.add_argument("--tokenizer", type=Path, help="keep the tokenizer of this folder instead of training one")
+    parser.add_argument("--model", choices=RECIPES, default="tiny")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    recipe = RECIPES[args.model]
+    args.out = args.out or recipe.runs
     args.out.mkdir(parents=True, exist_ok=True)
-    train = {p: training_documents(args.data, p, "train", args.seed) for p in PARTS}
-    weighted = [text for part in PARTS for text in train[part] * COPIES[part]]
-    tokenizer = train_tokenizer(weighted)
-    save_tokenizer(tokenizer, args.out / "tokenizer")
-    valid = [t for p in PARTS for t in training_documents(args.data, p, "valid", args.seed)]
+    train, valid = all_documents(args.data, args.detox, args.seed)
+    weighted = [text for part, texts in train.items() for text in texts * COPIES[part]]
+    if args.tokenizer:
+        copy_tokenizer(args.tokenizer, args.out / "tokenizer")
+    else:
+        save_tokenizer(train_tokenizer(weighted, recipe.config.vocab_size), args.out / "tokenizer")
+    tokenizer = Tokenizer.from_file(str(args.out / "tokenizer" / "tokenizer.json"))
     for name, texts in (("train", weighted), ("valid", valid)):
         rows = pack(encode(tokenizer, texts), random.Random(args.seed))
         np.save(args.out / f"{name}.npy", rows)
         size = sum(len(text.encode()) for text in texts)
         print(f"{name}: {len(texts)} documents, {size} bytes, {rows.size} tokens, {len(rows)} rows")
-    for part in PARTS:
-        count, size = len(train[part]), sum(len(t.encode()) for t in train[part])
-        print(f"{part}: {count} documents, {size} bytes, repeated {COPIES[part]} times")
+    for part, texts in train.items():
+        size = sum(len(t.encode()) for t in texts)
+        print(f"{part}: {len(texts)} documents, {size} bytes, repeated {COPIES[part]} times")
 
 
 if __name__ == "__main__":

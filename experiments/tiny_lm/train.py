@@ -1,6 +1,8 @@
-"""Trains the model within a wall-clock budget, from a fresh start or from the last checkpoint.
+"""Trains the model within a wall-clock budget, from a fresh start, from given weights or from the last checkpoint.
 
-`python train.py --minutes 60` starts anew; with `--resume` it continues, also after kill -9.
+`python train.py --minutes 60` starts anew; with `--resume` it continues, also after kill -9. `--weights FOLDER` starts
+from an exported model of the same size, for which a lower `--rate` fits.
+`--model judge` trains the second model.
 `OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node 2 train.py --minutes 60` splits every
 batch over two processes that meet once a step; on a CPU shared with other work that is much faster
 than two threads, which meet several hundred times a step and wait for each other each time.
@@ -17,25 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from models import CONTEXT, EOS_ID, RECIPES, Recipe
 from torch import Tensor, distributed, nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
-RUNS = Path(__file__).parent / "runs"
-BOS_ID, EOS_ID = 0, 1
-CONFIG = LlamaConfig(
-    vocab_size=2048,
-    hidden_size=256,
-    intermediate_size=768,
-    num_hidden_layers=4,
-    num_attention_heads=4,
-    num_key_value_heads=4,
-    head_dim=64,
-    max_position_embeddings=512,
-    tie_word_embeddings=True,
-    bos_token_id=BOS_ID,
-    eos_token_id=EOS_ID,
-    pad_token_id=EOS_ID,
-)
+EMBEDDINGS = ("embed_tokens", "wte", "wpe")  # in the names of parameters
 EMA_DECAY = 0.997  # averages about the last 330 steps: a good model at any time, for early exports
 
 
@@ -44,14 +32,14 @@ def learning_rate(progress: float, step: int) -> float:
     return min((step + 1) / 100, (1 - progress) / 0.4, 1.0)
 
 
-def optimizers(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for the embedding and the norms."""
-    embedding = model.get_input_embeddings().weight
-    matrices = [p for p in model.parameters() if p.ndim == 2 and p is not embedding]
-    gains = [p for p in model.parameters() if p.ndim == 1]
+def optimizers(model: PreTrainedModel, rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, AdamW for the embeddings and the norms."""
+    embedding = {name: any(part in name for part in EMBEDDINGS) for name, _ in model.named_parameters()}
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and not embedding[name]]
+    others = [p for name, p in model.named_parameters() if p.ndim == 1 or embedding[name]]
     return [
-        torch.optim.Muon(matrices, lr=0.02, momentum=0.95, weight_decay=0.05),
-        torch.optim.AdamW([embedding, *gains], lr=3e-3, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.Muon(matrices, lr=0.02 * rate, momentum=0.95, weight_decay=0.05),
+        torch.optim.AdamW(others, lr=3e-3 * rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
 
@@ -70,7 +58,7 @@ def batches(rows: np.ndarray, size: int, step: int, rank: int, ranks: int) -> It
             step += 1
 
 
-def loss_of(model: LlamaForCausalLM, ids: Tensor) -> Tensor:
+def loss_of(model: PreTrainedModel, ids: Tensor) -> Tensor:
     """Mean nats per token. What follows an EOS (a new document or padding) is nothing to learn."""
     inputs, targets = ids[:, :-1], ids[:, 1:]
     targets = targets.masked_fill(inputs == EOS_ID, -100)
@@ -83,11 +71,15 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor) -> Tensor:
 class Run:
     """What a checkpoint holds: model, averaged weights, optimizers, step and time used."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, recipe: Recipe, seed: int, weights: Path | None = None, rate: float = 1.0) -> None:
         torch.manual_seed(seed)
-        self.model = LlamaForCausalLM(CONFIG)
+        self.recipe = recipe
+        self.model = recipe.make()
+        if weights is not None:
+            exported = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+            self.model.load_state_dict(exported.state_dict())
         self.ema = {k: p.detach().clone() for k, p in self.model.named_parameters()}
-        self.optimizers = optimizers(self.model)
+        self.optimizers = optimizers(self.model, rate)
         self.base_rates = [o.param_groups[0]["lr"] for o in self.optimizers]
         self.step, self.seconds = 0, 0.0
 
@@ -148,7 +140,7 @@ class Run:
     @torch.no_grad()
     def validation_loss(self, rows: np.ndarray, size: int = 16, most: int = 4) -> float:
         """Of the averaged weights, which are the ones exported."""
-        averaged = LlamaForCausalLM(CONFIG)
+        averaged = self.recipe.make()
         averaged.load_state_dict(self.ema, strict=False)  # the tied output head is not listed
         picks = [rows[i : i + size] for i in range(0, len(rows) - size + 1, size)][:most]
         losses = [loss_of(averaged, torch.from_numpy(p.astype(np.int64))) for p in picks]
@@ -172,7 +164,7 @@ def train(run: Run, args: argparse.Namespace, rank: int, ranks: int) -> None:
         # All that takes time counts: the budget is wall-clock time, on a shared machine or not.
         run.seconds, now = run.seconds + time.monotonic() - now, time.monotonic()
         if rank == 0 and run.step % 50 == 0:
-            tokens = run.step * args.batch * CONFIG.max_position_embeddings / 1e6
+            tokens = run.step * args.batch * CONTEXT / 1e6
             minutes, mean = run.seconds / 60, torch.stack(recent).mean()
             print(f"step {run.step} minutes {minutes:.1f} Mtokens {tokens:.2f} loss {mean:.4f}")
             recent.clear()
@@ -192,17 +184,22 @@ def processes() -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=RECIPES, default="tiny")
     parser.add_argument("--minutes", type=float, required=True, help="wall-clock budget in all")
     parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--runs", type=Path, default=RUNS)
+    parser.add_argument("--weights", type=Path, help="folder of an exported model to start from")
+    parser.add_argument("--rate", type=float, default=1.0, help="of all learning rates, times their own")
+    parser.add_argument("--runs", type=Path, help="folder of the packed data and the checkpoints")
     parser.add_argument("--batch", type=int, default=16, help="rows of 512 tokens a step")
     parser.add_argument("--save-minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-compile", action="store_true")
     args = parser.parse_args()
+    recipe = RECIPES[args.model]
+    args.runs = args.runs or recipe.runs
     sys.stdout.reconfigure(line_buffering=True)
     rank, ranks = processes()
-    run = Run(args.seed)
+    run = Run(recipe, args.seed, args.weights, args.rate)
     print(f"{sum(p.numel() for p in run.model.parameters())} parameters")
     if args.resume and (args.runs / "checkpoint.pt").exists():
         run.load(args.runs / "checkpoint.pt")

@@ -7,6 +7,8 @@ import socket
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -14,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from locore.errors import CannotScore, InvalidArgument, LocoreError, ModelNotFound
 from locore.models import HuggingFaceModel, load
 from locore.models.base import LanguageModel
+from locore.models.neighbourhood import on_strands
 
 from . import zoo
 
@@ -324,3 +327,30 @@ def test_names_of_nothing(monkeypatch):
         load("./no/such/folder")
     with pytest.raises(LocoreError, match="later version"):
         load("http://localhost:8000/v1")
+
+
+@pytest.mark.parametrize("past", [3, 22])
+def test_packs_of_every_budget_score_what_is_scored_separately(past):
+    """After a short prompt each strand of tails has a row, after a long one strands lie side by side; ends cut tails."""
+    packed = zoo.huggingface().prompted([1 + i % 7 for i in range(past)])
+    assert packed.causal.packs
+    tokens = torch.tensor([3, 1, 4, 1, 5, 6, 6])
+    candidates = torch.randint(packed.vocab_size, (7, 5), generator=torch.Generator().manual_seed(past))
+    expected = LanguageModel.neighbours(packed, tokens, candidates)
+    for budget in (1, 30_000, 2**28):
+        packed.causal.memory_bytes = budget
+        torch.testing.assert_close(packed.neighbours(tokens, candidates), expected, rtol=0, atol=1e-4)
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60))
+def test_tails_on_strands_do_not_overlap(lengths):
+    strand, offset = on_strands(torch.tensor(lengths), max(lengths))
+    places = [(s, o + i) for s, o, n in zip(strand.tolist(), offset.tolist(), lengths, strict=True) for i in range(n)]
+    assert len(set(places)) == len(places) and max(column for _, column in places) < max(lengths)
+    assert set(strand.tolist()) == set(range(int(strand.max()) + 1))
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 19])
+def test_as_many_tails_of_each_length_leave_no_place_empty(width):
+    lengths = torch.arange(1, width + 1).repeat(3)
+    assert int(on_strands(lengths, width)[0].max()) + 1 == -(-int(lengths.sum()) // width)

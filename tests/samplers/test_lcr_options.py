@@ -87,9 +87,9 @@ def test_every_neighbourhood_is_evaluated_once(weights):
     asked = []
 
     class Recording(Forward):
-        def distributions(self, model, tokens, where=None):
+        def distributions(self, model, tokens, where=None, forward=None):
             asked.extend(map(tuple, tokens.tolist()))
-            return super().distributions(model, tokens, where)
+            return super().distributions(model, tokens, where, forward)
 
     run(LocallyConstrainedResampling(Recording(), weights=weights, per_context=2), num=60)
     assert len(asked) == len(set(asked)) > 1

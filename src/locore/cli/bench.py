@@ -51,3 +51,14 @@ def fidelity(
         threads=threads,
     )
     print((output / "table.md").read_text())
+
+
+@bench.command()
+def speed(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
+    quick: Annotated[bool, typer.Option("--quick", help="The same rows with small models, in a few minutes.")] = False,
+    model: Annotated[list[str] | None, typer.Option(help='Only these: "tiny", "small", "large".')] = None,
+) -> None:
+    """What Locore costs: CPU seconds as ratios to what it is compared with in the same run."""
+    import_module("locore.bench.speed.command").run(output, quick, model or None)
+    print((output / "table.md").read_text())

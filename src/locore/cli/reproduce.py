@@ -81,7 +81,7 @@ def detox(
     data: Data = None,
     seed: Seed = 0,
     model: Annotated[str, typer.Option(help="tiny, a folder or a Hugging Face name.")] = "tiny",
-    judge: Annotated[str | None, typer.Option(help="Another model, for perplexity; pairs of bytes if not given.")] = None,
+    judge: Annotated[str | None, typer.Option(help="Another model, for perplexity; a small bundled one if not given.")] = None,
     scorer: Annotated[str, typer.Option(help="local, perspective, detoxify, or MODEL:LABEL of a text classifier.")] = "local",
     device: Annotated[str, typer.Option(help="Where models compute.")] = "cpu",
     prompts: Annotated[int | None, typer.Option(help="Prompts, at most.")] = None,

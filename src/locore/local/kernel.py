@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from locore.ending import live_lengths
+from locore.ending import ended_before, live_lengths
 from locore.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
@@ -28,7 +28,9 @@ class Kernel(Protocol):
     def price(self, length: int, vocab_size: int, positions: int | None = None) -> int:
         """LM tokens for one sequence, at most; of so many adjacent positions, or of all."""
 
-    def distributions(self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None) -> Tensor:
+    def distributions(
+        self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None, forward: Tensor | None = None
+    ) -> Tensor:
         """The local distributions around sequences.
 
         Args:
@@ -36,6 +38,7 @@ class Kernel(Protocol):
             tokens: Long[batch, time].
             where: Bool[batch, time], positions that are needed; the others get the floor alone,
                 and nothing is spent on them. All by default.
+            forward: Float[batch, time, vocab], `model.log_probs(tokens)` if that is known already.
 
         Returns:
             f64[batch, time, vocab], normalised logs q_i(v).
@@ -61,17 +64,30 @@ class Floored:
         if not 0 < self.temperature < math.inf:
             raise InvalidArgument(f"temperature must be positive and finite, got {self.temperature}.")
 
-    def distributions(self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None) -> Tensor:
+    def distributions(
+        self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None, forward: Tensor | None = None
+    ) -> Tensor:
         """f64[batch, time, vocab], normalised logs q_i(v); see `Kernel`."""
         where = torch.ones_like(tokens, dtype=torch.bool) if where is None else where
-        forward = model.log_probs(tokens).double()
+        forward = (model.log_probs(tokens) if forward is None else forward).double()
         floor = _floor(model, forward, tokens)
-        local = self._local(model, tokens, forward, where) / self.temperature
+        local = self._local(model, tokens, forward, where)
+        if local is forward and self.temperature == 1 and model.full_support:
+            return self._forward_and_floor(model, tokens, forward, floor, where)
+        local = local / self.temperature
         mass = local.logsumexp(-1, keepdim=True)
         # A sequence that the model excludes has no neighbourhood: the floor alone.
         possible = (mass > NEG_INF) & where[..., None]
         local = torch.where(possible, local - torch.where(possible, mass, 0.0), floor)
         return torch.logaddexp(share(local, 1 - self.floor), share(floor, self.floor))
+
+    def _forward_and_floor(self, model: LanguageModel, tokens: Tensor, forward: Tensor, floor: Tensor, where: Tensor) -> Tensor:
+        """Where nothing is excluded the forward distributions are their own floor; only behind an end they are not."""
+        behind = ended_before(tokens, model.tokenizer.eos_ids) & where
+        if not bool(behind.any()):
+            return floor
+        floor[behind] = torch.logaddexp(share(forward[behind], 1 - self.floor), share(floor[behind], self.floor))
+        return floor
 
     @abstractmethod
     def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
@@ -104,9 +120,10 @@ def share(logs: Tensor, weight: float) -> Tensor:
 
 def _floor(model: LanguageModel, forward: Tensor, tokens: Tensor) -> Tensor:
     """Full support everywhere: the forward distributions, behind the end those at the end."""
+    at = torch.arange(tokens.shape[1])
     last = live_lengths(tokens, model.tokenizer.eos_ids) - 1
-    position = torch.minimum(torch.arange(tokens.shape[1]), last[:, None])
-    floor = forward.gather(1, position[..., None].expand(-1, -1, forward.shape[-1]))
+    position = torch.minimum(at, last[:, None])
+    floor = forward if bool((position == at).all()) else forward[torch.arange(len(tokens))[:, None], position]
     if model.full_support:
         return floor
     uniform = torch.full_like(floor, -math.log(model.vocab_size))

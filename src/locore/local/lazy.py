@@ -47,9 +47,11 @@ class Lazy:
         """LM tokens for one sequence, at most: those of the inner kernel."""
         return self.kernel.price(length, vocab_size, positions)
 
-    def distributions(self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None) -> Tensor:
+    def distributions(
+        self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None, forward: Tensor | None = None
+    ) -> Tensor:
         """f64[batch, time, vocab], normalised logs q_i(v); see `Kernel`."""
-        local = share(self.kernel.distributions(model, tokens, where), self.rho)
+        local = share(self.kernel.distributions(model, tokens, where, forward), self.rho)
         own = tokens[..., None]
         stay = math.log1p(-self.rho) if self.rho < 1 else NEG_INF
         kept = torch.logaddexp(local.gather(-1, own), torch.tensor(stay, dtype=local.dtype))

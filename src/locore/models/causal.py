@@ -132,25 +132,25 @@ class CausalLM:
         return logits, KeyValues(tuple((layer.keys, layer.values) for layer in cache.layers))
 
     def read_packed(self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor) -> Tensor:
-        """Logits after each of the tokens of one row. Only if `packs`.
+        """Logits after each token of rows that hold several continuations. Only if `packs`.
 
         Args:
-            tokens: Long[time].
-            past: what was read before, of one row.
-            positions: Long[time], where each token stands in its own text.
-            visible: Bool[time, past + time], which tokens each token attends to.
+            tokens: Long[batch, time].
+            past: what was read before, of as many rows.
+            positions: Long[batch, time], where each token stands in its own text.
+            visible: Bool[batch, time, past + time], which tokens each token attends to.
 
         Returns:
-            Float[time, vocab] on the model's device, not normalised, in 32 bits or more.
+            Float[batch, time, vocab] on the model's device, not normalised, in 32 bits or more.
         """
         # Always a mask of floats: eager attention adds a mask of Booleans as 0 and 1.
         hidden = torch.finfo(self.module.dtype).min
         mask = torch.zeros(visible.shape, dtype=self.module.dtype).masked_fill(~visible, hidden)
         options = {
-            "attention_mask": mask[None, None].to(self.device),
-            "position_ids": positions[None].to(self.device),
+            "attention_mask": mask[:, None].to(self.device),
+            "position_ids": positions.to(self.device),
         }
-        return self._forward(tokens[None], past.to_cache(), len(tokens), options)[0][0]
+        return self._forward(tokens, past.to_cache(), tokens.shape[1], options)[0]
 
     @torch.no_grad()
     def _forward(self, tokens: Tensor, cache: Any, keep: int, options: dict[str, Any] | None = None) -> tuple[Tensor, Any]:
@@ -199,7 +199,8 @@ class CausalLM:
         old = torch.arange(4) < (4 - owner)[:, None]
         positions = torch.tensor([4, 5, 6, 3, 4, 5])
         together = torch.cat([tokens[0, 4:7], tokens[1, 4:7]])
-        packed = self.read_packed(together, past, positions, torch.cat([old, new], 1))
+        visible = torch.cat([old, new], 1)
+        packed = self.read_packed(together[None], past, positions[None], visible[None])[0]
         first = self.read(tokens[:1, 4:7], past, keep=3)[0]
         second = self.read(tokens[1:, 4:7], past.first(3), keep=3)[0]
         return self._agree(packed, torch.cat([first, second]))

@@ -11,16 +11,17 @@ from locore.models.batching import in_batches
 from locore.models.causal import CausalLM, KeyValues
 from locore.models.prefix import batch_size, gathered_scores
 
-# More tokens in a row make attention dearer, fewer make products of thin matrices.
-_PACK = 256
+# Tokens that are read together: fewer make products of thin matrices, more in one row attend to each other in vain.
+_IN_ROWS, _IN_ONE_ROW = 1024, 256
+_COPIED = 4  # tokens of the past that may be copied for each token that is read in rows
 
 
 class Neighbourhood:
     """A sequence read once, and the keys and values with which its neighbours are read.
 
     Neighbour (i, v) shares y_0 … y_{i−1} with the sequence, so only its tail v, y_{i+1}, … is
-    read, up to its end. Tails of all positions are packed into rows if the model allows that;
-    else those of one position make a batch.
+    read, up to its end. Tails of all positions are read together behind a mask if the model allows
+    that; else those of one position make a batch.
     """
 
     def __init__(
@@ -78,47 +79,61 @@ class Neighbourhood:
             start: Long[batch], ascending.
         """
         ends = live_lengths(sequences, self._eos_ids)
-        group = start
         if self._causal.packs:
-            room = max(1, self._causal.memory_bytes // (8 * self._causal.vocab_size))
-            group = (ends - 1 - start).cumsum(0) // min(_PACK, room)
-        sizes = torch.unique_consecutive(group, return_counts=True)[1].tolist()
+            return self._packed_scores(sequences, start, ends)
+        sizes = torch.unique_consecutive(start, return_counts=True)[1].tolist()
         groups = zip(*(torch.split(rows, sizes) for rows in (sequences, start, ends)), strict=True)
         return torch.cat([self._group_scores(*rows) for rows in groups])
 
-    def _group_scores(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
-        """As `_tail_scores`, of one pack or of one position."""
+    def _packed_scores(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
+        """As `_tail_scores`, all positions together: tails lie one behind the other on strands of one width."""
+        lengths = ends - 1 - start
+        width = int(lengths.max())
+        strand, offset = on_strands(lengths, width)
+        order = strand.argsort(stable=True)
+        strand, offset = strand[order], offset[order]
+        past = self._past.length
+        # In a row of its own each strand needs a copy of the past; side by side they attend to each other in vain.
+        apart = past <= _COPIED * width
+        # For each token: its logits, once more normalised, its keys and values, once more joined, and the copied past.
+        copied = 1 + past // width if apart else 0
+        table = 8 * self._causal.vocab_size + self._causal.bytes_per_token * (2 + copied)
+        free = self._causal.memory_bytes - (0 if apart else 2 * past * self._causal.bytes_per_token)
+        room = min(_IN_ROWS if apart else _IN_ONE_ROW, free // table)
 
-        def work(rows: slice) -> Tensor:
-            read = self._read_packed if self._causal.packs else self._read_batch
-            return read(sequences[rows], start[rows], ends[rows])
+        def work(strands: slice) -> Tensor:
+            first, last = torch.searchsorted(strand, torch.tensor([strands.start, strands.stop])).tolist()
+            rows = order[first:last]
+            line = strand[first:last] - strands.start
+            place = (line, offset[first:last]) if apart else (torch.zeros_like(line), line * width + offset[first:last])
+            return self._read_packed(sequences[rows], start[rows], ends[rows], *place)
 
-        size = len(sequences)
-        if not self._causal.packs:
-            new = int(ends[0] - 1 - start[0])
-            size = batch_size(self._causal, self._prompt_length + int(start[0]), new)
-        return in_batches(len(sequences), size, work)
-
-    def _read_packed(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
-        """One after the other in one row; each sees its own prefix and itself."""
-        at = torch.arange(sequences.shape[1])
-        read = (at >= start[:, None]) & (at < ends[:, None] - 1)
-        owner, column = read.nonzero(as_tuple=True)
-        prefix = self._prompt_length + start[owner]
-        visible = torch.cat(
-            [
-                torch.arange(self._past.length) < prefix[:, None],
-                (owner == owner[:, None]) & (column <= column[:, None]),
-            ],
-            1,
-        )
-        positions = self._prompt_length + column
-        tokens = sequences[owner, column]
-        logits = self._causal.read_packed(tokens, self._past, positions, visible)
-        scores = torch.zeros(sequences.shape, dtype=torch.float64)
-        following = sequences[owner, column + 1]
-        scores[owner, column + 1] = gathered_scores(logits, following[:, None])[:, 0]
+        scores = torch.empty(sequences.shape, dtype=torch.float64)
+        scores[order] = in_batches(int(strand[-1]) + 1, max(1, room // width), work)
         return scores
+
+    def _read_packed(self, sequences: Tensor, start: Tensor, ends: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """Each tail at its place in a table of tokens, where it sees its own prefix and itself."""
+        at = torch.arange(sequences.shape[1])
+        tail, time = ((at >= start[:, None]) & (at < ends[:, None] - 1)).nonzero(as_tuple=True)
+        place = (row[tail], column[tail] + time - start[tail])
+        shape = (int(row[-1]) + 1, int(place[1].max()) + 1)
+        tokens, following, positions, prefix = torch.zeros(4, *shape, dtype=torch.int64)
+        tokens[place], following[place] = sequences[tail, time], sequences[tail, time + 1]
+        positions[place], prefix[place] = self._prompt_length + time, self._prompt_length + start[tail]
+        owner = torch.full(shape, -1)
+        owner[place] = tail
+        itself = (owner[:, :, None] == owner[:, None, :]) & (positions[:, None, :] <= positions[:, :, None])
+        visible = torch.cat([torch.arange(self._past.length) < prefix[..., None], itself], -1)
+        logits = self._causal.read_packed(tokens, self._past.repeated(len(tokens)), positions, visible)
+        scores = torch.zeros(sequences.shape, dtype=torch.float64)
+        scores[tail, time + 1] = gathered_scores(logits, following[..., None])[..., 0][place]
+        return scores
+
+    def _group_scores(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
+        """As `_tail_scores`, of one position."""
+        size = batch_size(self._causal, self._prompt_length + int(start[0]), int(ends[0] - 1 - start[0]))
+        return in_batches(len(sequences), size, lambda rows: self._read_batch(sequences[rows], start[rows], ends[rows]))
 
     def _read_batch(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
         """In rows of their own; those of one position go on alike, so they end alike."""
@@ -129,3 +144,31 @@ class Neighbourhood:
         scores = torch.zeros(sequences.shape, dtype=torch.float64)
         scores[:, first + 1 : end] = gathered_scores(logits, following[..., None])[..., 0]
         return scores
+
+
+def on_strands(lengths: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Lay tails on strands of one width, the longest first, each on the first strand with room for it.
+
+    With as many tails of each length 1 … width, nothing stays empty: lengths l and width − l meet.
+
+    Args:
+        lengths: Long[tails], from 1 to `width`.
+        width: of a strand.
+
+    Returns:
+        Long[tails], the strand of each tail; and Long[tails], where on it the tail begins.
+    """
+    strand, offset = torch.empty_like(lengths), torch.empty_like(lengths)
+    used = lengths.new_zeros(0)
+    for length in sorted(set(lengths.tolist()), reverse=True):
+        tails = (lengths == length).nonzero()[:, 0]
+        fits = (width - used) // length
+        missing = max(0, len(tails) - int(fits.sum()))
+        more = -(-missing // (width // length))
+        used = torch.cat([used, used.new_zeros(more)])
+        fits = torch.cat([fits, fits.new_full((more,), width // length)])
+        on = torch.arange(len(used)).repeat_interleave(fits)[: len(tails)]
+        nth = torch.arange(len(tails)) - (fits.cumsum(0) - fits)[on]
+        strand[tails], offset[tails] = on, used[on] + nth * length
+        used += torch.bincount(on, minlength=len(used)) * length
+    return strand, offset

@@ -56,7 +56,7 @@ class GreedyMasking:
         known: dict[str, Any] = {}
         for position in range(circuit.length):
             log_probs = cursor.log_probs.double()
-            allowed = reader.allowed(position, states, self.look_ahead)[:, reader.token_class]
+            allowed = reader.allowed_tokens(position, states, self.look_ahead)
             masked = log_probs.masked_fill(~allowed, NEG_INF)
             step = masked.logsumexp(-1)
             known.setdefault("log_weight_cap", float(step[0]))  # the first factor is the same for all, no other exceeds 1
@@ -71,7 +71,7 @@ class GreedyMasking:
             if position + 1 < circuit.length:
                 frontier.leave(joint, prefix, token)
             else:
-                final = reader.allowed(position, states[row])[:, reader.token_class]
+                final = reader.allowed_tokens(position, states[row])
                 known |= frontier.close(joint.masked_fill_(~final, NEG_INF))
             prefix = prefix * circuit.vocab_size + token
             tokens[alive, position] = token

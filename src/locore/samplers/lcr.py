@@ -44,6 +44,7 @@ NOT_REACHED = "the distribution around ỹ gives the constraint no probability"
 IMPOSSIBLE = "the model gives the text, or the kernel the way back to ỹ, no probability"
 DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
 BLOCKS = 4
+KEPT_DRAFTS = 2**26  # numbers of next-token distributions that are kept from the drafts: 256 MiB
 
 
 @dataclass(frozen=True)
@@ -83,20 +84,21 @@ class LocallyConstrainedResampling:
         """Pairs (ỹ, y), one weight each, equal y merged; see `Sampler`."""
         kernel, draft = kernel_by_name(self.kernel), self._draft(model)
         contexts, price = self._affordable_contexts(kernel, circuit, num_particles, budget)
-        drafts = draft.sample(contexts, circuit.length, generator)
-        made = Neighbourhoods(model, kernel)
+        keep = draft is model and contexts * circuit.length * model.vocab_size <= KEPT_DRAFTS
+        drafts = draft.sample(contexts, circuit.length, generator, keep_log_probs=keep)
+        made = Neighbourhoods(model, kernel, drafts if keep else None)
         pairs = _propose(made, circuit, drafts.tokens, self.per_context, generator)
         distinct, which = torch.unique(pairs.tokens, dim=0, return_inverse=True)
-        token_scores = model.token_scores(distinct)
-        log_target = token_scores.sum(-1)[which]
         if self.weights == "mixture":
             mixture = _log_mixture(made, circuit, drafts.tokens, pairs, distinct)
-            weights = log_target - mixture[which]
+            token_scores = made.token_scores(distinct)
+            weights = token_scores.sum(-1)[which] - mixture[which]
             drawn = len(weights)
         else:
             log_context = drafts.token_scores.sum(-1)[pairs.context]
             reverse = _log_reverse(made, drafts.tokens, pairs)
-            weights = log_weights(log_target, log_context, pairs.log_proposal, reverse)
+            token_scores = made.token_scores(distinct)
+            weights = log_weights(token_scores.sum(-1)[which], log_context, pairs.log_proposal, reverse)
             drawn = contexts * self.per_context
         guarantee, notes = audit(model, draft, kernel, self.weights)
         merged = segment_logsumexp(weights, which, len(distinct))
@@ -208,12 +210,13 @@ def _propose(
     """Draw y ~ p̃_ỹ(· | α) around each context that can reach α."""
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for part in made.parts(len(contexts), circuit.length):
-        around = made.around(contexts[part])
-        reaches = (circuit.log_mass(around) > NEG_INF).nonzero()[:, 0]  # all, if there is a floor
-        if len(reaches):
-            number = torch.arange(part.start, part.stop)[reaches]
+        around, number = made.around(contexts[part]), torch.arange(part.start, part.stop)
+        if not made.everywhere:
+            reaches = (circuit.log_mass(around) > NEG_INF).nonzero()[:, 0]
+            around, number = around[reaches], number[reaches]
+        if len(number):
             for _ in range(per_context):
-                found.append((number, *circuit.sample(around[reaches], generator)))
+                found.append((number, *circuit.sample(around, generator)))
     if not found:
         raise ZeroWeights(
             f"none of {len(contexts)} local distributions gives the constraint any mass; give the kernel floor=0.05."

@@ -70,7 +70,7 @@ def _read(model: LanguageModel, reader: LeftToRight | None, tokens: Tensor) -> M
     if reader is not None:
         states = reader.initial(len(tokens))
         for position in range(tokens.shape[1]):
-            allowed = reader.allowed(position, states)[:, reader.token_class]
+            allowed = reader.allowed_tokens(position, states)
             masses[:, position] = log_softmax_sum(rows[:, position].masked_fill(~allowed, NEG_INF))
             states = reader.step(position, states, tokens[:, position])
     return Masked(tokens, scores, masses)
@@ -99,7 +99,7 @@ def regrown(
     scores, masses = torch.zeros_like(uniforms), torch.zeros_like(uniforms)
     for position in range(length):
         log_probs = cursor.log_probs.double()
-        allowed = reader.allowed(position, states)[:, reader.token_class]
+        allowed = reader.allowed_tokens(position, states)
         masked, masses[:, position] = masked_rows(log_probs, allowed)
         drawn = categorical(masked, uniforms[:, position])
         token = torch.where(position < cuts, tokens[:, position], drawn)

@@ -98,8 +98,7 @@ def check_threshold(ess_threshold: float) -> None:
 
 def mask(reader: LeftToRight, position: int, states: Tensor, log_probs: Tensor) -> Tensor:
     """f64[prefixes, vocab]: log p where the constraint can still be completed, −inf elsewhere."""
-    allowed = reader.allowed(position, states)[:, reader.token_class]
-    return log_probs.masked_fill(~allowed, NEG_INF)
+    return log_probs.masked_fill(~reader.allowed_tokens(position, states), NEG_INF)
 
 
 def systematic(log_weights: Tensor, num: int, uniform: float) -> Tensor:

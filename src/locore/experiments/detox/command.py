@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import locore
 from locore.errors import InvalidArgument, MissingExtra
 from locore.experiments.detox.figures import draw_rows
-from locore.experiments.detox.judge import CRUDE, open_judge
+from locore.experiments.detox.judge import BUNDLED, open_judge
 from locore.experiments.detox.plan import PAPERS, PREPARED, QUICK, Plan, Row, Split, chosen_rows, rows_of, split
 from locore.experiments.detox.prompts import Material, built_in, load_material
 from locore.experiments.detox.report import columns, table
@@ -54,7 +55,7 @@ def run(
         data: folder with prompts and phrases, see `load_material`.
         seed: of everything.
         model: "tiny", a folder or a Hugging Face name.
-        judge: another model, for perplexity; None for a crude one, pairs of bytes counted in what people wrote.
+        judge: another model, for perplexity; None for a small one that comes with the experiment.
         scorer: a name for `open_scorer`.
         device: where models compute.
         prompts, generations, costly, tuning: instead of those of the `Plan`.
@@ -71,22 +72,13 @@ def run(
     """
     if quick == (data is not None):
         raise InvalidArgument("give a folder with --data, or --quick for a few prompts of our own, and not both.")
-    numbers = {"prompts": prompts, "generations": generations, "costly": costly, "tuning": tuning}
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise InvalidArgument(f"{name} must be at least 1, got {number}.")
-    plan = QUICK if quick else Plan()
-    plan = replace(
-        plan, generations=generations or plan.generations, costly=costly or plan.costly, tuning=tuning or plan.tuning
-    )
-    plan = replace(plan, g=tuple(g for g in plan.g if g <= plan.generations) or (plan.generations,))
+    plan = _plan(quick, prompts=prompts, generations=generations, costly=costly, tuning=tuning)
     likely = chosen_rows(rows_of(plan, tau or 1.0), _any_tau(rows))  # wrong names stop here, not after hours
     with only_writer(output):
         material = built_in() if data is None else load_material(data)
         asked = split(material, plan, prompts)
         writer = locore.load(model, device=device)
-        human = material.human or tuple(prompt.text for prompt in material.prompts)
-        parts = Parts(writer, open_judge(judge, writer, human, device), open_scorer(scorer, output, device))
+        parts = Parts(writer, open_judge(judge, writer, device), open_scorer(scorer, output, device))
         task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words)
         settings: Record = {"seed": seed, "model": writer.fingerprint(), "phrases": material.digest(), "words": words}
         settings |= {"length": plan.length, "particles": plan.particles, "pairs": plan.pairs}
@@ -95,8 +87,22 @@ def run(
             locore.prepare(writer)
         chosen, tuned = _rows(study, asked, tau, rows)
         measure_all(study, chosen, asked)
-        facts: Record = {"settings": settings, "scorer": f"{parts.scorer.name} {parts.scorer.version}", "judge": judge or CRUDE}
+        facts: Record = {
+            "settings": settings,
+            "scorer": f"{parts.scorer.name} {parts.scorer.version}",
+            "judge": judge or BUNDLED,
+        }
         return _write(output, study, chosen, asked, material, tuned, facts)
+
+
+def _plan(quick: bool, prompts: int | None, **numbers: int | None) -> Plan:
+    """The plan with these numbers instead of its own."""
+    for name, number in {"prompts": prompts, **numbers}.items():
+        if number is not None and number < 1:
+            raise InvalidArgument(f"{name} must be at least 1, got {number}.")
+    given: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+    plan = replace(QUICK if quick else Plan(), **given)
+    return replace(plan, g=tuple(g for g in plan.g if g <= plan.generations) or (plan.generations,))
 
 
 def _any_tau(rows: Sequence[str]) -> tuple[str, ...]:
@@ -154,7 +160,7 @@ def _g(title: str) -> int:
 
 def _text(study: Study, asked: Split, material: Material, facts: Record) -> str:
     toxic = sum(prompt.is_toxic for prompt in asked.final)
-    plan, per = study.plan, "byte" if facts["judge"] == CRUDE else "token"
+    plan = study.plan
     where = "as whole words" if study.task.words else "anywhere in the text, also inside other words"
     return (
         f"{len(asked.final)} prompts, {toxic} of them toxic; {material.dropped} without a score were left out. Continuations "
@@ -164,8 +170,8 @@ def _text(study: Study, asked: Split, material: Material, facts: Record) -> str:
         "of its own with its own seed and cost. EMT@g: mean of the largest toxicity of g generations; TP@g: share of prompts "
         "with a toxic one among g; both are unbiased means over all sets of g. In brackets 95 % intervals, bootstrap over "
         "prompts. − exact: difference from the exact law of the same constraint, prompt by prompt. Toxicity by "
-        f"{facts['scorer']}; perplexity for each {per} by {facts['judge']}. LM tokens and seconds (wall time) are for one "
-        f"generation. S = {plan.pairs} pairs in each run of the paper's sampler, {plan.particles} particles in the library's; "
-        "the table of n-grams that auto and twisted read is made once for a model and not counted. All weights zero: the share "
-        "of runs of the paper's sampler in which it took a proposal at random."
+        f"{facts['scorer']}; perplexity for each of its tokens by {facts['judge']}. LM tokens and seconds (wall time) are for "
+        f"one generation. S = {plan.pairs} pairs in each run of the paper's sampler, {plan.particles} particles in the "
+        "library's; the table of n-grams that auto and twisted read is made once for a model and not counted. All weights "
+        "zero: the share of runs of the paper's sampler in which it took a proposal at random."
     )

@@ -4,42 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
 
 import torch
 
-from locore import Tokenizer, load
+from locore import load
 from locore.errors import CannotScore, InvalidArgument
-from locore.models import LanguageModel, MarkovModel
+from locore.models import LanguageModel
 
-BYTES = 256
-SMOOTHING = 0.1  # pseudo-occurrences of every pair of bytes
 Judgement = tuple[float, int]  # −log p of a text after its prompt, in nats, and its tokens, those of the judge
-CRUDE = "byte pairs"  # the name of the judge that needs no model
+BUNDLED = "bundled judge"  # of another family than `tiny`, with another tokenizer; experiments/tiny_lm trains both
 
 
-def open_judge(name: str | None, model: LanguageModel, texts: Sequence[str], device: str = "cpu") -> LanguageModel:
-    """A model by its name or folder; without one, pairs of bytes counted in texts.
+def open_judge(name: str | None, model: LanguageModel, device: str = "cpu") -> LanguageModel:
+    """A model by its name or folder; without one, the small model that comes with the experiment.
 
     Raises:
         InvalidArgument: it is the model that is judged.
         ModelNotFound: there is no such model.
     """
-    if name is None:
-        return byte_pairs(texts)
-    judge = load(name, device=device)
+    folder = Path(str(files("locore"))) / "experiments" / "detox" / "weights" / "judge"
+    judge = load(folder if name is None else name, device=device)
     if judge.fingerprint() == model.fingerprint():
         raise InvalidArgument(f"{name} is the model that writes; its perplexity of its own texts says nothing. Give another.")
     return judge
-
-
-def byte_pairs(texts: Sequence[str]) -> MarkovModel:
-    """The chain of bytes whose transitions are counted in texts, a crude judge: perplexity is for each byte."""
-    counts = torch.full((BYTES, BYTES), SMOOTHING, dtype=torch.float64)
-    for text in texts:
-        content = torch.tensor(list(text.encode()), dtype=torch.long)
-        counts.index_put_((content[:-1], content[1:]), torch.ones((), dtype=torch.float64), accumulate=True)
-    tokenizer = Tokenizer.from_tokens([bytes([value]) for value in range(BYTES)])
-    return MarkovModel(counts.sum(0) / counts.sum(), counts / counts.sum(1, keepdim=True), tokenizer=tokenizer)
 
 
 def judgements(judge: LanguageModel, prompt: str, texts: Sequence[str | None]) -> list[Judgement | None]:

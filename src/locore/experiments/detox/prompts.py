@@ -63,14 +63,12 @@ class Material:
     Attributes:
         prompts: each text once, in the order of a hash, so that any first part of them is a random sample.
         phrases: what is banned.
-        human: texts that people wrote; empty in the built-in material.
         dropped: prompts that were left out because they have no toxicity score.
         digests: sha256 of each file by its name.
     """
 
     prompts: tuple[Prompt, ...]
     phrases: tuple[str, ...]
-    human: tuple[str, ...] = ()
     dropped: int = 0
     digests: tuple[tuple[str, str], ...] = ()
 
@@ -95,11 +93,9 @@ def load_material(folder: Path) -> Material:
     """
     prompts, phrases = _find(folder, PROMPT_FILES), _find(folder, PHRASE_FILES)
     found: list[Prompt] = []
-    human: list[str] = []
     dropped = 0
     for line, record in _records(prompts):
         text, toxicity = _prompt_of(record, f"{prompts}, line {line}")
-        human.append(text + str((record.get("continuation") or {}).get("text") or ""))
         if toxicity is None:
             dropped += 1
         else:
@@ -107,7 +103,7 @@ def load_material(folder: Path) -> Material:
     if not found:
         raise InvalidArgument(f"{prompts} holds no prompt with a toxicity score.")
     digests = tuple((path.name, _sha256(path)) for path in (prompts, phrases))
-    return Material(_in_order(found), _phrases(phrases), tuple(human), dropped, digests)
+    return Material(_in_order(found), _phrases(phrases), dropped, digests)
 
 
 def _find(folder: Path, names: dict[str, str | None]) -> Path:

@@ -64,11 +64,21 @@ def published(
         return Published(None, 0)
     drafts, around = drafts[reaches], around[reaches]
     proposed, log_proposal = circuit.sample(around, generator)
-    back = kernel.distributions(model, proposed).gather(-1, drafts[..., None])[..., 0].sum(-1)
-    log_weights = model.score(proposed) + back - model.score(drafts) - log_proposal
+    log_weights = model.score(proposed) + _way_back(model, kernel, proposed, drafts) - model.score(drafts) - log_proposal
     log_weights = log_weights.masked_fill(~is_canonical(proposed), NEG_INF)
     positive = log_weights > NEG_INF
     if not bool(positive.any()):
         log_weights = torch.zeros_like(log_weights)
     chosen = int(torch.multinomial(torch.softmax(log_weights, 0), 1, generator=generator))
     return Published(proposed[chosen].tolist(), int(positive.sum()))
+
+
+def _way_back(model: LanguageModel, kernel: TopK, proposed: Tensor, drafts: Tensor) -> Tensor:
+    """f64[pairs], log p̃_y(ỹ); it is −inf for most, which the candidates tell before any neighbour of y is evaluated."""
+    candidates = model.log_probs(proposed).topk(min(kernel.k, model.vocab_size)).indices
+    possible = (candidates == drafts[..., None]).any(-1).all(-1)
+    log_probs = torch.full((len(proposed),), NEG_INF, dtype=torch.float64)
+    if bool(possible.any()):
+        around = kernel.distributions(model, proposed[possible])
+        log_probs[possible] = around.gather(-1, drafts[possible, :, None])[..., 0].sum(-1)
+    return log_probs

@@ -19,8 +19,6 @@ from locore.experiments.shared import seed_of, shown
 from locore.models import LanguageModel
 from locore.records import Journal, Record
 
-PROBE = ("The quick", " brown fox")
-
 
 @dataclass(frozen=True, eq=False)
 class Parts:
@@ -62,8 +60,7 @@ class Study:
         self.texts = Journal(folder / "generations.jsonl", settings)
         scorer = {"scorer": parts.scorer.name, "version": parts.scorer.version}
         self.scores = Journal(folder / f"scores_{_tag(scorer)}.jsonl", scorer | settings)
-        # The crude judge has no fingerprint; what it says of a text tells which one it is.
-        judge = {"judge": parts.judge.fingerprint() or judgements(parts.judge, PROBE[0], PROBE[1:])}
+        judge = {"judge": parts.judge.fingerprint()}
         self.judged = Journal(folder / f"perplexity_{_tag(judge)}.jsonl", judge | settings)
         self._sequences = set(token_sequences(task.phrases, parts.model.tokenizer))
         self._sizes = sorted({len(ids) for ids in self._sequences})
