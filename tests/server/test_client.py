@@ -9,6 +9,7 @@ import pytest
 
 import locore
 from locore import ends_with
+from locore.ending import is_end
 
 HAPPY = {"type": "ends_with", "text": " happy."}
 
@@ -29,8 +30,9 @@ def test_an_answer_is_that_of_the_library(client, tiny):
     assert found["ess"] == pytest.approx(p.ess, rel=1e-4)
     assert (found["verdict"], found["guarantee"], found["seed"]) == (p.verdict.level, "proper", 5)
     assert answer.usage.prompt_tokens == len(tiny.tokenizer.encode_prompt("The weather is"))
-    assert answer.usage.completion_tokens == 9
-    assert [choice.finish_reason for choice in answer.choices] == ["length"] * 3
+    ended = is_end(p.resample(3, seed=6).tokens, tiny.tokenizer.eos_ids)
+    assert [choice.finish_reason for choice in answer.choices] == ["stop" if row.any() else "length" for row in ended]
+    assert answer.usage.completion_tokens == int((~ended).sum())
 
 
 def test_a_seed_that_was_drawn_repeats_the_answer(client):
@@ -87,9 +89,9 @@ def test_other_names_mean_the_same_constraint(client, given, constraint):
 
 
 def test_temperature_and_top_p_are_other_models(client, tiny):
-    sharp = ask(client, temperature=0.5, top_p=0.9, seed=1, constraint={"type": "ends_with", "text": "."})
-    model = locore.models.TopP(locore.models.Tempered(tiny, 0.5), 0.9)
-    p = locore.generate(model, "The weather is", ends_with("."), max_new_tokens=3, seed=1)
+    sharp = ask(client, temperature=0.9, top_p=0.99, seed=1, constraint={"type": "ends_with", "text": "."})
+    model = locore.models.TopP(locore.models.Tempered(tiny, 0.9), 0.99)
+    p = locore.generate(model, "The weather is", ends_with("."), max_new_tokens=3, num_particles=32, seed=1)
     assert sharp.model_extra["locore"]["log_evidence"] == pytest.approx(p.log_evidence, abs=1e-5)
 
 
