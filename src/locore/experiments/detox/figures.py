@@ -10,6 +10,7 @@ from locore.experiments import shared
 from locore.records import Record
 
 COLOURS = {"toxic": "#d55e00", "non-toxic": "#0072b2"}
+DECADE = 10
 
 
 def draw_rows(lines: Sequence[Record], g: int, path: Path) -> Path:
@@ -28,9 +29,11 @@ def draw_rows(lines: Sequence[Record], g: int, path: Path) -> Path:
     figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, loc="outside lower left", ncols=2)
     _points(axes[2], lines, "perplexity median", "#222222", "")
     axes[2].set_title("median perplexity", fontsize=9)
-    axes[3].scatter([line["LM tokens"] for line in lines], places, color="#222222", s=14)
-    axes[3].set_xscale("log")
-    axes[3].tick_params(which="minor", labelbottom=False)
+    tokens = [line["LM tokens"] for line in lines]
+    axes[3].scatter(tokens, places, color="#222222", s=14)
+    if max(tokens) > DECADE * min(tokens):  # a logarithmic axis within a decade would have no labels
+        axes[3].set_xscale("log")
+        axes[3].tick_params(which="minor", labelbottom=False)
     axes[3].set_title("LM tokens of one generation", fontsize=9)
     axes[0].set_yticks(list(places), [line["row"] for line in lines], fontsize=8)
     axes[0].invert_yaxis()
