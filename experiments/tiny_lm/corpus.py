@@ -37,20 +37,18 @@ SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]* +(?=[\"'A-Z(])")
 
 def read(data: Path, part: str) -> Iterator[dict]:
     if part == "prompts":
-        yield from map(sentence, prompts(data / "rtp_extra.jsonl.gz"))
+        yield from map(sentence, read_packed(data / "rtp_extra.jsonl.gz"))
     elif part == "comments":
-        yield from (record for record in read_text(data, "toxicity_text") if record["source"] in COMMENT_SOURCES)
+        known = read_packed(data / "toxicity_text.jsonl.xz")
+        yield from (record for record in known if record["source"] in COMMENT_SOURCES)
     else:
-        yield from read_text(data, part)
+        yield from read_packed(data / f"{part}.jsonl.xz")
 
 
-def read_text(data: Path, part: str) -> Iterator[dict]:
-    with lzma.open(data / f"{part}.jsonl.xz", "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
-def prompts(path: Path) -> Iterator[dict]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
+def read_packed(path: Path) -> Iterator[dict]:
+    """Of a packed JSONL file."""
+    opened = gzip.open if path.suffix == ".gz" else lzma.open
+    with opened(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
@@ -62,7 +60,7 @@ def sentence(record: dict) -> dict:
 
 def evaluation_prompts(data: Path) -> list[str]:
     """The sentences on which detoxification is measured: nothing that overlaps them is learned."""
-    return [sentence(record)["text"] for record in prompts(data / "rtp_dev.jsonl.gz")]
+    return [sentence(record)["text"] for record in read_packed(data / "rtp_dev.jsonl.gz")]
 
 
 def held_out(data: Path, part: str, splits: tuple[str, ...] = ("test",)) -> list[str]:

@@ -24,6 +24,7 @@ from transformers.utils.generic import ModelOutput
 
 import locore
 from locore.constraints import Constraint
+from locore.ending import ended_before, is_end
 from locore.errors import InvalidArgument
 from locore.limits import Limits
 from locore.models import HuggingFaceModel
@@ -143,7 +144,7 @@ class MaskingLogitsProcessor(LogitsProcessor):
         """
         known = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_huggingface(tokenizer)
         self.circuit = locore.compile(constraint, known, max_new_tokens, min_length=min_new_tokens)
-        self.eos_ids = torch.tensor(known.eos_ids, dtype=torch.long)
+        self.eos_ids = known.eos_ids
         self.prompt_length = prompt_length
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -154,7 +155,7 @@ class MaskingLogitsProcessor(LogitsProcessor):
                 "tokenizer of locore.models.HuggingFaceModel.from_module(model, tokenizer)."
             )
         prefix = input_ids[:, self.prompt_length :].cpu()
-        ended = torch.isin(prefix, self.eos_ids).any(1)
+        ended = is_end(prefix, self.eos_ids).any(1)
         allowed = torch.ones_like(scores, dtype=torch.bool)
         if not bool(ended.all()):
             allowed[~ended] = self.circuit.allowed(prefix[~ended]).to(scores.device)
@@ -191,8 +192,7 @@ def _padded(tokens: Tensor, eos_ids: tuple[int, ...], pad: int | None) -> Tensor
     """Long[rows, time]: after the first end come pads, and no column has nothing else."""
     if not eos_ids:
         return tokens
-    ended = torch.isin(tokens, torch.tensor(eos_ids)).long().cumsum(1)
-    after = ended.cumsum(1) > 1
+    after = ended_before(tokens, eos_ids)
     filled = tokens.masked_fill(after, eos_ids[0] if pad is None else pad)
     return filled[:, : int((~after).sum(1).max())]
 

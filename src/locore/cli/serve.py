@@ -9,34 +9,42 @@ import typer
 
 from locore.cli.inputs import read_text
 from locore.errors import MissingExtra
+from locore.server.settings import Settings
 
 KEY_HELP = "File with the key that clients must send; or set LOCORE_API_KEY."
 
 
 def serve(
-    model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = "tiny",
+    model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = Settings.model,
     name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = Settings.host,
+    port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port,
     api_key_file: Annotated[str | None, typer.Option(metavar="FILE", help=KEY_HELP)] = None,
-    device: Annotated[str, typer.Option(help="Where the model computes.")] = "cpu",
-    workers: Annotated[int, typer.Option(help="Processes that sample, each with its own copy of the model.")] = 1,
-    queue_size: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = 64,
-    timeout: Annotated[float, typer.Option(help="Seconds from a request to its answer; later ones get 504.")] = 60.0,
-    compile_seconds: Annotated[float, typer.Option(help="For compiling one constraint.")] = 20.0,
-    compile_memory: Annotated[int, typer.Option(help="Bytes that compiling may take.")] = 1_000_000_000,
-    worker_memory: Annotated[int, typer.Option(help="Bytes that a worker may grow by; beyond, it is killed.")] = 4_000_000_000,
-    body_bytes: Annotated[int, typer.Option(help="Of a request.")] = 1_000_000,
-    keep_alive: Annotated[float, typer.Option(help="Seconds between the comments that keep a stream open.")] = 5.0,
-    max_tokens: Annotated[int, typer.Option(help="The largest max_tokens of a request.")] = 512,
-    max_particles: Annotated[int, typer.Option(help="The largest num_particles.")] = 4096,
+    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
+    workers: Annotated[
+        int, typer.Option(help="Processes that sample, each with its own copy of the model.")
+    ] = Settings.workers,
+    queue_size: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = Settings.queue_size,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds from a request to its answer; later ones get 504.")
+    ] = Settings.timeout,
+    compile_seconds: Annotated[float, typer.Option(help="For compiling one constraint.")] = Settings.compile_seconds,
+    compile_memory: Annotated[int, typer.Option(help="Bytes that compiling may take.")] = Settings.compile_memory,
+    worker_memory: Annotated[
+        int, typer.Option(help="Bytes that a worker may grow by; beyond, it is killed.")
+    ] = Settings.worker_memory,
+    body_bytes: Annotated[int, typer.Option(help="Of a request.")] = Settings.body_bytes,
+    keep_alive: Annotated[
+        float, typer.Option(help="Seconds between the comments that keep a stream open.")
+    ] = Settings.keep_alive,
+    max_tokens: Annotated[int, typer.Option(help="The largest max_tokens of a request.")] = Settings.max_tokens,
+    max_particles: Annotated[int, typer.Option(help="The largest num_particles.")] = Settings.max_particles,
 ) -> None:
     """Serve a model over HTTP in the manner of OpenAI's API, with constraints.
 
     The address is printed once the server listens; /ready answers 200 once the model is loaded.
     """
     try:
-        from locore.server import Settings
         from locore.server import serve as run
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the server needs {error.name}, which is not installed: pip install 'locore[server]'.") from error

@@ -18,8 +18,9 @@ from locore.bench.fidelity.entries import choose
 from locore.bench.fidelity.opening import open_model
 from locore.bench.fidelity.plots import plot
 from locore.bench.fidelity.problems import Problem
-from locore.bench.fidelity.study import Plan, Study, say
+from locore.bench.fidelity.study import Plan, Study
 from locore.bench.fidelity.tables import write_results
+from locore.bench.progress import say
 from locore.errors import InvalidArgument
 
 QUICK = Plan(budgets=(80, 400), runs=16, goal=0.1, table_positions=4000)

@@ -8,9 +8,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from locore.bench.fidelity.study import say
 from locore.bench.fidelity.style import DARK, FONT, is_variant, look, new_figure, save, settings, spread
 from locore.bench.fidelity.summary import AXES, Curve, Point, Row, curves, level, mean_ratio, measured
+from locore.bench.progress import say
 
 LOWEST = {"tv": 1e-4, "rmse": 1e-4}  # smaller values stand on the lower edge
 NAMES = {"tv": "total variation", "rmse": "RMSE of log Ẑ (nats)"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from locore.bench.fidelity.pooling import pool_estimates
 from locore.bench.fidelity.problems import Problem
 from locore.bench.fidelity.runs import Chunk, Task, run_chunk, seed_of
 from locore.bench.fidelity.truth import Truth, find_truth
+from locore.bench.progress import say
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.models import LanguageModel
@@ -191,8 +191,3 @@ class Study:
 
 def _per_chunk(runs: float) -> int:
     return max(1, math.ceil(runs / CHUNKS))
-
-
-def say(text: str) -> None:
-    """Progress goes to stderr."""
-    print(text, file=sys.stderr, flush=True)

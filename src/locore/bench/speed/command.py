@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 import locore
+from locore.bench.progress import say
 from locore.bench.speed.llamas import Shape
 from locore.bench.speed.neighbours import NeighbourCase, measure_neighbours
 from locore.bench.speed.sampling import SamplingCase, measure_sampling
@@ -82,11 +82,6 @@ def run(output: Path, quick: bool = False, models: list[str] | None = None, plan
     finally:
         torch.set_num_threads(threads)
     return found
-
-
-def say(text: str) -> None:
-    """Progress goes to stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _missing_rows(plan: Plan, name: str, journal: Journal) -> Iterator[tuple[tuple[str | int, ...], list[dict[str, Any]]]]:
