@@ -14,15 +14,15 @@ import pytest
 from tests.server.conftest import Server, until
 
 QUICK = {"model": "tiny", "prompt": "I", "max_tokens": 2, "constraint": {"type": "choice", "texts": [" am"]}}
-# Minutes of work for one core, in small steps.
-LONG = {"model": "tiny", "prompt": "I", "max_tokens": 60, "sampler": "lcr", "num_particles": 4096}
+# Minutes of work for one core, in small steps; 310 MB.
+LONG = {"model": "tiny", "prompt": "I", "max_tokens": 60, "sampler": "lcr", "num_particles": 16}
 TIMEOUT = 30
 
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory):
     """Without a key and a chat template; two may wait, nobody long, and a worker may not grow much."""
-    options = ("--queue-size", "2", "--timeout", str(TIMEOUT), "--worker-memory", "250000000", "--compile-memory", "100000000")
+    options = ("--queue-size", "2", "--timeout", str(TIMEOUT), "--worker-memory", "700000000", "--compile-memory", "100000000")
     running = Server(tmp_path_factory.mktemp("fragile"), *options, "--compile-seconds", "5", key=None).wait()
     yield running
     running.stop()
@@ -107,7 +107,7 @@ def test_a_full_queue_says_when_to_come_again(fragile):
 
 
 def test_a_request_that_takes_too_much_memory_is_told(fragile):
-    """4,096 rows of 2,048 probabilities, several times."""
+    """4,096 rows of 2,048 probabilities, many times: 1.7 GB."""
     large = {
         **QUICK,
         "constraint": {"type": "true"},
