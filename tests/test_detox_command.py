@@ -385,9 +385,9 @@ def test_what_is_remembered_is_what_the_model_says_and_is_read_once(folder):
     tokens = model.sample(1, 5, seed=1).tokens[0]
     candidates = model.log_probs(tokens[None])[0].topk(4).indices
     counted, memory = Counted(model), Memory()
-    for columns in (slice(0, 2), slice(1, 4), slice(0, 4)):
-        found = Remembered(counted, memory).neighbours(tokens, candidates[:, columns])
-        assert torch.allclose(found, model.neighbours(tokens, candidates[:, columns]), atol=1e-4)
+    for some in (slice(0, 2), slice(1, 4), slice(0, 4)):
+        found = Remembered(counted, memory).neighbours(tokens, candidates[:, some])
+        assert torch.allclose(found, model.neighbours(tokens, candidates[:, some]), atol=1e-4)
     once, base = Counted(model), Counted(model)
     once.neighbours(tokens, candidates)
     base.neighbours(tokens, tokens[:, None])

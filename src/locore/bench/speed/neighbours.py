@@ -96,7 +96,7 @@ def full_sequences(model: HuggingFaceModel, tokens: Tensor, candidates: Tensor, 
     for part in torch.split(sequences.flatten(0, 1)[chosen(n * k, count)], batch):
         read = torch.cat([prompt.expand(len(part), -1), part[:, :-1]], 1)
         logits = model.causal.module(read, use_cache=False, logits_to_keep=n).logits
-        scores.append((logits.gather(2, part[..., None])[..., 0] - logits.logsumexp(2)).double().sum(1))
+        scores.append(logits.log_softmax(2).gather(2, part[..., None])[..., 0].double().sum(1))
     return torch.cat(scores)
 
 

@@ -1,8 +1,9 @@
 """Neighbours that are scored once for all rows that share their drafts.
 
-The rows of the paper's sampler differ in k and τ only. They draw with the same seeds, so they begin with the same drafts, and the
-k likeliest tokens around a draft are among the 50 likeliest. The law of each row stays what it is, rows become easier to
-compare, and a third of the time is left. LM tokens are counted above this wrapper: each row pays for all that it asks.
+The rows of the paper's sampler differ in k and τ only. They draw with the same seeds, so they begin with the same drafts,
+and the k likeliest tokens around a draft are among the 50 likeliest. The law of each row stays what it is, rows become
+easier to compare, and less than half of the time is left. LM tokens are counted above this wrapper: each row pays for all
+that it asks.
 """
 
 from __future__ import annotations
