@@ -9,6 +9,7 @@ import transformers
 
 from locore.models import HuggingFaceModel
 from locore.models.loading import quiet
+from locore.models.onednn import pack
 from locore.tokenizer import Tokenizer
 
 
@@ -40,10 +41,16 @@ class Shape:
         )
         with quiet(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            module = transformers.LlamaForCausalLM(config)
+            module = transformers.LlamaForCausalLM(config).requires_grad_(False)
+        pack(module)  # as `load` does
         return HuggingFaceModel.from_module(module, Tokenizer.integers(self.vocab))
 
 
 def parameters(model: HuggingFaceModel) -> int:
     """How many numbers the weights are."""
     return sum(weight.numel() for weight in model.causal.module.parameters())
+
+
+def millions(number: int) -> str:
+    """As a person writes it."""
+    return f"{number / 1e6:.3g}M"
