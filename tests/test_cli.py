@@ -31,7 +31,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 def spawn(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "import sys; from locore.cli import main; sys.exit(main())", *arguments]
+    command = [sys.executable, "-m", "locore", *arguments]
     # Whoever starts the tests in the background of a shell script has Ctrl-C ignored, and so would have the child.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)

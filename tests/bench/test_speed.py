@@ -37,6 +37,9 @@ PLAN = Plan(
     particles=(1, 2),
     vocabularies=(300, 600),
     constraint_words=(5, 10),
+    accelerator_shapes={"one": SHAPE},
+    accelerator_ks=(2,),
+    accelerator_particles=(2, 3),
 )
 MODELS = ("sampling", "neighbours")
 
@@ -130,7 +133,20 @@ def test_the_footprint_is_that_of_processes_of_their_own(tmp_path):
     assert len(rows) == 4 and all(row["value"] > 0 for row in rows.values())
     memory = rows["memory of it"]
     assert 50 < memory["value"] < memory["most"]  # interpreter and torch alone need more than 50 MB
+    assert rows["`locore generate` on the bundled model, 32 particles"]["value"] > 1  # torch alone takes that long to import
     assert 5 < rows["the package, compressed"]["value"] < 20  # the bundled model alone is 7.9 MB
+
+
+def test_the_part_for_accelerators_runs_on_any_device(tmp_path):
+    rows = command.run(tmp_path, parts=["accelerator"], device="cpu", plan=PLAN)
+    assert [(row["sampler"], row["particles"]) for row in rows] == [
+        (name, number) for number in (2, 3) for name in ("smc", "lcr, forward", "lcr, k = 2")
+    ]
+    for row in rows:
+        assert 0 < row["model seconds"] < row["seconds"] and row["flops"] == 2 * row["parameters"] * row["tokens"] > 0
+    assert "## On an accelerator" in (tmp_path / "table.md").read_text()
+    with pytest.raises(InvalidArgument, match="--device"):
+        command.run(tmp_path, parts=["accelerator"], plan=PLAN)
 
 
 def test_a_curve_ends_where_something_is_refused():

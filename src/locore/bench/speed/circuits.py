@@ -28,8 +28,8 @@ PEER_ABOUT = """\
 ### Against PySDD
 
 Random 3-CNFs, as one sentential decision diagram over a balanced vtree that PySDD compiled; edges as each side counts them.
-PySDD: its weighted model count in log space, without setting the weights (one Python call for each literal). Here: `log_mass` of
-{batch} weightings together, for each of them. Difference in nats."""
+PySDD: its weighted model count in log space, without setting the weights (one Python call for each literal). Here:
+`log_mass` of {batch} weightings together, for each of them. Difference in nats."""
 
 
 def cases(plan: Plan) -> Iterator[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,14 @@ import torch
 
 import locore
 from locore.bench.progress import say
-from locore.bench.speed import circuits, footprint, masks, neighbours, sampling, scaling
-from locore.bench.speed.models import Models
+from locore.bench.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
+from locore.bench.speed.models import on_cpu
 from locore.bench.speed.plan import BUNDLED, FULL, QUICK, Case, Plan
 from locore.bench.speed.tables import write_results
 from locore.errors import InvalidArgument
 from locore.records import Journal, only_writer
 
-PARTS = ("sampling", "neighbours", "circuits", "masks", "footprint", "scaling")
+PARTS = ("sampling", "neighbours", "circuits", "masks", "footprint", "scaling", "accelerator")
 
 
 def run(
@@ -26,6 +26,7 @@ def run(
     quick: bool = False,
     models: Sequence[str] = (),
     parts: Sequence[str] = (),
+    device: str | None = None,
     plan: Plan | None = None,
 ) -> list[dict[str, Any]]:
     """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
@@ -35,19 +36,22 @@ def run(
         quick: small models and few tokens, in a few minutes; the same rows through the same code.
         models: only those; "tiny" (bundled), "small" and "large" (random weights). All by default.
         parts: only those of `PARTS`. All by default.
+        device: such as "cuda", for the part "accelerator", which is left out without one.
         plan: sizes; by default those of `quick`.
 
     Returns:
         All rows in the folder, each with its `part`.
     """
-    plan = plan or (QUICK if quick else FULL)
+    plan = replace(plan or (QUICK if quick else FULL), device=device)
     names = _known("model", models, [BUNDLED, *plan.shapes])
     wanted = _known("part", parts, PARTS)
+    if "accelerator" in parts and device is None:
+        raise InvalidArgument('the part "accelerator" needs a --device, such as cuda.')
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more wait for each other, and waiting counts as CPU seconds
     try:
         with only_writer(output):
-            settings = {"locore": locore.__version__, "quick": quick, **asdict(plan)}
+            settings = {"locore": locore.__version__, "quick": quick, **asdict(replace(plan, device=None))}
             journal = Journal(output / "rows.jsonl", settings)
             for key, measure in _cases(plan, names, wanted):
                 if key not in journal:
@@ -61,13 +65,13 @@ def run(
 
 
 def _cases(plan: Plan, names: Sequence[str], parts: Sequence[str]) -> Iterator[Case]:
-    models = Models(plan)
+    models = on_cpu(plan)
     for name in names:
         if "sampling" in parts:
             yield from sampling.cases(plan, name, models)
         if "neighbours" in parts and name != BUNDLED:
             yield from neighbours.cases(plan, name, models)
-    for part in (circuits, masks, footprint, scaling):
+    for part in (circuits, masks, footprint, scaling, accelerator):
         if part.__name__.rsplit(".", 1)[1] in parts:
             yield from part.cases(plan)
 

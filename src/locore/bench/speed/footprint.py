@@ -15,9 +15,9 @@ from locore.bench.speed.plan import BUNDLED, Case, Plan, Row
 
 IMPORT = "import locore"
 GENERATE = (
-    "from locore.cli import main; "
-    f"main(['generate', '--model', '{BUNDLED}', '--prompt', 'The weather is', '--constraint', "
-    '\'{"type": "contains", "phrases": [" sun"]}\'])'
+    "import sys; from locore.cli import main; "
+    f"sys.exit(main(['generate', '--model', '{BUNDLED}', '--prompt', 'The weather is', '--constraint', "
+    '\'{"type": "contains", "text": " sun"}\']))'
 )
 COLUMNS = ["what", "got", "goal"]
 ABOUT = """\

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from locore.bench.speed import circuits, footprint, masks, neighbours, sampling, scaling
+from locore.bench.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
 from locore.records import machine, markdown_table, write_whole
 
 ABOUT = """\
@@ -20,6 +20,7 @@ TABLES = {
     "masks": (masks.ABOUT, masks.COLUMNS, masks.shown),
     "footprint": (footprint.ABOUT, footprint.COLUMNS, footprint.shown),
     "scaling": (scaling.ABOUT, scaling.COLUMNS, scaling.shown),
+    "accelerator": (accelerator.ABOUT, accelerator.COLUMNS, accelerator.shown),
 }
 
 
