@@ -1,6 +1,6 @@
 """What two ways to read less in neighbourhoods could bring: contexts shared between drafts, and candidates pruned by a bound.
 
-    python benchmarks/sharing.py
+python benchmarks/sharing.py
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def shared(model: LanguageModel) -> None:
     for prompt in PROMPTS:
         for n, particles in SIZES:
             sampler = LocallyConstrainedResampling(kernel=TopK(k=16))
-            info = locore.generate(model, prompt, locore.ban([" the"]), n, num_particles=particles, sampler=sampler, seed=1).info
+            found = locore.generate(model, prompt, locore.ban([" the"]), n, num_particles=particles, sampler=sampler, seed=1)
+            info = found.info
             share = info["lm_contexts"] / info["lm_tokens"]
             print(f"{prompt!r}, n = {n}, {particles} particles: {info['lm_tokens']:,} LM tokens, {share:.0%} distinct")
 
