@@ -1,7 +1,7 @@
 """The pages of the documentation: their blocks of code, and how tests run them.
 
-A fenced block of `python` runs, after those before it on the page; what it prints must be what the next `text` block says. In a
-block of `sh` every line has to be a `locore` command, which runs. A comment directly above a fence makes an exception:
+A fenced block of `python` runs, after those before it on the page. In a block of `sh` every line has to be a `locore` command, which
+runs. A block of `text` shows the last lines that were printed by then. A comment directly above a fence makes an exception:
 
 - `<!-- not run: REASON -->` for what a test cannot do, or what another test does;
 - `<!-- needs: MODULE -->` for Python that runs where the module is installed;
@@ -14,7 +14,7 @@ import io
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,20 +75,19 @@ def run_page(page: Path, adapt: Callable[[str], str] = lambda code: code, comman
         All that was printed.
     """
     names: dict[str, Any] = {"__name__": name_of(page)}
-    printed = [""]
+    printed = ""
     for block in blocks(page):
         if block.language == "python" and block.runs:
             # Empty lines before the code make the lines of a traceback those of the page.
             code = compile("\n" * (block.line - 1) + adapt(block.content), str(page), "exec")
-            printed[-1] += _printed_by(lambda code=code: exec(code, names))
+            printed += _printed_by(lambda code=code: exec(code, names))
         elif block.language == "sh" and block.runs:
             for arguments in commands(block):
-                printed[-1] += _printed_by(lambda arguments=arguments: _succeed(command, arguments))
-        elif block.language == "text" and block.runs:
-            expected = printed[-1] if block.mark == "one run" else block.content
-            assert printed[-1] == expected, f"{name_of(page)}:{block.line} is not what was printed:\n{printed[-1]}"
-            printed.append("")
-    return "".join(printed)
+                printed += _printed_by(lambda arguments=arguments: _succeed(command, arguments))
+        elif block.language == "text" and block.mark != "one run":
+            last = "".join(printed.splitlines(keepends=True)[-block.content.count("\n") :])
+            assert last == block.content, f"{name_of(page)}:{block.line} is not what was printed, which is\n{last}"
+    return printed
 
 
 def commands(block: Block) -> list[list[str]]:
@@ -111,5 +110,7 @@ def _printed_by(run: Callable[[], object]) -> str:
 
 
 def _succeed(command: Callable[[list[str]], int], arguments: list[str]) -> None:
-    code = command(arguments)
-    assert code == 0, f"locore {shlex.join(arguments)} ended with {code}"
+    complaints = io.StringIO()
+    with redirect_stderr(complaints):
+        code = command(arguments)
+    assert (code, complaints.getvalue()) == (0, ""), f"locore {shlex.join(arguments)}: {code}, {complaints.getvalue()}"
