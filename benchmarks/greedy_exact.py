@@ -84,7 +84,9 @@ def draw(found: dict[str, Any], theme: str) -> Path:
                 axes.text(value + 0.3, place, f"{value:.1f} %", va="center", fontsize=7.5)
         axes.set_yticks(range(len(texts)), [f"{found['prompt']}{text}" for text in texts])
         axes.axhline(BEST - 0.5, color=look.faint, linewidth=0.8)
-        axes.text(axes.get_xlim()[1], BEST - 0.38, "what masking overrates most", ha="right", va="top", fontsize=8.5, style="italic")
+        axes.text(
+            axes.get_xlim()[1], BEST - 0.38, "what masking overrates most", ha="right", va="top", fontsize=8.5, style="italic"
+        )
         axes.invert_yaxis()
         axes.set_xticks([])
         axes.tick_params(axis="y", length=0, labelcolor=look.text)

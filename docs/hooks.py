@@ -1,4 +1,4 @@
-"""What `mkdocs` does beyond its plugins: pages made from other files, links out of this folder, and no request to the outside."""
+"""What `mkdocs` does beyond its plugins: pages made from other files, links out of this folder, no request to the outside."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to files of the repository that are no pages become their names."""
+    """Links to files of the repository that are no pages become their names; the notebook is a page."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def named(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(folder, link[3]))
         return f"{link[2]} (`{target.removeprefix('../')}`)" if target.startswith("../") else link[0]
 
-    return LINK.sub(named, markdown)
+    return LINK.sub(named, markdown.replace(".ipynb)", ".md)"))
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:

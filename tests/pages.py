@@ -1,7 +1,7 @@
 """The pages of the documentation: their blocks of code, and how tests run them.
 
-A fenced block of `python` runs, after those before it on the page. In a block of `sh` every line has to be a `locore` command, which
-runs. A block of `text` shows the last lines that were printed by then. A comment directly above a fence makes an exception:
+A fenced block of `python` runs, after those before it on the page. In a block of `sh` every line has to be a `locore` command,
+which runs. A block of `text` shows the last lines that were printed by then. A comment right above a fence makes an exception:
 
 - `<!-- not run: REASON -->` for what a test cannot do, or what another test does;
 - `<!-- needs: MODULE -->` for Python that runs where the module is installed;

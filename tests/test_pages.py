@@ -11,7 +11,7 @@ import locore
 from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
 
 ELSEWHERE = {DOCS / "server.md"}  # tests/server/test_page.py runs it against a server
-RUNNING = [page for page in PAGES if page not in ELSEWHERE and any(block.language in ("python", "sh") for block in blocks(page))]
+RUNNING = [page for page in PAGES if page not in ELSEWHERE and any(block.runs for block in blocks(page))]
 
 
 @pytest.mark.parametrize("page", RUNNING, ids=name_of)
@@ -39,7 +39,7 @@ def test_the_helper_sees_wrong_pages(tmp_path, monkeypatch):
         "```python\nassert False\n```\n": AssertionError,
         "```python\nprint(1)\n```\n\n```text\n2\n```\n": AssertionError,
         "```sh\nmake test\n```\n": AssertionError,
-        "```sh\nlocore check --constraint '{\"type\": \"true\"}' --text a --nonsense\n```\n": AssertionError,
+        '```sh\nlocore check --constraint \'{"type": "true"}\' --text a --nonsense\n```\n': AssertionError,
         "<!-- needs: locore -->\n```python\nunknown\n```\n": NameError,
     }.items():
         page.write_text(wrong)
