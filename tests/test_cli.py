@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -30,8 +31,8 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, captured.out, captured.err
 
 
-def spawn(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "import sys; from locore.cli import main; sys.exit(main())", *arguments]
+def spawn(*arguments: str, program: Sequence[str] = ("-m", "locore")) -> subprocess.Popen[str]:
+    command = [sys.executable, *program, *arguments]
     # Whoever starts the tests in the background of a shell script has Ctrl-C ignored, and so would have the child.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
@@ -189,7 +190,10 @@ def test_output_into_a_closed_pipe_is_quiet():
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("delay", [0.5, 4.0])
-def test_interrupted(delay):
+def test_interrupted(delay, tmp_path):
+    # Ctrl-C before Python has read the first line of ours is not ours, and on a busy machine that takes seconds.
+    started = tmp_path / "started"
+    code = f"import sys; from locore.cli import main; open({str(started)!r}, 'w').close(); sys.exit(main())"
     long = [
         "--constraint",
         HAPPY,
@@ -202,7 +206,9 @@ def test_interrupted(delay):
         "--budget",
         "10000000000",
     ]
-    process = spawn("generate", "--prompt", "x", *long)
+    process = spawn("generate", "--prompt", "x", *long, program=("-c", code))
+    while not started.exists() and process.poll() is None:
+        time.sleep(0.01)
     time.sleep(delay)
     try:
         process.send_signal(signal.SIGINT)

@@ -24,8 +24,9 @@ from locore.experiments.detox import command, exact, plan, prompts
 from locore.experiments.detox.command import run
 from locore.experiments.detox.judge import judgements, open_judge
 from locore.experiments.detox.methods import by_adaptive_rejection, constrained, greedy_masking, word_banning
-from locore.experiments.detox.plan import ADAPTIVE, EXACT, Plan, rows_of, split
+from locore.experiments.detox.plan import ADAPTIVE, EXACT, Plan, published_row, rows_of, split
 from locore.experiments.detox.published import published
+from locore.experiments.detox.remembered import Memory, Remembered
 from locore.experiments.detox.report import columns
 from locore.experiments.detox.scorers.opening import open_scorer
 from locore.experiments.detox.side_by_side import bill, draw
@@ -365,6 +366,36 @@ def test_the_published_sampler_by_enumeration():
     assert_law([str(tuple(one.tokens)) for one in found], {str(y): mass for y, mass in law.items()})
     none = sum(one.positive == 0 for one in found)
     assert abs(none - 400 * zeros) <= 4 * math.sqrt(400 * zeros * (1 - zeros)) + 1
+
+
+def test_rows_that_share_their_drafts_answer_and_pay_as_alone(folder):
+    model = locore.load(str(folder / "model"))
+    task = Task(PHRASES, 5, particles=2, pairs=3)
+    memory, settings = Memory(), [(2, 1.0), (4, 1.0), (3, 0.5)]
+    together = [published_row(k, tau, memory).method(model, "one", task, [5, 6]) for k, tau in settings]
+    alone = [published_row(k, tau, Memory()).method(model, "one", task, [5, 6]) for k, tau in settings]
+    for ours, own in zip(together, alone, strict=True):
+        for one, other in zip(ours, own, strict=True):
+            assert (one.tokens, one.lm_tokens, one.notes) == (other.tokens, other.lm_tokens, other.notes)
+            assert one.seconds > 0
+
+
+def test_what_is_remembered_is_what_the_model_says_and_is_read_once(folder):
+    model = locore.load(str(folder / "model")).prompted("one")
+    tokens = model.sample(1, 5, seed=1).tokens[0]
+    candidates = model.log_probs(tokens[None])[0].topk(4).indices
+    counted, memory = Counted(model), Memory()
+    for some in (slice(0, 2), slice(1, 4), slice(0, 4)):
+        found = Remembered(counted, memory).neighbours(tokens, candidates[:, some])
+        assert torch.allclose(found, model.neighbours(tokens, candidates[:, some]), atol=1e-4)
+    once, base = Counted(model), Counted(model)
+    once.neighbours(tokens, candidates)
+    base.neighbours(tokens, tokens[:, None])
+    assert counted.lm_tokens == once.lm_tokens + 2 * base.lm_tokens  # three calls read the sequence itself
+    remembered = Remembered(counted, memory.behind("another prompt"))
+    remembered.neighbours(tokens, candidates)
+    assert counted.lm_tokens == 2 * once.lm_tokens + 2 * base.lm_tokens
+    assert remembered.saved == 0
 
 
 def test_names_of_rows_are_told_apart():

@@ -38,6 +38,7 @@ ROWS = {
     "explanation": 5,
     "generate": 5,
     "testing": 5,
+    "__main__": 6,
     "cli": 6,
     "demo": 6,
     "hf": 6,

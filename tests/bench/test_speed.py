@@ -7,16 +7,41 @@ import json
 import pytest
 import torch
 
-from locore.bench.speed import command
+import locore
+from locore.bench.speed import command, neighbours, scaling
 from locore.bench.speed.llamas import Shape
+from locore.bench.speed.material import vocabulary, words
 from locore.bench.speed.measuring import TokenMeter, least_seconds, peak_bytes
 from locore.bench.speed.neighbours import NeighbourCase, chosen, full_sequences, measure_neighbours
+from locore.bench.speed.plan import Plan
 from locore.bench.speed.sampling import SAMPLERS, never, transformers_generate
 from locore.cli import main
 from locore.errors import InvalidArgument
 
 SHAPE = Shape(vocab=50, hidden=16, inner=24, layers=2, heads=2)
-PLAN = command.Plan({"small": SHAPE, "large": SHAPE}, 4, (2, 3), 2, 60, 1, neighbour_prompts=(3, 9), sampling_prompts=(3,))
+PLAN = Plan(
+    {"small": SHAPE, "large": SHAPE},
+    4,
+    (2, 3),
+    2,
+    60,
+    1,
+    neighbour_prompts=(3, 9),
+    sampling_prompts=(3,),
+    words=(3, 9),
+    formulas=((9, 12, 5),),
+    batch=3,
+    vocabulary=600,
+    lengths=(3, 6),
+    candidates=(2, 4),
+    particles=(1, 2),
+    vocabularies=(300, 600),
+    constraint_words=(5, 10),
+    accelerator_shapes={"one": SHAPE},
+    accelerator_ks=(2,),
+    accelerator_particles=(2, 3),
+)
+MODELS = ("sampling", "neighbours")
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +78,13 @@ def test_transformers_draws_as_many_tokens_as_asked_with_and_without_a_read_prom
 
 def test_the_constraint_of_the_samplers_forbids_these_tokens():
     constraint = never([3, 4], 3)
-    assert constraint.evaluate([1, 2, 5], command.locore.Tokenizer.integers(9))
-    assert not constraint.evaluate([1, 4, 5], command.locore.Tokenizer.integers(9))
+    assert constraint.evaluate([1, 2, 5], locore.Tokenizer.integers(9))
+    assert not constraint.evaluate([1, 4, 5], locore.Tokenizer.integers(9))
 
 
 def test_a_killed_run_goes_on_and_writes_the_same_rows(tmp_path, monkeypatch):
-    whole = command.run(tmp_path / "whole", models=["small"], plan=PLAN)
-    measure = command.measure_neighbours
+    whole = command.run(tmp_path / "whole", models=["small"], parts=MODELS, plan=PLAN)
+    measure = neighbours.measure_neighbours
     left = [2]
 
     def dies(*arguments):
@@ -68,12 +93,12 @@ def test_a_killed_run_goes_on_and_writes_the_same_rows(tmp_path, monkeypatch):
         left[0] -= 1
         return measure(*arguments)
 
-    monkeypatch.setattr(command, "measure_neighbours", dies)
+    monkeypatch.setattr(neighbours, "measure_neighbours", dies)
     with pytest.raises(KeyboardInterrupt):
-        command.run(tmp_path / "killed", models=["small"], plan=PLAN)
+        command.run(tmp_path / "killed", models=["small"], parts=MODELS, plan=PLAN)
     lines = (tmp_path / "killed" / "rows.jsonl").read_text().splitlines()
-    monkeypatch.setattr(command, "measure_neighbours", measure)
-    resumed = command.run(tmp_path / "killed", models=["small"], plan=PLAN)
+    monkeypatch.setattr(neighbours, "measure_neighbours", measure)
+    resumed = command.run(tmp_path / "killed", models=["small"], parts=MODELS, plan=PLAN)
     assert (tmp_path / "killed" / "rows.jsonl").read_text().splitlines()[: len(lines)] == lines
     names = ("part", "model", "prompt", "k", "sampler", "tokens", "bound")
     assert [[row.get(n) for n in names] for row in resumed] == [[row.get(n) for n in names] for row in whole]
@@ -84,11 +109,67 @@ def test_quick_has_the_rows_of_the_whole_bench():
     assert (len(command.QUICK.ks), *command.QUICK.shapes) == (len(command.FULL.ks), *command.FULL.shapes)
     assert command.QUICK.neighbour_prompts == command.FULL.neighbour_prompts
     assert command.QUICK.sampling_prompts == command.FULL.sampling_prompts
+    for points in ("words", "formulas"):
+        assert len(getattr(command.QUICK, points)) == len(getattr(command.FULL, points))
+
+
+def test_parts_without_a_model(tmp_path):
+    rows = command.run(tmp_path, parts=["circuits", "masks", "scaling"], plan=PLAN)
+    of = {part: [row for row in rows if row["part"] == part] for part in ("circuits", "pysdd", "masks", "scaling")}
+    assert [row["constraint"] for row in of["circuits"]] == ["ban of 3 words", "ban of 9 words"]
+    assert of["circuits"][0]["edges"] < of["circuits"][1]["edges"]
+    assert abs(of["pysdd"][0]["difference"]) < 1e-9 and of["pysdd"][0]["ratio"] > 0
+    assert [row["read tokens"] for row in of["masks"]] == [1, 2, 3]
+    curves = {(row["cost of"], row["grows with"]): row for row in of["scaling"]}
+    assert len(curves) == 8 and all(row["ends"] is None and min(row["seconds"]) > 0 for row in curves.values())
+    assert curves["generate by smc", "particles"]["sizes"] == [1, 2]
+    table = (tmp_path / "table.md").read_text()
+    assert "## Scaling" in table and "### Against PySDD" in table and "## Masks" in table and "## `generate`" not in table
+    assert "{" not in table
+
+
+def test_the_footprint_is_that_of_processes_of_their_own(tmp_path):
+    rows = {row["what"]: row for row in command.run(tmp_path, parts=["footprint"], plan=PLAN)}
+    assert len(rows) == 4 and all(row["value"] > 0 for row in rows.values())
+    memory = rows["memory of it"]
+    assert 50 < memory["value"] < memory["most"]  # interpreter and torch alone need more than 50 MB
+    assert rows["`locore generate` on the bundled model, 32 particles"]["value"] > 1  # torch alone takes that long to import
+    assert 5 < rows["the package, compressed"]["value"] < 20  # the bundled model alone is 7.9 MB
+
+
+def test_the_part_for_accelerators_runs_on_any_device(tmp_path):
+    rows = command.run(tmp_path, parts=["accelerator"], device="cpu", plan=PLAN)
+    assert [(row["sampler"], row["particles"]) for row in rows] == [
+        (name, number) for number in (2, 3) for name in ("smc", "lcr, forward", "lcr, k = 2")
+    ]
+    for row in rows:
+        assert 0 < row["model seconds"] < row["seconds"] and row["flops"] == 2 * row["parameters"] * row["tokens"] > 0
+    assert "## On an accelerator" in (tmp_path / "table.md").read_text()
+    with pytest.raises(InvalidArgument, match="--device"):
+        command.run(tmp_path, parts=["accelerator"], plan=PLAN)
+
+
+def test_a_curve_ends_where_something_is_refused():
+    def work_of(size):
+        if size == 4:
+            raise InvalidArgument("too large")
+        return lambda: None
+
+    row = scaling._curve(1, "nothing", "size", "0", [1, 2, 4, 8], work_of)[0]
+    assert row["sizes"] == [1, 2] and row["ends"] == "4: InvalidArgument"
+    assert scaling.exponent({1: 3.0, 2: 12.0, 4: 48.0}) == pytest.approx(2) and scaling.exponent({1: 3.0}) is None
+
+
+def test_made_up_words_and_vocabularies():
+    assert len(set(words(50))) == 50 and words(50)[:20] == words(20)
+    tokenizer = vocabulary(600)
+    assert tokenizer.vocab_size == 600 and tokenizer.eos_ids == (599,) and tokenizer.decode([104, 105]) == "hi"
 
 
 def test_the_shell_command_prints_the_table(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command, "QUICK", PLAN)
-    assert main(["bench", "speed", "--quick", "-o", str(tmp_path), "--model", "large"]) == 0
+    arguments = ["--model", "large", "--part", "sampling", "--part", "neighbours"]
+    assert main(["bench", "speed", "--quick", "-o", str(tmp_path), *arguments]) == 0
     printed = capsys.readouterr()
     assert printed.out == (tmp_path / "table.md").read_text() + "\n"
     assert "neighbours, large" in printed.err
@@ -100,6 +181,8 @@ def test_the_shell_command_prints_the_table(tmp_path, capsys, monkeypatch):
 def test_unknown_models_are_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="nonsense"):
         command.run(tmp_path, models=["nonsense"])
+    with pytest.raises(InvalidArgument, match="nonsense"):
+        command.run(tmp_path, parts=["nonsense"])
 
 
 def test_work_takes_turns_and_the_least_counts():

@@ -93,6 +93,8 @@ def test_masses_far_below_the_smallest_number_are_exact(machine, seed, scale):
     torch.testing.assert_close(log_mass, truth, rtol=1e-10, atol=1e-9)
     torch.testing.assert_close(log_prob, weight_of(log_probs, tokens) - truth, rtol=1e-9, atol=1e-8)
     assert {tuple(y) for y in tokens.tolist()} <= {tuple(m) for m in models.tolist()}
+    expected = brute_force.marginals(log_probs, models)
+    torch.testing.assert_close(circuit.marginals(log_probs), expected, rtol=1e-9, atol=1e-8)
 
 
 @settings(max_examples=150, deadline=None)

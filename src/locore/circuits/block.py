@@ -57,12 +57,6 @@ class Block:
         sizes = [level.shape[1] for level in self.levels]
         return tuple(int(s) for s in np.cumsum([self.first_node, *sizes]))
 
-    @cached_property
-    def level_children(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        """For each level the distinct slots it refers to, and which of them each of its 4·nodes references is."""
-        pairs = (torch.unique(level.flatten(), return_inverse=True) for level in self.levels)
-        return tuple((slots, which) for slots, which in pairs)
-
     @property
     def num_slots(self) -> int:
         """All slots."""

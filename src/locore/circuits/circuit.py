@@ -12,7 +12,7 @@ from torch import Tensor
 from locore.circuits import counting, downward, statistics, upward
 from locore.circuits.block import Block
 from locore.circuits.left_to_right import LeftToRight
-from locore.circuits.semiring import LOG, MAX
+from locore.circuits.semiring import MAX
 from locore.circuits.within import choose_tokens
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.numerics import NEG_INF, make_generator
@@ -138,7 +138,7 @@ class Circuit:
             ZeroWeights: a distribution gives the constraint no mass.
         """
         rows = self._rows(log_probs)
-        values = upward.evaluate(self, rows, LOG)
+        values = upward.exact_masses(self, rows)
         self._require_mass(values.log_mass)
         factors = downward.class_factors(self, values).index_select(-1, self.token_class)
         return torch.stack([rows(i).double() for i in range(self.length)], 1).add_(factors)
@@ -199,33 +199,30 @@ class Circuit:
 
     def _rows(self, log_probs: Distributions) -> upward.Rows:
         """The checked weights of a position, Float[batch, vocab] on this device."""
-        if isinstance(log_probs, Tensor):
-            expected = (self.length, self.vocab_size)
-            if log_probs.ndim != 3 or tuple(log_probs.shape[1:]) != expected:
-                raise InvalidArgument(
-                    f"log_probs must have shape (batch, {self.length}, {self.vocab_size}) for this circuit; "
-                    f"got {tuple(log_probs.shape)}."
-                )
-        elif not callable(log_probs):
+        if not isinstance(log_probs, Tensor):
+            if callable(log_probs):
+                return lambda position: self._weights(log_probs(position), f" of position {position}", "")
             raise InvalidArgument(
                 f"log_probs must be a tensor (batch, {self.length}, {self.vocab_size}), or a function from a position to a "
                 f"tensor (batch, {self.vocab_size}); got {type(log_probs).__name__}."
             )
+        weights = self._weights(log_probs, "", f" {self.length},")
+        return lambda position: weights[:, position]
 
-        def row(position: int) -> Tensor:
-            weights = log_probs[:, position] if isinstance(log_probs, Tensor) else log_probs(position)
-            if weights.ndim != 2 or weights.shape[1] != self.vocab_size:
-                raise InvalidArgument(
-                    f"log_probs of position {position} must have shape (batch, {self.vocab_size}); got {tuple(weights.shape)}."
-                )
-            if not weights.is_floating_point() or self.vocab_size <= SMALL_VOCABULARY:
-                weights = weights.double()
-            top = weights.max() if weights.numel() else weights.new_zeros(())
-            if not bool(top < float("inf")):  # also catches NaN
-                raise InvalidArgument("log_probs holds NaN or +inf; give natural logs of finite weights, −inf for zero.")
-            return weights.to(self.device)
-
-        return row
+    def _weights(self, weights: Tensor, where: str, positions: str) -> Tensor:
+        """Checked: Float[batch, vocab] or, with `positions`, Float[batch, length, vocab]."""
+        expected = (self.length, self.vocab_size) if positions else (self.vocab_size,)
+        if weights.ndim != 1 + len(expected) or tuple(weights.shape[1:]) != expected:
+            raise InvalidArgument(
+                f"log_probs{where} must have shape (batch,{positions} {self.vocab_size}) for this circuit; "
+                f"got {tuple(weights.shape)}."
+            )
+        if not weights.is_floating_point() or self.vocab_size <= SMALL_VOCABULARY:
+            weights = weights.double()
+        top = weights.max() if weights.numel() else weights.new_zeros(())
+        if not bool(top < float("inf")):  # also catches NaN
+            raise InvalidArgument("log_probs holds NaN or +inf; give natural logs of finite weights, −inf for zero.")
+        return weights.to(self.device)
 
     @staticmethod
     def _require_mass(log_mass: Tensor) -> None:

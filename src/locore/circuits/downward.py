@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits.block import FIRST_LEAF
-from locore.circuits.semiring import LOG
+from locore.circuits.semiring import LINEAR, LOG, Semiring
 from locore.circuits.upward import Values, evaluate
 from locore.numerics import NEG_INF, scatter_logaddexp_
 
@@ -53,39 +53,46 @@ def class_range(circuit: Circuit, heap: Tensor) -> tuple[Tensor, Tensor]:
 
 def class_factors(circuit: Circuit, values: Values) -> Tensor:
     """f64[batch, length, classes]: log of p̃(y_i = v | α) / p̃(y_i = v), which is the same for all v of a class."""
-    flows = _flows(circuit, values)
-    dead = values.heap == NEG_INF
-    factors = (flows - torch.where(dead, 0.0, values.heap)).masked_fill_(dead, NEG_INF)
+    semiring = values.semiring
+    factors = semiring.over(_flows(circuit, values), values.heap)
     width = 1
     while width < circuit.width:  # what holds for a range holds for its halves
         parents = factors[:, width : 2 * width].repeat_interleave(2, 1)
         width *= 2
         children = factors[:, width : 2 * width]
-        torch.logaddexp(children, parents, out=children)
+        semiring.plus(children, parents, out=children)
     leaves = factors[:, circuit.width : circuit.width + circuit.num_classes]
-    return leaves.permute(2, 0, 1)
+    return ((leaves.log() if semiring is LINEAR else leaves) - values.totals[:, None]).permute(2, 0, 1)
 
 
 def _flows(circuit: Circuit, values: Values) -> Tensor:
-    """f64[length, 2·width, batch]: log probability that a leaf is used by the y drawn from p̃(· | α)."""
-    result = torch.full_like(values.heap, NEG_INF)
-    handed = torch.zeros_like(values.log_mass)[None]
+    """f64[length, 2·width, batch]: probability (or its log) that a leaf is used by the y drawn from p̃(· | α)."""
+    semiring = values.semiring
+    result = torch.full_like(values.heap, semiring.zero)
+    handed = torch.full_like(values.log_mass, semiring.one)[None]
     for block, positions, x in zip(circuit.blocks, circuit.positions, values.blocks, strict=True):
-        flow = torch.full_like(x, NEG_INF)
-        scatter_logaddexp_(flow, block.outputs[: len(handed)], handed)
-        levels = zip(block.level_starts[:-1], block.levels, block.level_children, strict=True)
-        for start, level, (slots, which) in reversed(list(levels)):
+        flow = torch.full_like(x, semiring.zero)
+        _add(flow, block.outputs[: len(handed)], handed, semiring)
+        for start, level in zip(reversed(block.level_starts[:-1]), reversed(block.levels), strict=True):
             stop = start + level.shape[1]
-            base = flow[start:stop] - torch.where(x[start:stop] == NEG_INF, 0.0, x[start:stop])
-            a, b, c, d = level
-            first = base + x[a] + x[b]
-            second = base + x[c] + x[d]
-            below = torch.cat([first, first, second, second])
-            flow[slots] = scatter_logaddexp_(flow[slots], which, below)
+            base = semiring.over(flow[start:stop].clone(), x[start:stop])
+            for left, right in (level[:2], level[2:]):
+                below = semiring.times(semiring.times(x[left], x[right]), base)
+                _add(flow, left, below, semiring)
+                _add(flow, right, below, semiring)
         where = torch.tensor(positions, device=x.device)[block.leaves[:, 0]]
         result[where, block.leaves[:, 1]] = flow[FIRST_LEAF : block.first_input]
         handed = flow[block.first_input : block.first_node]
     return result
+
+
+def _add(flow: Tensor, slots: Tensor, values: Tensor, semiring: Semiring) -> None:
+    """Add to slots, which may repeat."""
+    if semiring is LINEAR:
+        flow.index_add_(0, slots, values)
+        return
+    distinct, which = torch.unique(slots, return_inverse=True)
+    flow[distinct] = scatter_logaddexp_(flow[distinct], which, values)
 
 
 def allowed_by_conditioning(circuit: Circuit, prefix: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ class Semiring:
     zero, one: the values of FALSE and TRUE.
     times: product, written into its first argument.
     plus: sum or maximum; takes `out`.
+    over: quotient; whatever is divided by zero is zero. Written into its first argument.
     prefers_first: Bool, for uniform numbers in [0, 1) and the values of two branches: is the first one drawn?
     """
 
@@ -34,10 +35,26 @@ class Semiring:
     one: float
     times: Callable[[Tensor, Tensor], Tensor]
     plus: Callable[..., Tensor]
+    over: Callable[[Tensor, Tensor], Tensor]
     prefers_first: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
+def _log_quotient(a: Tensor, b: Tensor) -> Tensor:
+    return a.sub_(b).masked_fill_(b == NEG_INF, NEG_INF)
+
+
+def _quotient(a: Tensor, b: Tensor) -> Tensor:
+    return a.div_(b).masked_fill_(b == 0, 0.0)
+
+
 # u < 1, so a branch of weight zero is never drawn: the other one has probability exactly 1.
-LINEAR = Semiring(0.0, 1.0, lambda a, b: a.mul_(b), torch.add, lambda u, a, b: u * (a + b) < a)
-LOG = Semiring(NEG_INF, 0.0, lambda a, b: a.add_(b), torch.logaddexp, lambda u, a, b: u < torch.exp(a - torch.logaddexp(a, b)))
-MAX = Semiring(NEG_INF, 0.0, lambda a, b: a.add_(b), torch.maximum, lambda u, a, b: a >= b)
+LINEAR = Semiring(0.0, 1.0, lambda a, b: a.mul_(b), torch.add, _quotient, lambda u, a, b: u * (a + b) < a)
+LOG = Semiring(
+    NEG_INF,
+    0.0,
+    lambda a, b: a.add_(b),
+    torch.logaddexp,
+    _log_quotient,
+    lambda u, a, b: u < torch.exp(a - torch.logaddexp(a, b)),
+)
+MAX = Semiring(NEG_INF, 0.0, lambda a, b: a.add_(b), torch.maximum, _log_quotient, lambda u, a, b: a >= b)

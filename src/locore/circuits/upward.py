@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,12 +30,14 @@ class Values:
             shares of the whole position.
         blocks: f64[slots, batch] for each block of the chain; empty if they were not kept.
         log_mass: f64[batch], the log of the root.
+        totals: f64[length, batch], the log weight of a position, of which plain numbers are shares; zero in log space.
     """
 
     semiring: Semiring
     heap: Tensor
     blocks: tuple[Tensor, ...]
     log_mass: Tensor
+    totals: Tensor
 
 
 def log_mass(circuit: Circuit, rows: Rows) -> Tensor:
@@ -52,26 +55,45 @@ def masses(circuit: Circuit, rows: Rows) -> Values:
     return result if bool((relative > smallest(rows(0).dtype)).all()) else evaluate(circuit, rows, LOG)
 
 
+def exact_masses(circuit: Circuit, rows: Rows) -> Values:
+    """Values of all nodes, above zero wherever something is possible: in plain numbers if no product of weights can vanish."""
+    product = 0.0
+    for position in range(circuit.length):
+        weights = rows(position)
+        top = weights.amax(1, keepdim=True)
+        lowest = float((torch.where(weights == NEG_INF, top, weights) - top).nan_to_num(0.0).min())
+        product += lowest - math.log(circuit.vocab_size)
+        if product <= smallest(torch.float64) or lowest <= math.log(torch.finfo(weights.dtype).tiny):
+            return evaluate(circuit, rows, LOG)
+    return _linear(circuit, rows, keep=True)[0]
+
+
 def _linear(circuit: Circuit, rows: Rows, keep: bool) -> tuple[Values, Tensor]:
     """Values in plain numbers, and f64[batch], log mass relative to that of all sequences."""
-    parts = [_class_shares(circuit, rows(i)) for i in range(circuit.length)]
-    heap = _fill_heap(circuit, [shares for shares, _ in parts], LINEAR)
+    totals: list[Tensor] = []
+
+    def shares(log_weights: Tensor) -> Tensor:
+        masses, total = _class_shares(circuit, log_weights)
+        totals.append(total)
+        return masses
+
+    heap = _filled_heap(circuit, rows, LINEAR, shares)
     root, blocks = _run(circuit, heap, LINEAR, keep)
     relative = root.log()
-    total = torch.stack([total for _, total in parts]).sum(0)
-    return Values(LINEAR, heap, blocks, relative + total), relative
+    total = torch.cat(totals).view(circuit.length, -1)
+    return Values(LINEAR, heap, blocks, relative + total.sum(0), total), relative
 
 
 def evaluate(circuit: Circuit, rows: Rows, semiring: Semiring, keep: bool = True) -> Values:
     """Values of all nodes in log space: masses (LOG) or maxima (MAX)."""
     classes = _class_maxima if semiring is MAX else _class_log_masses
-    heap = _fill_heap(circuit, [classes(circuit, rows(i)) for i in range(circuit.length)], semiring)
+    heap = _filled_heap(circuit, rows, semiring, lambda log_weights: classes(circuit, log_weights))
     root, blocks = _run(circuit, heap, semiring, keep)
-    return Values(semiring, heap, blocks, root)
+    return Values(semiring, heap, blocks, root, root.new_zeros(circuit.length, len(root)))
 
 
 def _class_shares(circuit: Circuit, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """f64[classes, batch], each class's share of the position, and f64[batch], the log weight of the position.
+    """f64[classes, rows], each class's share of a row's position, and f64[rows], the log weight of the position.
 
     Exponentials are of the precision of the weights, sums of them in f64. A few rows at a time stay near the processor.
     """
@@ -91,23 +113,33 @@ def _class_shares(circuit: Circuit, log_weights: Tensor) -> tuple[Tensor, Tensor
 
 
 def _class_log_masses(circuit: Circuit, log_weights: Tensor) -> Tensor:
-    """f64[classes, batch]: log mass of each token class."""
+    """f64[classes, rows]: log mass of each token class."""
     return segment_logsumexp(log_weights.double(), circuit.token_class, circuit.num_classes).T
 
 
 def _class_maxima(circuit: Circuit, log_weights: Tensor) -> Tensor:
-    """f64[classes, batch]: the largest log weight within each token class."""
+    """f64[classes, rows]: the largest log weight within each token class."""
     weights = log_weights.double()
     result = weights.new_full((len(weights), circuit.num_classes), NEG_INF)
     return result.scatter_reduce_(-1, circuit.token_class.expand(weights.shape), weights, "amax").T
 
 
-def _fill_heap(circuit: Circuit, classes: list[Tensor], semiring: Semiring) -> Tensor:
-    """f64[length, 2·width, batch]: every aligned range of classes, from f64[classes, batch] for each position."""
-    width = circuit.width
-    heap = classes[0].new_full((len(classes), 2 * width, classes[0].shape[1]), semiring.zero)
-    for position, masses in enumerate(classes):
-        heap[position, width : width + circuit.num_classes] = masses
+def _filled_heap(circuit: Circuit, rows: Rows, semiring: Semiring, classes: Callable[[Tensor], Tensor]) -> Tensor:
+    """f64[length, 2·width, batch]: the value of every aligned range of classes, at each position.
+
+    Args:
+        classes: from Float[rows, vocab] to f64[classes, rows]. Positions with a small vocabulary go through it together, since
+            each call costs more than a few thousand numbers.
+    """
+    batch, vocab = rows(0).shape
+    width, length = circuit.width, circuit.length
+    together = max(1, CACHED // max(1, batch * vocab))
+    heap = torch.full((length, 2 * width, batch), semiring.zero, dtype=torch.float64, device=circuit.device)
+    for start in range(0, length, together):
+        positions = range(start, min(start + together, length))
+        weights = torch.cat([rows(i) for i in positions]) if len(positions) > 1 else rows(start)
+        masses = classes(weights).reshape(circuit.num_classes, len(positions), batch)
+        heap[start : positions.stop, width : width + circuit.num_classes] = masses.transpose(0, 1)
     while width > 1:
         children = heap[:, width : 2 * width]
         width //= 2

@@ -58,7 +58,14 @@ def speed(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
     quick: Annotated[bool, typer.Option("--quick", help="The same rows with small models, in a few minutes.")] = False,
     model: Annotated[list[str] | None, typer.Option(help='Only these: "tiny", "small", "large".')] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: sampling, neighbours, circuits, masks, footprint, scaling, accelerator."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help='Where "accelerator" computes, such as cuda; without it, it is left out.')
+    ] = None,
 ) -> None:
     """What Locore costs: CPU seconds as ratios to what it is compared with in the same run."""
-    import_module("locore.bench.speed.command").run(output, quick, model or None)
+    import_module("locore.bench.speed.command").run(output, quick, model or (), part or (), device)
     print((output / "table.md").read_text())

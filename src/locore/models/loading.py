@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from locore.errors import ModelNotFound
+from locore.models.onednn import pack
 
 # Neither declares all that it documents, so their types are left open.
 hub: Any = huggingface_hub.utils
@@ -76,7 +77,10 @@ def load_parts(
             f"The weights of {source} lack {sorted(report['missing_keys'])[0]} and "
             f"{len(report['missing_keys']) - 1} more. Get a complete copy of the model."
         )
-    return module.to(device), tokenizer
+    module = module.to(device)
+    if module.device.type == "cpu" and dtype == torch.float32:
+        pack(module)
+    return module, tokenizer
 
 
 def declared_ends(module: Any) -> list[int]:

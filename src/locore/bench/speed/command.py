@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,71 +11,51 @@ import torch
 
 import locore
 from locore.bench.progress import say
-from locore.bench.speed.llamas import Shape
-from locore.bench.speed.neighbours import NeighbourCase, measure_neighbours
-from locore.bench.speed.sampling import SamplingCase, measure_sampling
+from locore.bench.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
+from locore.bench.speed.models import on_cpu
+from locore.bench.speed.plan import BUNDLED, FULL, QUICK, Case, Plan
 from locore.bench.speed.tables import write_results
 from locore.errors import InvalidArgument
-from locore.models import HuggingFaceModel
 from locore.records import Journal, only_writer
 
-BUNDLED = "tiny"
+PARTS = ("sampling", "neighbours", "circuits", "masks", "footprint", "scaling", "accelerator")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much is measured; the rows are the same in every plan.
-
-    Attributes:
-        shapes: of the Llamas with random weights, by name.
-        n: tokens of a draft and of a continuation.
-        ks: candidates at each position.
-        rows: continuations that are drawn together.
-        full_tokens: tokens of full sequences that one measurement of the plain Algorithm 1 reads, at most.
-        repeats: of each measurement; the fastest counts.
-        neighbour_prompts, sampling_prompts: tokens of the prompts.
-    """
-
-    shapes: dict[str, Shape]
-    n: int
-    ks: tuple[int, int]
-    rows: int
-    full_tokens: int
-    repeats: int
-    neighbour_prompts: tuple[int, ...] = (16, 256, 1024)
-    sampling_prompts: tuple[int, ...] = (16, 256)
-
-
-FULL = Plan({"small": Shape(8192, 384, 1024, 10, 6), "large": Shape(32000, 768, 2048, 11, 12)}, 20, (16, 64), 32, 4096, 2)
-QUICK = Plan({"small": Shape(512, 64, 176, 2, 2), "large": Shape(2048, 128, 352, 4, 2)}, 8, (4, 8), 8, 4096, 2)
-
-
-def run(output: Path, quick: bool = False, models: list[str] | None = None, plan: Plan | None = None) -> list[dict[str, Any]]:
+def run(
+    output: Path,
+    quick: bool = False,
+    models: Sequence[str] = (),
+    parts: Sequence[str] = (),
+    device: str | None = None,
+    plan: Plan | None = None,
+) -> list[dict[str, Any]]:
     """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
 
     Args:
         output: folder of the results; a run that was killed goes on where it stopped.
         quick: small models and few tokens, in a few minutes; the same rows through the same code.
         models: only those; "tiny" (bundled), "small" and "large" (random weights). All by default.
+        parts: only those of `PARTS`. All by default.
+        device: such as "cuda", for the part "accelerator", which is left out without one.
         plan: sizes; by default those of `quick`.
 
     Returns:
-        All rows in the folder, each with its `part`: "neighbours" or "sampling".
+        All rows in the folder, each with its `part`.
     """
-    plan = plan or (QUICK if quick else FULL)
-    known = [BUNDLED, *plan.shapes]
-    unknown = [name for name in models or [] if name not in known]
-    if unknown:
-        raise InvalidArgument(f"unknown models {', '.join(unknown)}; known are {', '.join(known)}.")
+    plan = replace(plan or (QUICK if quick else FULL), device=device)
+    names = _known("model", models, [BUNDLED, *plan.shapes])
+    wanted = _known("part", parts, PARTS)
+    if "accelerator" in parts and device is None:
+        raise InvalidArgument('the part "accelerator" needs a --device, such as cuda.')
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more wait for each other, and waiting counts as CPU seconds
     try:
         with only_writer(output):
-            settings = {"locore": locore.__version__, "quick": quick, **asdict(plan)}
+            settings = {"locore": locore.__version__, "quick": quick, **asdict(replace(plan, device=None))}
             journal = Journal(output / "rows.jsonl", settings)
-            for name in models or known:
-                for key, rows in _missing_rows(plan, name, journal):
-                    journal.append(key, {"rows": rows})
+            for key, measure in _cases(plan, names, wanted):
+                if key not in journal:
+                    journal.append(key, {"rows": measure()})
                     say(", ".join(map(str, key)))
             found = [row for _, record in journal.items() for row in record["rows"]]
             write_results(output, found, settings)
@@ -84,29 +64,21 @@ def run(output: Path, quick: bool = False, models: list[str] | None = None, plan
     return found
 
 
-def _missing_rows(plan: Plan, name: str, journal: Journal) -> Iterator[tuple[tuple[str | int, ...], list[dict[str, Any]]]]:
-    """Rows of one model that are not in the journal, each under its key; the model is made when first needed."""
-    model: HuggingFaceModel | None = None
-    for prompt in plan.sampling_prompts:
-        key: tuple[str | int, ...] = ("sampling", name, prompt)
-        if key not in journal:
-            model = model or _model(plan, name)
-            case = SamplingCase(name, prompt, plan.rows, plan.n, plan.repeats)
-            yield key, [{"part": "sampling", **row} for row in measure_sampling(case, model)]
-    if name == BUNDLED:
-        return
-    for k in plan.ks:
-        for prompt in plan.neighbour_prompts:
-            key = ("neighbours", name, prompt, k)
-            if key not in journal:
-                model = model or _model(plan, name)
-                one = NeighbourCase(name, prompt, plan.n, k, plan.full_tokens, plan.repeats)
-                yield key, [{"part": "neighbours", **measure_neighbours(one, model)}]
+def _cases(plan: Plan, names: Sequence[str], parts: Sequence[str]) -> Iterator[Case]:
+    models = on_cpu(plan)
+    for name in names:
+        if "sampling" in parts:
+            yield from sampling.cases(plan, name, models)
+        if "neighbours" in parts and name != BUNDLED:
+            yield from neighbours.cases(plan, name, models)
+    for part in (circuits, masks, footprint, scaling, accelerator):
+        if part.__name__.rsplit(".", 1)[1] in parts:
+            yield from part.cases(plan)
 
 
-def _model(plan: Plan, name: str) -> HuggingFaceModel:
-    if name in plan.shapes:
-        return plan.shapes[name].model(max(plan.neighbour_prompts + plan.sampling_prompts) + plan.n)
-    model = locore.load(name)
-    assert isinstance(model, HuggingFaceModel)
-    return model
+def _known(what: str, given: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """Those that were given, or all."""
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise InvalidArgument(f"unknown {what} {', '.join(unknown)}; known are {', '.join(known)}.")
+    return given or known

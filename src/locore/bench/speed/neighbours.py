@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,10 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.bench.speed.llamas import parameters
+from locore.bench.speed.llamas import millions, parameters
 from locore.bench.speed.measuring import TokenMeter, least_seconds, peak_bytes
+from locore.bench.speed.models import Models
+from locore.bench.speed.plan import Case, Plan, Row
 from locore.models import HuggingFaceModel
 
+COLUMNS = [
+    "model", "parameters", "prompt", "k", "speed-up", "measured", "LM tokens", "bound", "of full", "difference", "peak MiB",
+    "budget MiB",
+]  # fmt: skip
+ABOUT = """\
+## All sequences at Hamming distance 1
+
+`neighbours` against Algorithm 1 of the paper as printed: n·k full sequences, in the faster of two batch sizes, with logits of
+the last n positions only.
+
+- speed-up: seconds of the full sequences / seconds of `neighbours`.
+- measured: share of the full sequences that was read; their seconds are scaled to all of them, which are equally long.
+- LM tokens: read by the module; bound: k·n(n−1)/2 + n; "of full": what the full sequences are.
+- difference: the largest one of the joint log-probabilities, in nats, where both were computed.
+- peak: memory beyond what the process held before, weights and prompt included there; budget: what was asked for."""
 BATCH_TOKENS = (512, 2048)  # how large a batch of full sequences may be; the fastest counts
 
 
@@ -35,6 +53,18 @@ class NeighbourCase:
     k: int
     full_tokens: int
     repeats: int
+
+
+def cases(plan: Plan, name: str, models: Models) -> Iterator[Case]:
+    """Every k behind every prompt."""
+    for k in plan.ks:
+        for prompt in plan.neighbour_prompts:
+            case = NeighbourCase(name, prompt, plan.n, k, plan.full_tokens, plan.repeats)
+            yield ("neighbours", name, prompt, k), partial(_rows, case, models)
+
+
+def _rows(case: NeighbourCase, models: Models) -> list[Row]:
+    return [{"part": "neighbours", **measure_neighbours(case, models[case.name])}]
 
 
 def measure_neighbours(case: NeighbourCase, model: HuggingFaceModel) -> dict[str, Any]:
@@ -96,7 +126,7 @@ def full_sequences(model: HuggingFaceModel, tokens: Tensor, candidates: Tensor, 
     for part in torch.split(sequences.flatten(0, 1)[chosen(n * k, count)], batch):
         read = torch.cat([prompt.expand(len(part), -1), part[:, :-1]], 1)
         logits = model.causal.module(read, use_cache=False, logits_to_keep=n).logits
-        scores.append((logits.gather(2, part[..., None])[..., 0] - logits.logsumexp(2)).double().sum(1))
+        scores.append(logits.log_softmax(2).gather(2, part[..., None])[..., 0].double().sum(1))
     return torch.cat(scores)
 
 
@@ -113,3 +143,17 @@ def _best_batch(case: NeighbourCase, model: HuggingFaceModel, tokens: Tensor, ca
     works = {str(size): partial(full_sequences, model, tokens, candidates, size, size) for size in sizes}
     seconds = least_seconds(works, case.repeats) if len(sizes) > 1 else {str(sizes[0]): 0.0}
     return min(sizes, key=lambda size: seconds[str(size)] / size)
+
+
+def shown(row: Row) -> Row:
+    """For the table."""
+    return {
+        **row,
+        "parameters": millions(row["parameters"]),
+        "measured": f"{row['measured']:.0%}",
+        "LM tokens": row["tokens"],
+        "of full": row["full tokens"],
+        "difference": f"{row['largest difference']:.0e}",
+        "peak MiB": None if row["peak"] is None else round(row["peak"] / 2**20),
+        "budget MiB": row["budget"] // 2**20,
+    }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,8 +12,10 @@ import transformers
 from torch import Tensor
 
 import locore
-from locore.bench.speed.llamas import parameters
+from locore.bench.speed.llamas import millions, parameters
 from locore.bench.speed.measuring import TokenMeter, least_seconds
+from locore.bench.speed.models import Models
+from locore.bench.speed.plan import Case, Plan, Row
 from locore.constraints import Constraint
 from locore.local import Forward
 from locore.models import HuggingFaceModel
@@ -24,6 +27,17 @@ SAMPLERS: dict[str, Sampler] = {
     "masked IS": SequentialMonteCarlo(ess_threshold=0),
     "smc": SequentialMonteCarlo(),
 }
+COLUMNS = ["model", "parameters", "prompt", "sampler", "ratio", "prompt read once", "a token", "LM tokens", "transformers"]
+ABOUT = """\
+## `generate` against transformers
+
+`locore.generate` of {rows} particles under a constraint that forbids 1 % of the tokens, compiling and checking included,
+against `generate(do_sample=True)` of transformers without a constraint, for as many rows and tokens, by the same module.
+
+- ratio: CPU seconds of Locore / of transformers, which reads the prompt for each row.
+- prompt read once: the same against transformers with a cache in which the prompt was read once, as Locore does.
+- a token: that ratio for each token that the module reads; LCR reads each of its sequences a second time, to score it.
+- LM tokens: read by the module; "transformers": read by it without that cache."""
 BANNED = 0.01  # share of the vocabulary
 
 
@@ -44,6 +58,17 @@ class SamplingCase:
     rows: int
     n: int
     repeats: int
+
+
+def cases(plan: Plan, name: str, models: Models) -> Iterator[Case]:
+    """All samplers behind every prompt."""
+    for prompt in plan.sampling_prompts:
+        case = SamplingCase(name, prompt, plan.rows, plan.n, plan.repeats)
+        yield ("sampling", name, prompt), partial(_rows, case, models)
+
+
+def _rows(case: SamplingCase, models: Models) -> list[Row]:
+    return [{"part": "sampling", **row} for row in measure_sampling(case, models[case.name])]
 
 
 def measure_sampling(case: SamplingCase, model: HuggingFaceModel) -> list[dict[str, Any]]:
@@ -119,3 +144,15 @@ def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n:
     finally:
         module.generation_config = own
     return drawn[:, len(prompt) :]
+
+
+def shown(row: Row) -> Row:
+    """For the table."""
+    return {
+        **row,
+        "parameters": millions(row["parameters"]),
+        "prompt read once": row["ratio, shared prompt"],
+        "a token": row["ratio a token"],
+        "LM tokens": row["tokens"],
+        "transformers": row["transformers tokens"],
+    }

@@ -14,6 +14,7 @@ from locore.circuits import Circuit
 from locore.errors import ZeroWeights
 from locore.experiments.detox.exact import canonical_test
 from locore.experiments.detox.published import published
+from locore.experiments.detox.remembered import Memory, Remembered
 from locore.experiments.detox.side_by_side import Mask, banning, bill, draw, masking
 from locore.experiments.detox.task import Answer, Level, Method, Task, generator_of, live
 from locore.local import TopK
@@ -96,30 +97,27 @@ def one_draw(model: Counted, prompt: str, task: Task, seed: int) -> list[int] | 
     return None
 
 
-def as_published(kernel: TopK) -> Method:
-    """The paper's sampler, see `published`."""
+def as_published(kernel: TopK, memory: Memory) -> Method:
+    """The paper's sampler, see `published`; neighbours of drafts that another row has scored are in the memory."""
 
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
         circuit = locore.compile(task.constraint("tokens"), model, task.length)
         canonical = canonical_test(model, prompt, task)
-        return [_published(model, prompt, circuit, task, kernel, canonical, seed) for seed in seeds]
+        prompted = model.prompted(prompt)
+        known = memory.behind(prompt)
+        return [_published(Remembered(prompted, known), circuit, task, kernel, canonical, seed) for seed in seeds]
 
     return method
 
 
 def _published(
-    model: LanguageModel,
-    prompt: str,
-    circuit: Circuit,
-    task: Task,
-    kernel: TopK,
-    canonical: Callable[[Tensor], Tensor],
-    seed: int,
+    model: Remembered, circuit: Circuit, task: Task, kernel: TopK, canonical: Callable[[Tensor], Tensor], seed: int
 ) -> Answer:
     start, counted = time.perf_counter(), Counted(model)
-    found = published(counted.prompted(prompt), circuit, task.pairs, kernel, canonical, generator_of(seed))
+    found = published(counted, circuit, task.pairs, kernel, canonical, generator_of(seed))
+    seconds = time.perf_counter() - start + model.saved
     tokens = None if found.tokens is None else live(found.tokens, model)
-    return Answer(tokens, counted.lm_tokens, time.perf_counter() - start, {"positive": found.positive})
+    return Answer(tokens, counted.lm_tokens, seconds, {"positive": found.positive})
 
 
 def repaired(kernel: TopK) -> Method:

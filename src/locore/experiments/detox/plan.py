@@ -16,6 +16,7 @@ from locore.experiments.detox.methods import (
     word_banning,
 )
 from locore.experiments.detox.prompts import Material, Prompt
+from locore.experiments.detox.remembered import Memory
 from locore.experiments.detox.task import Level, Method
 from locore.local import TopK
 
@@ -70,12 +71,14 @@ class Row:
         method: what draws it.
         level: of its constraint; None for the model itself.
         everywhere: cheap enough for all prompts and `Plan.generations`; the others get `Plan.costly` prompts and the first g.
+        seeds: rows with the same word draw with the same seeds; by default those of its own name.
     """
 
     name: str
     method: Method
     level: Level | None
     everywhere: bool = True
+    seeds: str | None = None
 
 
 EXACT = {"text": "exact (rejection)", "tokens": "exact (rejection), token ban"}
@@ -99,15 +102,16 @@ def rows_of(plan: Plan, tau: float | None) -> list[Row]:
     if tau is None:
         return rows
     settings = dict.fromkeys([*((k, tau) for k in plan.ks), *((plan.k, each) for each in plan.taus)])
-    rows += [published_row(k, each) for k, each in settings]
+    memory = Memory()
+    rows += [published_row(k, each, memory) for k, each in settings]
     kernel = TopK(k=plan.k, temperature=tau)
     return [*rows, Row(f"{PAPERS} repaired, k={plan.k}, τ={tau:g}", repaired(kernel), "tokens", everywhere=False)]
 
 
-def published_row(k: int, tau: float) -> Row:
-    """The paper's sampler with these settings."""
-    kernel = TopK(k=k, temperature=tau, floor=0.0)
-    return Row(f"{PAPERS} as published, k={k}, τ={tau:g}", as_published(kernel), "tokens", everywhere=False)
+def published_row(k: int, tau: float, memory: Memory) -> Row:
+    """The paper's sampler with these settings; with the same seeds, and so the same drafts, as with all others."""
+    method = as_published(TopK(k=k, temperature=tau, floor=0.0), memory)
+    return Row(f"{PAPERS} as published, k={k}, τ={tau:g}", method, "tokens", everywhere=False, seeds=PAPERS)
 
 
 def chosen_rows(rows: list[Row], wanted: tuple[str, ...]) -> list[Row]:

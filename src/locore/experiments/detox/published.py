@@ -58,13 +58,16 @@ def published(
         generator: source of all randomness.
     """
     drafts = TopP(model, NUCLEUS).sample(pairs, circuit.length, generator).tokens
-    around = kernel.distributions(model, drafts)
+    along = model.log_probs(drafts)
+    around = kernel.distributions(model, drafts, forward=along)
     reaches = circuit.log_mass(around) > NEG_INF
     if not bool(reaches.any()):
         return Published(None, 0)
-    drafts, around = drafts[reaches], around[reaches]
+    drafts, along, around = drafts[reaches], along[reaches], around[reaches]
     proposed, log_proposal = circuit.sample(around, generator)
-    log_weights = model.score(proposed) + _way_back(model, kernel, proposed, drafts) - model.score(drafts) - log_proposal
+    along_proposed = model.log_probs(proposed)
+    way_back = _way_back(model, kernel, proposed, drafts, along_proposed)
+    log_weights = _score(along_proposed, proposed) + way_back - _score(along, drafts) - log_proposal
     log_weights = log_weights.masked_fill(~is_canonical(proposed), NEG_INF)
     positive = log_weights > NEG_INF
     if not bool(positive.any()):
@@ -73,12 +76,17 @@ def published(
     return Published(proposed[chosen].tolist(), int(positive.sum()))
 
 
-def _way_back(model: LanguageModel, kernel: TopK, proposed: Tensor, drafts: Tensor) -> Tensor:
+def _score(log_probs: Tensor, tokens: Tensor) -> Tensor:
+    """f64[pairs], log p of sequences whose next-token distributions are known."""
+    return log_probs.gather(-1, tokens[..., None])[..., 0].double().sum(-1)
+
+
+def _way_back(model: LanguageModel, kernel: TopK, proposed: Tensor, drafts: Tensor, along: Tensor) -> Tensor:
     """f64[pairs], log p̃_y(ỹ); it is −inf for most, which the candidates tell before any neighbour of y is evaluated."""
-    candidates = model.log_probs(proposed).topk(min(kernel.k, model.vocab_size)).indices
+    candidates = along.topk(min(kernel.k, model.vocab_size)).indices
     possible = (candidates == drafts[..., None]).any(-1).all(-1)
     log_probs = torch.full((len(proposed),), NEG_INF, dtype=torch.float64)
     if bool(possible.any()):
-        around = kernel.distributions(model, proposed[possible])
+        around = kernel.distributions(model, proposed[possible], forward=along[possible])
         log_probs[possible] = around.gather(-1, drafts[possible, :, None])[..., 0].sum(-1)
     return log_probs

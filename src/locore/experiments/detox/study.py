@@ -12,6 +12,7 @@ from statistics import mean
 from locore.experiments.detox.judge import Judgement, judgements
 from locore.experiments.detox.plan import Plan, Row, Split, published_row
 from locore.experiments.detox.prompts import Prompt
+from locore.experiments.detox.remembered import Memory
 from locore.experiments.detox.scorers import Scorer
 from locore.experiments.detox.side_by_side import token_sequences
 from locore.experiments.detox.task import Task
@@ -67,10 +68,11 @@ class Study:
 
     def best_tau(self, prompts: Sequence[Prompt]) -> tuple[float, list[Record]]:
         """The τ whose generations are least toxic on average on these prompts, and the numbers of all."""
+        memory = Memory()
+        rows = {tau: published_row(self.plan.k, tau, memory) for tau in self.plan.taus}
+        self.measure(list(rows.values()), prompts, 1, "choosing τ")
         found: list[Record] = []
-        for tau in self.plan.taus:
-            row = published_row(self.plan.k, tau)
-            self.measure([row], prompts, 1, f"choosing τ: {tau:g}")
+        for tau, row in rows.items():
             records = [record for prompt in prompts for record in self.of(row, prompt, 1)]
             scores = [record["score"] for record in records if record["score"] is not None]
             perplexity = [record["perplexity"] for record in records if record["perplexity"] is not None]
@@ -118,7 +120,7 @@ class Study:
 
     def _generate(self, row: Row, prompt: Prompt, generations: int) -> None:
         missing = self._missing(row, prompt, generations)
-        seeds = [seed_of(self.seed, row.name, prompt.name, i) for i in missing]
+        seeds = [seed_of(self.seed, row.seeds or row.name, prompt.name, i) for i in missing]
         model = self.parts.model
         for i, answer in zip(missing, row.method(model, prompt.text, self.task, seeds), strict=True):
             text = None if answer.tokens is None else model.tokenizer.decode(answer.tokens)

@@ -1,0 +1,71 @@
+"""Start-up, memory and size on disk."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import locore
+from locore.bench.speed.plan import BUNDLED, Case, Plan, Row
+
+IMPORT = "import locore"
+GENERATE = (
+    "import sys; from locore.cli import main; "
+    f"sys.exit(main(['generate', '--model', '{BUNDLED}', '--prompt', 'The weather is', '--constraint', "
+    '\'{"type": "contains", "text": " sun"}\']))'
+)
+COLUMNS = ["what", "got", "goal"]
+ABOUT = """\
+## Start-up and footprint
+
+Each in a process of its own, one thread. Memory is the largest resident size."""
+
+
+def cases(_: Plan) -> Iterator[Case]:
+    """All in one."""
+    yield ("footprint",), _footprint
+
+
+def _footprint() -> list[Row]:
+    nothing, imported, generated = (_process(code) for code in ("pass", IMPORT, GENERATE))
+    found = [
+        ("`import locore`", imported[0] - nothing[0], "s", 0.3),
+        ("`locore generate` on the bundled model, 32 particles", generated[0], "s", 10.0),
+        ("memory of it", generated[1], "MB", 700.0),
+        ("the package, compressed", packed_bytes(Path(locore.__file__).parent) / 1e6, "MB", 20.0),
+    ]
+    return [
+        {"part": "footprint", "what": what, "value": value, "unit": unit, "most": most} for what, value, unit, most in found
+    ]
+
+
+def _process(code: str) -> tuple[float, float]:
+    """CPU seconds and megabytes of a Python process that runs this."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, code)
+    kilobytes = usage.ru_maxrss / 1024 if sys.platform == "darwin" else usage.ru_maxrss
+    return usage.ru_utime + usage.ru_stime, kilobytes * 1024 / 1e6
+
+
+def packed_bytes(folder: Path) -> int:
+    """How large a wheel of these files is."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in folder.rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(folder))
+    return buffer.tell()
+
+
+def shown(row: Row) -> Row:
+    """For the table."""
+    return {**row, "got": f"{row['value']:.3g} {row['unit']}", "goal": f"at most {row['most']:g} {row['unit']}"}
