@@ -10,7 +10,8 @@ import pytest
 import locore
 from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
 
-ELSEWHERE = {DOCS / "server.md"}  # tests/server/test_page.py runs it against a server
+# Pages that need more than a folder to run, and the test that runs them.
+ELSEWHERE = {DOCS / "server.md": "tests/server/test_page.py", DOCS / "batch.md": "tests/batch/test_page.py"}
 RUNNING = [page for page in PAGES if page not in ELSEWHERE and any(block.runs for block in blocks(page))]
 
 
@@ -19,6 +20,11 @@ def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "constraint.json").write_text(json.dumps(locore.contains(" sun").to_json()))
     run_page(page)
+
+
+def test_pages_that_run_elsewhere_do():
+    for page in ELSEWHERE.keys() & set(PAGES):
+        assert page.name in (ROOT / ELSEWHERE[page]).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
