@@ -75,12 +75,22 @@ def custom_generate(
     Whatever else would change the model's distribution (temperature, top-p, penalties, bans, beams) is refused.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: from `generate`.
+        model: this and the next four are what `generate` hands over.
+        input_ids: from `generate`.
+        logits_processor: from `generate`.
+        stopping_criteria: from `generate`.
+        generation_config: from `generate`.
         constraint: what each text must satisfy; required.
         fast_tokenizer: of the model, fast, or a `locore.Tokenizer`, which is quicker; required. (What is called `tokenizer`,
             `generate` keeps for itself.)
-        num_particles, sampler, budget, seed, canonical, limits: as in `locore.generate`; prompt i has the seed `seed + i`.
+        num_particles: this and all that follow are as in `locore.generate`.
+        sampler: name or object.
+        budget: in LM tokens, for each prompt.
+        seed: prompt i has the seed `seed + i`.
+        canonical: "alpha", "only" or None.
         ending: its `stop`.
+        limits: of compiling.
+        **model_kwargs: from `generate`.
 
     Returns:
         What `generate` returns: Long[batch × num_return_sequences, time], or a `ConstrainedOutput`.

@@ -9,16 +9,18 @@ import typer.main
 
 from locore.cli import app
 from locore.server import answers, errors, schema
+from tests.pages import blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "server.md").read_text()
 
 
 def test_the_examples_run(server):
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 5
-    code = "\n".join(blocks).replace("http://127.0.0.1:8000", server.url).replace('api_key="none"', f'api_key="{server.key}"')
-    exec(compile(code, "server.md", "exec"), {})
+    def adapt(code: str) -> str:
+        return code.replace("http://127.0.0.1:8000", server.url).replace('api_key="none"', f'api_key="{server.key}"')
+
+    assert sum(block.language == "python" and block.runs for block in blocks(ROOT / "docs" / "server.md")) == 5
+    run_page(ROOT / "docs" / "server.md", adapt)
 
 
 def test_the_command_is_one():

@@ -29,7 +29,8 @@ def word_count(lo: int = 0, hi: int | None = None) -> WordCount:
     """The text has `lo` to `hi` words; a word is a maximal run of characters that are no whitespace, as in `str.split()`.
 
     Args:
-        lo, hi: inclusive bounds, of which at least one says something; None: no upper bound.
+        lo: the lower bound, inclusive.
+        hi: the upper bound, inclusive; None: none. At least one bound says something.
 
     Raises:
         InvalidConstraint: bounds that are negative, contradict each other or say nothing.

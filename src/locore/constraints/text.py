@@ -75,7 +75,9 @@ def contains(
 
     Args:
         text: one string or several, none empty.
-        at_least, at_most, exactly: how often (each), overlapping occurrences included; by default once or more.
+        at_least: how often (each), overlapping occurrences included; by default once.
+        at_most: no more often.
+        exactly: so often.
         ordered: the texts occur one after the other without overlap.
         words: only occurrences that cut no word count; see the module.
         ignore_case: in upper or in lower case.
@@ -122,7 +124,9 @@ def count(
 
     Args:
         strings: one string or several, none empty; strings that the options make equal are one.
-        at_least, at_most, exactly: the bounds, at least one of them.
+        at_least: the lower bound; one bound is needed.
+        at_most: the upper bound.
+        exactly: both.
         words: only occurrences that cut no word count; see the module.
         ignore_case: in upper or in lower case.
 

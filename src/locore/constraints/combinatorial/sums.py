@@ -35,7 +35,8 @@ def digit_sum(
     Args:
         positions: 0-based.
         total: what they sum to; or give bounds.
-        at_least, at_most: bounds, both inclusive.
+        at_least: the lower bound, inclusive.
+        at_most: the upper bound, inclusive.
         weights: an integer for each position; all 1 by default.
 
     Raises:

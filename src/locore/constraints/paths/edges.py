@@ -31,7 +31,8 @@ def simple_path(
 
     Args:
         graph: undirected edges, pairs of hashable vertices, each edge once.
-        source, target: two different vertices.
+        source: where the path begins.
+        target: where it ends, another vertex.
         tokens: the ids of "absent" and of "present", or two sets of ids. Default: ids 0 and 1 of a vocabulary of two bare ids,
             and with text all tokens that spell exactly "0" or "1".
 

@@ -38,8 +38,10 @@ def simple_moves(
     left longer ago. `generate` refuses those (weight zero), and says how many there were.
 
     Args:
-        rows, columns: size of the grid.
-        source, target: cells (row, column), counted from 0.
+        rows: of the grid.
+        columns: of the grid.
+        source: the cell (row, column), counted from 0, where the path begins.
+        target: the cell where it ends.
         neighbours: 4, or 8 with diagonals.
         memory: cells before the present one that the circuit remembers. 0: it is that of all walks, 1: without turning back
             at once. More memory means fewer refusals and a larger circuit, see docs/paths.md.

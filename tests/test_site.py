@@ -1,0 +1,53 @@
+"""The site: its reference names all that is public, and its first picture shows what is true."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import import_module
+
+import pytest
+
+import locore
+from locore.testing import enumerate_posterior
+from tests.pages import DOCS, ROOT
+
+REFERENCE = "".join(page.read_text() for page in sorted((DOCS / "api").glob("*.md")))
+PARTS = ("samplers", "models", "circuits", "local", "testing", "hf", "errors", "server")
+MODULES = ["locore", *(f"locore.{part}" for part in PARTS)]
+# Constants, and modules that have pages of their own.
+LEFT_OUT = {"locore.samplers": {"BY_NAME"}, "locore.circuits": {"DEAD"}, "locore": {"samplers", "errors"}}
+
+
+def public(module: str) -> set[str]:
+    found = import_module(module)
+    own = {name for name, value in vars(found).items() if getattr(value, "__module__", "") == module and name[0] != "_"}
+    return set(getattr(found, "__all__", own)) - LEFT_OUT.get(module, set())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_reference_names_all_that_is_public(module):
+    assert public(module) - set(re.findall(r"^      toc_label: (\w+)$", REFERENCE, re.MULTILINE)) == set()
+
+
+def test_what_the_reference_names_can_be_reached():
+    names = re.findall(r"^      heading: ([\w.]+)$", REFERENCE, re.MULTILINE)
+    assert len(names) > 80
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(import_module(module), attribute), name
+
+
+def test_the_truth_of_the_picture_is_the_truth():
+    found = json.loads((ROOT / "benchmarks" / "results" / "greedy_exact.json").read_text())
+    model = locore.load("tiny").prompted(found["prompt"])
+    truth = enumerate_posterior(model, locore.compile(locore.ends_with(found["ending"]), model, 3))
+    assert (len(truth.tokens), truth.log_evidence) == (found["sequences"], pytest.approx(found["log_evidence"], abs=1e-3))
+    posterior = truth.texts(model.tokenizer)
+    for text, shares in found["texts"].items():
+        assert shares["truth"] == pytest.approx(posterior[text], abs=1e-4)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_is_small(theme):
+    assert (DOCS / "figures" / f"greedy_exact_{theme}.svg").stat().st_size < 150_000
