@@ -186,9 +186,9 @@ class Speller:
 
     def _tokens(self, classes: Iterable[int]) -> list[int]:
         """Those that spell something first: they are what a reader looks for."""
-        spelled = None if self._tokenizer is None else self._tokenizer.token_bytes
         tokens = [token for number in classes for token in self._members[number]]
-        return sorted(tokens, key=lambda token: (bool(spelled) and not spelled[token], token))
+        bare = set() if self._tokenizer is None else {i for i in tokens if not self._tokenizer.token_bytes[i]}
+        return sorted(tokens, key=lambda token: (token in bare, token))
 
     def _listed(self, tokens: list[int]) -> str:
         more = f" and {len(tokens) - SPELLED:,} more" if len(tokens) > SPELLED else ""

@@ -1,31 +1,28 @@
-"""What the page shows: masking and Locore on the same problem, token by token, and the circuit that both of them read."""
+"""What the page shows: masking and Locore on the same problem, token by token."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import locore
 from locore.circuits import Circuit
-from locore.circuits.draw import Speller
-from locore.circuits.trellis import Trellis, trellis_of
 from locore.diagnosis import FAIR_ERROR
 from locore.ending import live_lengths
-from locore.errors import BudgetExceeded, LocoreError
+from locore.errors import LocoreError
 from locore.models import LanguageModel
 from locore.particles import Particles
 from locore.samplers.masked import read
 from locore.server.compute import Computer, Message, diagnostics, is_exact_posterior
+from locore.server.drawing import described
 from locore.server.prompts import prompt_ids
 from locore.server.shifts import is_forced, log_shares
 from locore.stopping import StopWhenComplete
 from locore.tokenizer import Tokenizer
 
 SHOWN = 16  # sequences of each side, and texts of each
-MOST_ARCS, MOST_STATES, MOST_POSITIONS = 160, 14, 16  # of a drawing that can still be read
 
 
 class Comparison:
@@ -67,9 +64,7 @@ class Comparison:
     def _circuit(self) -> Circuit:
         job = self._job
         constraint, limits = locore.from_json(job["constraint"]), self._computer.limits
-        return locore.compile(
-            constraint, self._computer.model, job["max_tokens"], min_length=job["min_tokens"], limits=limits
-        )
+        return locore.compile(constraint, self._computer.model, job["max_tokens"], min_length=job["min_tokens"], limits=limits)
 
     def _target(self) -> LanguageModel:
         """The model after the prompt, as both samplers read it."""
@@ -98,14 +93,13 @@ def texts(ours: Particles, masked: Particles | None) -> Message:
     first, second = ({} if masked is None else masked.unweighted().posterior()), ours.posterior()
     shown = dict.fromkeys([*list(second)[:SHOWN], *list(first)[:SHOWN]])
     rows = [{"text": text, "masking": first.get(text, 0.0), "locore": second.get(text, 0.0)} for text in shown]
-    others = {"number": len({*first, *second}) - len(shown)}
-    for name, side in (("masking", first), ("locore", second)):
-        others[name] = max(0.0, sum(side.values()) - sum(side.get(text, 0.0) for text in shown))
-    return {"texts": rows, "other_texts": others}
+    rest = [sum(p for text, p in side.items() if text not in shown) for side in (first, second)]
+    number = len({*first, *second}) - len(shown)
+    return {"texts": rows, "other_texts": {"number": number, "masking": rest[0], "locore": rest[1]}}
 
 
 def _masking(particles: Particles, circuit: Circuit, model: LanguageModel) -> Message:
-    """Each sequence counts as one. A token's shift is −log of the model's mass of the allowed tokens: all of them rise by it."""
+    """Each sequence counts as one. A token's shift is −log of the model's mass of the allowed tokens, which all rise by it."""
     plain = particles.unweighted()
     chosen, shares, draws = _likeliest(plain)
     weighted = torch.stack([particles.weights[(particles.tokens == row).all(-1)].sum() for row in plain.tokens[chosen]])
@@ -176,50 +170,3 @@ def spelling(tokenizer: Tokenizer, token: int) -> str:
 def finite(value: float) -> float | None:
     """For JSON, which has no words for the others."""
     return value if math.isfinite(value) else None
-
-
-def described(circuit: Circuit, tokenizer: Tokenizer, ours: Particles, masked: Particles | None) -> Message:
-    """The size of the circuit, and the circuit itself if it is small."""
-    size = {"nodes": circuit.num_nodes, "edges": circuit.num_edges, "classes": circuit.num_classes}
-    found = {**size, "vocab_size": circuit.vocab_size, "positions": circuit.length, "relaxed": circuit.relaxed}
-    try:
-        small = circuit.reader is not None and circuit.length <= MOST_POSITIONS
-        trellis = trellis_of(circuit, MOST_ARCS) if small else None
-    except BudgetExceeded:
-        trellis = None
-    if trellis is None or max(map(len, trellis.columns)) > MOST_STATES:
-        return {**found, "trellis": None}
-    return {**found, "trellis": _drawn(circuit, trellis, Speller(circuit, tokenizer), ours, masked)}
-
-
-def _drawn(circuit: Circuit, trellis: Trellis, speller: Speller, ours: Particles, masked: Particles | None) -> Message:
-    """Columns of states, and arcs with the share of each side that passes along them."""
-    flows = {"locore": flow(circuit, ours), "masking": {} if masked is None else flow(circuit, masked.unweighted())}
-    place = [{state: index for index, state in enumerate(column)} for column in trellis.columns]
-    arcs = [
-        {
-            "position": position,
-            "source": place[position][arc.source],
-            "target": place[position + 1][arc.target],
-            "tokens": speller.tokens(arc.classes),
-            **{name: side.get((position, arc.source, arc.target), 0.0) for name, side in flows.items()},
-        }
-        for position, arcs in enumerate(trellis.arcs)
-        for arc in arcs
-    ]
-    return {"columns": [len(column) for column in trellis.columns], "arcs": arcs}
-
-
-def flow(circuit: Circuit, particles: Particles) -> dict[tuple[int, int, int], float]:
-    """The share of the weight that passes from a state to another: by position, source and target."""
-    reader = circuit.reader
-    assert reader is not None
-    shares: dict[tuple[int, int, int], float] = {}
-    states, weights = reader.initial(len(particles)), particles.weights.tolist()
-    for position in range(circuit.length):
-        after = reader.step(position, states, particles.tokens[:, position])
-        for source, target, weight in zip(states.tolist(), after.tolist(), weights, strict=True):
-            key = (position, source, target)
-            shares[key] = shares.get(key, 0.0) + weight
-        states = after
-    return shares

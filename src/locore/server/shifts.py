@@ -1,7 +1,7 @@
 """How far conditioning moves a token: log p(y_t | y_<t, α) − log p(y_t | y_<t), in nats.
 
-By Bayes' rule it is log p(α | y_≤t) − log p(α | y_<t): what the token does for the chances of the constraint. Over the tokens of
-a text that satisfies the constraint the shifts add up to −log p(α), whatever the text.
+By Bayes' rule it is log p(α | y_≤t) − log p(α | y_<t): what the token does for the chances of the constraint. Over the tokens
+of a text that satisfies the constraint the shifts add up to −log p(α), whatever the text.
 """
 
 from __future__ import annotations

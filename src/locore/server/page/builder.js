@@ -86,8 +86,8 @@ function fromText() {
 
 function jsonProblem(message) {
   $("json-error").textContent = message;
-  $("json").toggleAttribute("aria-invalid", Boolean(message));
   if (message) $("json").setAttribute("aria-invalid", "true");
+  else $("json").removeAttribute("aria-invalid");
 }
 
 function draw() {

@@ -3,10 +3,8 @@ import { h, percent, svg, whole } from "./dom.js";
 
 const WIDTH = 760, GAP = 46, TOP = 34, EDGE = 34;
 const WIDEST = 13; // of an arc that everything passes
-const NAMED = 0.02; // shares from which an arc is labelled, where there is room
-const ROOM = 30; // arcs, up to which all of these are labelled; beyond, those of a share of BUSY
-const BUSY = 0.2;
-const LONGEST = 24; // characters of a label
+const NAMED = 0.02; // shares from which an arc is named
+const LETTER = 7; // pixels
 
 export function drawCircuit(circuit) {
   const { nodes, edges, classes, vocab_size: vocabulary, positions, trellis, relaxed } = circuit;
@@ -37,7 +35,7 @@ function picture({ columns, arcs }) {
     arcs.map((arc) => curve(...ends(arc), 0, 1, "possible", arc)),
     arcs.map((arc) => [side("masking", arc, ends(arc), arc.locore), side("locore", arc, ends(arc), arc.masking)]).flat(),
     columns.flatMap((count, position) => [...Array(count).keys()].map((state) => node(at(position, state), position === columns.length - 1))),
-    labels(arcs, ends),
+    labels(arcs, ends, (wide - 2 * EDGE) / (columns.length - 1)),
   );
   return h(
     "div",
@@ -96,25 +94,39 @@ function node({ x, y }, last) {
   return last ? svg("g", {}, ring, svg("circle", { class: "state", cx: x, cy: y, r: 4 })) : ring;
 }
 
-/** Names stand at the end of an arc where fewer others are, and on the side from which it does not come. */
-function labels(arcs, ends) {
+/** The names of busy arcs, the busiest first, each where it covers no other; the rest are in the table. */
+function labels(arcs, ends, gap) {
   const busy = (arc) => Math.max(arc.locore, arc.masking);
-  const shown = arcs.filter((arc) => busy(arc) >= (arcs.length <= ROOM ? NAMED : BUSY));
-  const into = (arc) => shown.filter((other) => other.position === arc.position && other.target === arc.target).length;
-  const outOf = (arc) => shown.filter((other) => other.position === arc.position && other.source === arc.source).length;
-  return shown.map((arc) => {
-    const [from, to] = ends(arc);
-    const late = into(arc) <= outOf(arc);
-    const [here, there] = late ? [to, from] : [from, to];
+  const placed = [];
+  const free = (box) => placed.every((other) => Math.abs(other.x - box.x) > (other.wide + box.wide) / 2 || Math.abs(other.y - box.y) > 13);
+  return arcs
+    .filter((arc) => busy(arc) >= NAMED)
+    .sort((a, b) => busy(b) - busy(a))
+    .map((arc) => {
+      const name = short(arc.tokens, Math.floor((gap - 26) / LETTER));
+      const box = boxes(arc, ends(arc), name.length * LETTER).find(free);
+      if (!box) return null;
+      placed.push(box);
+      return svg("text", { class: "arc", x: box.x, y: box.y }, name);
+    });
+}
+
+/** Where a name may stand: before the end of its arc, after the beginning, in the middle; on the side that the arc does not come from. */
+function boxes(arc, [from, to], wide) {
+  const away = (here, there, x) => {
     const above = there.y >= here.y;
-    const half = WIDEST * (arc.locore && arc.masking ? (above ? arc.masking : arc.locore) : busy(arc) / 2);
-    const name = arc.tokens.length > LONGEST ? `${arc.tokens.slice(0, LONGEST - 1)}…` : arc.tokens;
-    return svg(
-      "text",
-      { class: late ? "arc late" : "arc", x: here.x + (late ? -13 : 13), y: above ? here.y - half - 6 : here.y + half + 14 },
-      name,
-    );
-  });
+    const half = WIDEST * (arc.locore && arc.masking ? (above ? arc.masking : arc.locore) : Math.max(arc.masking, arc.locore) / 2);
+    return { x, y: above ? here.y - half - 6 : here.y + half + 14, wide };
+  };
+  const middle = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 + 4, wide };
+  return [away(to, from, to.x - 13 - wide / 2), away(from, to, from.x + 13 + wide / 2), middle];
+}
+
+function short(tokens, most) {
+  if (tokens.startsWith("any but")) return "any other";
+  if (tokens.length <= most) return tokens;
+  const first = tokens.match(/^"(?:[^"\\]|\\.)*"/)?.[0] ?? tokens;
+  return first.length + 2 <= most ? `${first} …` : `${first.slice(0, most - 1)}…`;
 }
 
 function arcTable(arcs) {

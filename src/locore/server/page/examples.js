@@ -11,7 +11,7 @@ export const EXAMPLES = [
   },
   {
     name: "One of three answers",
-    about: "Masking starts with “ not” because that is a likely word; but the rest of “ not at all.” is not.",
+    about: "Masking begins with “not” because that is a likely word, and then there is no way back from “not at all”.",
     prompt: "Is it good? The answer is",
     constraint: { type: "choice", texts: [" yes.", " no.", " not at all."] },
     max_tokens: 5,
@@ -19,7 +19,7 @@ export const EXAMPLES = [
   },
   {
     name: "A word that must occur",
-    about: "Masking puts it off until the last moment. Long texts like these are harder: see what the verdict says.",
+    about: "Masking puts the dragon off until the last moment, and pays for it there. A harder case: look at the verdict, too.",
     prompt: "Once upon a time there was a little",
     constraint: { type: "contains", text: " dragon" },
     max_tokens: 6,
@@ -35,7 +35,7 @@ export const EXAMPLES = [
   },
   {
     name: "A time of day",
-    about: "A pattern for the whole text. Most tokens carry two characters, so there are many ways to write it.",
+    about: "A pattern for the whole text. Many texts fit, none is likely, and masking is not far off.",
     prompt: "The train leaves at",
     constraint: { type: "regex", pattern: " [0-2][0-9]:[0-5][0-9]\\." },
     max_tokens: 7,
@@ -43,7 +43,7 @@ export const EXAMPLES = [
   },
   {
     name: "JSON for a schema",
-    about: "Where the constraint leaves one choice, “true” or “false”, only that choice is the model’s.",
+    about: "This model hardly ever writes JSON by itself; what it would write if it did is well defined all the same.",
     prompt: "Is the sky blue? In JSON:",
     constraint: {
       type: "json_schema",

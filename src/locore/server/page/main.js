@@ -8,7 +8,7 @@ import { showResults } from "./results.js";
 const SAMPLERS = ["exact", "rejection", "twisted", "swor", "smc", "greedy", "masked-is", "lcr", "cars", "mcmc"];
 const NUMBERS = ["max_tokens", "num_particles", "seed", "temperature", "top_p", "min_tokens"];
 const PLACES = [...NUMBERS, "prompt", "constraint", "sampler", "ending", "key"];
-const PARTICLES = 256;
+const PARTICLES = 512;
 
 let model = null;
 let running = null;
@@ -98,7 +98,8 @@ function showError(error) {
     $("key-field").hidden = false;
     return complain("key", first && !$("key").value ? "This server wants an API key." : error.message);
   }
-  const message = error.message.charAt(0).toUpperCase() + error.message.slice(1);
+  const plain = error.param && error.message.startsWith(`${error.param}: `) ? error.message.slice(error.param.length + 2) : error.message;
+  const message = plain.charAt(0).toUpperCase() + plain.slice(1);
   const place = (error.param ?? "").split(".")[0];
   complain(PLACES.includes(place) ? place : "general", message);
 }
@@ -114,8 +115,10 @@ function complain(place, message) {
 
 function say(place, message) {
   $(`${place}-error`).textContent = message;
-  if (message && $(place)) $(place).setAttribute("aria-invalid", "true");
-  else $(place)?.removeAttribute("aria-invalid");
+  const field = $(place);
+  if (field?.tagName === "FIELDSET") field.classList.toggle("wrong", Boolean(message));
+  else if (message) field?.setAttribute("aria-invalid", "true");
+  else field?.removeAttribute("aria-invalid");
 }
 
 const clearErrors = () => [...PLACES, "general"].forEach((place) => say(place, ""));

@@ -41,13 +41,16 @@ const fact = (name, value, meaning) => h("div", {}, h("dt", {}, name), h("dd", {
 const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 
 /** The text about which the two differ most, in a sentence. */
-function point({ prompt }, { texts, divergence, sides }) {
+function point({ prompt }, { locore, texts, divergence, sides }) {
   const by = (better) => texts.reduce((best, row) => (better(row) > better(best) ? row : best));
   const over = by((row) => row.masking - row.locore);
   const under = by((row) => row.locore - row.masking);
   const begins = prompt.length > LONG ? `…${prompt.slice(1 - LONG)}` : prompt;
   const named = (row) => h("q", {}, visible(begins + row.text));
   const often = Math.max(over.masking - over.locore, under.locore - under.masking);
+  if (locore.verdict === "do not trust") {
+    return ["Masking writes ", named(over), ` in ${percent(over.masking)} of its texts. What the model’s own would be, these particles cannot say yet.`];
+  }
   if (often < 0.05) {
     const close = divergence !== null && divergence < 0.1;
     if (close) return ["Masking is nearly right here: it hardly has to interfere, and both write what the model would."];
