@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from locore import Tokenizer, choice, compile, regex
+from locore import Tokenizer, choice, compile, regex, token
 from locore.circuits.trellis import trellis_of
 from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
 from tests.test_draw import LENGTH, VOCAB, formulas
@@ -52,11 +52,7 @@ def test_what_is_too_large_is_refused():
 
 
 def test_without_a_reading_there_is_none():
-    from locore import token
-
-    sdd = pytest.importorskip("pysdd")
-    assert sdd
-    circuit = compile(token(0, 1) | token(2, 1), VOCAB, 3, vtree=[[0, 2], 1])
-    if circuit.reader is None:
-        with pytest.raises(InvalidArgument, match="left to right"):
-            trellis_of(circuit)
+    pytest.importorskip("pysdd", reason="needs the extra sdd")
+    circuit = compile(token(0, 1) | token(2, 1), VOCAB, LENGTH, vtree=[[0, 2], [1, 3]])
+    with pytest.raises(InvalidArgument, match="left to right"):
+        trellis_of(circuit)

@@ -20,14 +20,17 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 
+# A request that is refused, or finds no server, stands in the console too; what else is there is a mistake of the page.
+REFUSED = re.compile(r"the server responded with a status of 4|status of 504|net::ERR_CONNECTION_REFUSED")
+SIDES = ("masking", "locore")
 DONE = "#results[aria-busy=false]"
-PATIENCE = 120_000  # milliseconds; only a page that hangs needs them
+PATIENCE = 600_000  # milliseconds; only a page that hangs needs them
 
 
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory) -> Iterator[Server]:
-    """A server without a key, which gives up soon."""
-    running = Server(tmp_path_factory.mktemp("open"), "--timeout", "4", key=None).wait()
+    """A server without a key."""
+    running = Server(tmp_path_factory.mktemp("open"), "--timeout", str(PATIENCE // 1000), key=None).wait()
     yield running
     running.stop()
 
@@ -50,8 +53,7 @@ def visit(browser, open_server) -> Iterator[Any]:
         page = contexts[-1].new_page()
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        # A refused request is in the console too; what else is there is a mistake of the page.
-        page.on("console", lambda m: wrong.append(m.text) if "the server responded with a status of" not in m.text else None)
+        page.on("console", lambda message: None if REFUSED.search(message.text) else wrong.append(message.text))
         page.on("request", lambda request: asked.append(request.url))
         page.goto(server.url)
         page.locator("#model", has_text=re.compile(".")).or_(page.locator("#key-field:visible")).first.wait_for()
@@ -96,12 +98,11 @@ def test_the_first_example_shows_the_point(visit):
     assert page.locator("#results").evaluate("place => place === document.activeElement")
 
 
-SIDES = ("masking", "locore")
-
-
 def test_the_numbers_below_the_tokens_add_up(visit):
-    """Those of Locore to −log p(constraint) in every text, those of masking to something else in each."""
-    page = run(visit())
+    """Where all texts are enumerated: those of Locore to −log p(constraint) in every text, those of masking not."""
+    page = visit()
+    page.select_option("#example", "1")
+    run(page)
     evidence = numbers(re.findall(r"log p = (\S+) nats", page.inner_text(".facts")))[0]
     for side in SIDES:
         sums = []
@@ -109,6 +110,7 @@ def test_the_numbers_below_the_tokens_add_up(visit):
             shifts = numbers(item.locator(".shift").all_text_contents())
             sums += numbers(item.locator(".sum").all_text_contents())
             assert sums[-1] == pytest.approx(sum(shifts), abs=0.051 * (1 + len(shifts)))
+        assert sums
         assert all(total == pytest.approx(-evidence, abs=0.06) for total in sums) == (side == "locore")
 
 
@@ -173,12 +175,15 @@ ANY = st.recursive(
 
 def test_the_form_loses_nothing(visit):
     page = visit()
-    code = "async (all) => { const k = await import('/page/kinds.js'); return all.map((one) => k.toJson(k.fromJson(one))); }"
+    code = """async (written) => {
+        const { fromJson, toJson } = await import('/page/kinds.js');
+        return JSON.stringify(JSON.parse(written).map((one) => toJson(fromJson(one))));
+    }"""
 
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(ANY, min_size=10, max_size=20))
     def law(constraints):
-        assert page.evaluate(code, constraints) == constraints
+        assert json.loads(page.evaluate(code, json.dumps(constraints))) == constraints
 
     law()
 
@@ -238,13 +243,10 @@ def test_a_wrong_number_is_explained_at_its_field(visit, field, value, says):
     assert page.locator(f"#{field}").evaluate("place => place === document.activeElement && place.ariaInvalid === 'true'")
 
 
-def test_too_long_a_run_is_told_and_can_be_stopped(visit):
+def test_a_run_can_be_stopped(visit):
     page = visit()
     page.fill("#max_tokens", "300")
     page.fill("#num_particles", "4096")
-    page.click("#run")
-    page.locator("#general-error:not(:empty)").wait_for()
-    assert "No answer within 4 seconds" in page.inner_text("#general-error")
     page.click("#run")
     page.get_by_role("button", name="Stop").click()
     page.locator("#status", has_text="Stopped.").wait_for()
@@ -254,15 +256,16 @@ def test_too_long_a_run_is_told_and_can_be_stopped(visit):
     assert page.locator(".verdict").count() == 1 and page.locator(".error:not(:empty)").count() == 0
 
 
-def test_a_server_that_has_gone_is_told(visit, tmp_path):
-    gone = Server(tmp_path, key=None).wait()
-    page = visit(gone)
-    gone.stop()
-    page.on("console", lambda message: None)
-    with page.expect_event("requestfailed"):
-        page.route("**/compare", lambda route: route.abort("connectionrefused"))
-        page.click("#run")
-    assert "cannot be reached" in page.inner_text("#general-error")
+def test_a_server_that_takes_too_long_or_has_gone_is_told(visit, tmp_path):
+    slow = Server(tmp_path, "--timeout", "1", key=None).wait()
+    page = visit(slow)
+    page.fill("#max_tokens", "300")
+    page.fill("#num_particles", "4096")
+    page.click("#run")
+    page.locator("#general-error", has_text="No answer within 1 seconds").wait_for()
+    slow.stop()
+    page.click("#run")
+    page.locator("#general-error", has_text="cannot be reached").wait_for()
 
 
 def test_a_key_is_asked_for_and_kept_in_memory_only(visit, server):
@@ -316,7 +319,8 @@ def test_by_keyboard_alone(visit):
             """() => {
                 const place = document.activeElement, style = getComputedStyle(place);
                 const label = place.labels?.[0]?.textContent || place.ariaLabel || place.textContent;
-                return [place.id || place.className, label.trim(), style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2];
+                const seen = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+                return [place.id || place.className, label.trim(), seen];
             }"""
         )
         reached.append(focus[0])
@@ -357,8 +361,8 @@ def test_it_is_accessible(visit, options):
     run(page)
     for summary in page.locator("#results summary").all():
         summary.click()
-    for more in page.locator("#results button").all():
-        more.click()
+    while page.locator("#results button").count():
+        page.locator("#results button").first.click()
     good()
     moving = page.evaluate("document.getAnimations().length")
     assert moving == 0

@@ -62,7 +62,7 @@ def test_shares_of_all_sequences_are_the_conditional_law(model, constraint):
     assert float(errors.abs().max()) < 1e-5
     # Where only one token is possible, it is certain.
     forced = is_forced(circuit, truth.tokens)
-    assert float(expected[forced].abs().max()) < 1e-9 if bool(forced.any()) else True
+    assert not expected[forced].abs().gt(1e-9).any()
     for y, row in zip(truth.tokens.tolist(), forced.tolist(), strict=True):
         for t, one in enumerate(row):
             assert one == (len({z[t] for z in truth.tokens.tolist() if z[:t] == y[:t]}) == 1)
@@ -84,7 +84,7 @@ def test_shifts_of_masking_add_up_to_its_weight(model, constraint):
     circuit = locore.compile(constraint, model, LENGTH)
     answer = compared(model, constraint, num_particles=200)
     side = answer["sides"]["masking"]
-    assert sum(row["draws"] for row in side["sequences"]) == 200 or side["other_sequences"]
+    assert side["num_particles"] == 200
     for row in side["sequences"]:
         ids = [WORDS.encode(token["text"])[0] if token["text"] else 3 for token in row["tokens"]]
         padded = torch.tensor([ids + [3] * (LENGTH - len(ids))])

@@ -168,6 +168,7 @@ function removeRow(index) {
 function drawField(row, field, index) {
   const id = `condition-${index}-${field.name}`;
   const value = row.values[field.name];
+  const echo = field.as === "text" || field.as === "lines" ? h("p", { class: "echo", "aria-hidden": "true" }) : null;
   const update = (event) => {
     row.values[field.name] = field.as === "check" ? event.target.checked : event.target.value;
     if (echo) showSpaces(echo, event.target.value);
@@ -182,7 +183,6 @@ function drawField(row, field, index) {
   const input = several
     ? h("textarea", { ...common, class: "code", rows })
     : h("input", { ...common, class: field.as === "text" ? "code" : null, type: field.as, min: field.as === "number" ? 0 : null });
-  const echo = field.as === "text" || field.as === "lines" ? h("p", { class: "echo", "aria-hidden": "true" }) : null;
   if (echo) showSpaces(echo, value ?? "");
   return h("div", { class: `field ${field.as}` }, h("label", { for: id }, field.label), input, echo);
 }

@@ -23,7 +23,7 @@ export function tokensSection({ sides, locore }) {
     { class: "card" },
     h("h2", {}, "Particles, token by token"),
     h("p", { class: "note" }, "By how many nats each way moves a token from what the model would have said there. ",
-      locore.log_evidence === null ? "" : `Given the constraint, the numbers of every text add up to the same: −log p(constraint) = ${decimal(-locore.log_evidence, 1)}. Masking does not know what is to come, and pays late.`),
+      locore.log_evidence === null ? "" : `Given the constraint, the numbers of every text add up to the same${sides.locore.exact ? "" : ", but for the error of the estimates"}: −log p(constraint) = ${decimal(-locore.log_evidence, 1)}. Masking does not know what is to come, and pays late.`),
     legend(),
     h("div", { class: "sides" }, side("masking", "Masking", sides.masking), side("locore", "Locore", sides.locore)),
   );
