@@ -28,7 +28,7 @@ export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "
 
 export function percent(share) {
   if (share === 0) return "0";
-  if (share < 0.0005) return "< 0.1\u202f%";
+  if (share < 0.0005) return "<\u202f0.1\u202f%";
   return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u202f%`;
 }
 
