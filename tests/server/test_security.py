@@ -18,7 +18,11 @@ SECRET = "xyzzy-secret-prompt"
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/models", "/v1/completions", "/metrics", "/openapi.json", "/nothing", "/v1/constraint_schema"]
+    "path",
+    [
+        *("/v1/models", "/v1/completions", "/metrics", "/openapi.json", "/nothing", "/v1/constraint_schema"),
+        *("/page/compare", "/page/nothing", "/page/", "//", "/page/../metrics", "/page/main.js/"),
+    ],
 )
 @pytest.mark.parametrize(
     "given",

@@ -51,7 +51,7 @@ def to_dot(circuit: Circuit, tokenizer: Tokenizer | None = None, max_nodes: int 
             "that the constraint was compiled for."
         )
     gates, root = gates_of(circuit, max_nodes)
-    speller = _Speller(circuit, tokenizer)
+    speller = Speller(circuit, tokenizer)
     lines = ["digraph circuit {", '  graph [ordering=out, ranksep=0.4]; node [fontname="Helvetica"]; edge [dir=none];']
     for index in _reachable(gates, root):
         gate = gates[index]
@@ -157,8 +157,13 @@ def _reachable(gates: list[Gate], root: int) -> list[int]:
     return list(found)
 
 
-class _Speller:
-    """Names sets of tokens."""
+class Speller:
+    """Names sets of tokens.
+
+    Args:
+        circuit: its classes are what sets consist of.
+        tokenizer: spells tokens; without it, or if it has no text, they are named by their ids.
+    """
 
     def __init__(self, circuit: Circuit, tokenizer: Tokenizer | None) -> None:
         self._members: list[list[int]] = [[] for _ in range(circuit.num_classes)]
@@ -168,23 +173,29 @@ class _Speller:
         self._ends = () if tokenizer is None else tokenizer.eos_ids
 
     def leaf(self, gate: Gate) -> str:
-        """Such as `y[0]: " hate", " hates"`; the smaller one of a set and its complement is spelled."""
-        tokens = self._tokens(gate.classes)
-        rest = self._tokens(set(range(len(self._members))) - gate.classes)
+        """Such as `y[0]: " hate", " hates"`."""
+        return f"y[{gate.position}]: {self.tokens(gate.classes)}"
+
+    def tokens(self, classes: frozenset[int]) -> str:
+        """Such as `" hate", " hates"`; the smaller one of a set and its complement is spelled."""
+        tokens = self._tokens(classes)
+        rest = self._tokens(set(range(len(self._members))) - classes)
         if not rest:
-            return f"y[{gate.position}]: any token"
-        if len(rest) < len(tokens):
-            return f"y[{gate.position}]: any but {self._listed(rest)}"
-        return f"y[{gate.position}]: {self._listed(tokens)}"
+            return "any token"
+        return f"any but {self._listed(rest)}" if len(rest) < len(tokens) else self._listed(tokens)
 
     def _tokens(self, classes: Iterable[int]) -> list[int]:
-        return sorted(token for number in classes for token in self._members[number])
+        """Those that spell something first: they are what a reader looks for."""
+        tokens = [token for number in classes for token in self._members[number]]
+        bare = set() if self._tokenizer is None else {i for i in tokens if not self._tokenizer.token_bytes[i]}
+        return sorted(tokens, key=lambda token: (token in bare, token))
 
     def _listed(self, tokens: list[int]) -> str:
         more = f" and {len(tokens) - SPELLED:,} more" if len(tokens) > SPELLED else ""
-        return ", ".join(map(self._token, tokens[:SPELLED])) + more
+        return ", ".join(map(self.token, tokens[:SPELLED])) + more
 
-    def _token(self, token: int) -> str:
+    def token(self, token: int) -> str:
+        """Such as `" hate"`, `end of text` or `token 7`."""
         if token in self._ends:
             return "end of text"
         content = None if self._tokenizer is None else self._tokenizer.token_bytes[token]

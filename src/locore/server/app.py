@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,29 +12,18 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from locore.server.access import NEVER_SENT, Authorised, Observed
-from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
+from locore.server.answers import ChatCompletion, Completion, Shape, server_sent_events
+from locore.server.asking import ERRORS, answer_or_leave, require_facts, submit
 from locore.server.body import LimitedBody, strict_route
-from locore.server.errors import ApiError, AsciiJSON, on_http_error, on_invalid_body
-from locore.server.jobs import Job
+from locore.server.errors import AsciiJSON, on_http_error, on_invalid_body
 from locore.server.metrics import Metrics
 from locore.server.openapi import describe
 from locore.server.queue import Queue
-from locore.server.schema import ChatRequest, Common, CompletionRequest, refusal, version
+from locore.server.schema import ChatRequest, Common, CompletionRequest, version
 from locore.server.settings import Settings
+from locore.server.website import PUBLIC_PATHS, website
 
 STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
-ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorAnswer, "description": "The request is wrong; `param` says where."},
-    401: {"model": ErrorAnswer, "description": "No API key, or not the right one."},
-    404: {"model": ErrorAnswer, "description": "No such model."},
-    408: {"model": ErrorAnswer, "description": "The body came too slowly."},
-    413: {"model": ErrorAnswer, "description": "The body is too large."},
-    422: {"model": ErrorAnswer, "description": "Nothing satisfies the constraint, or nothing was found that does."},
-    429: {"model": ErrorAnswer, "description": "Too many requests wait; see Retry-After."},
-    500: {"model": ErrorAnswer, "description": "A bug, or the request needed too much memory."},
-    503: {"model": ErrorAnswer, "description": "The model is loading, its process died, or the server stops."},
-    504: {"model": ErrorAnswer, "description": "No answer in time."},
-}
 
 
 def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:
@@ -60,11 +48,12 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     app.state.queue = queue
     app.include_router(_watching(queue, metrics))
     app.include_router(_sampling(settings, queue, metrics))
+    app.include_router(website(settings, queue, metrics))
     for kind, handler in ((HTTPException, on_http_error), (RequestValidationError, on_invalid_body)):
         app.add_exception_handler(kind, handler)
     app.add_middleware(LimitedBody, max_bytes=settings.body_bytes, seconds=settings.body_seconds)
     if settings.api_key is not None:
-        app.add_middleware(Authorised, api_key=settings.api_key)
+        app.add_middleware(Authorised, api_key=settings.api_key, public=PUBLIC_PATHS)
     app.add_middleware(Observed, metrics=metrics)
     describe(app)
     return app
@@ -82,7 +71,7 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
     @router.get("/ready", responses={503: ERRORS[503]})
     async def ready() -> dict[str, str]:
         """A worker has loaded its model."""
-        _require_facts(queue)
+        require_facts(queue)
         return {"status": "ready"}
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, 401: ERRORS[401]})
@@ -104,19 +93,15 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
         return {"object": "list", "data": [model]}
 
     async def respond(request: Request, body: Common) -> Response:
-        facts = _require_facts(queue)
-        wanted = body.settings()
-        _check(body, wanted, settings)
+        job = await submit(body, queue, settings, metrics)
         shape = Shape(
             settings.model_id,
-            f"locore-{version()}-{facts['fingerprint']}",
+            f"locore-{version()}-{require_facts(queue)['fingerprint']}",
             isinstance(body, ChatRequest),
             body.stream_options is not None and body.stream_options.include_usage,
         )
-        job = await queue.submit(wanted)
-        job.answer.add_done_callback(lambda answer: _record(answer, metrics))
         # A quick answer or error still has its status; what takes longer begins as a stream of comments.
-        await _answer_or_leave(request, job, settings.keep_alive if body.stream else None)
+        await answer_or_leave(request, job, settings.keep_alive if body.stream else None)
         if job.answer.cancelled():
             return Response(status_code=NEVER_SENT)
         result = job.answer.result() if job.done else None
@@ -137,43 +122,3 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
         return await respond(request, body)
 
     return router
-
-
-def _require_facts(queue: Queue) -> dict[str, Any]:
-    if queue.facts is None:
-        raise ApiError(503, "the model is being loaded.", "loading", headers={"Retry-After": "2"})
-    return queue.facts
-
-
-def _check(body: Common, wanted: dict[str, Any], settings: Settings) -> None:
-    """Against what this server has and allows."""
-    if body.model != settings.model_id:
-        raise ApiError(404, f"this server has no such model; it has {settings.model_id!r}.", "model_not_found", "model")
-    refused = refusal(wanted, settings)
-    if refused is not None:
-        raise ApiError(400, refused[1], "invalid_value", refused[0])
-
-
-async def _answer_or_leave(request: Request, job: Job, seconds: float | None) -> None:
-    """Until there is an answer, the client has left, or so many seconds have passed."""
-
-    async def left() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    leaving = asyncio.ensure_future(left())
-    try:
-        waited: set[asyncio.Future[Any]] = {job.answer, leaving}
-        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if leaving.done() and not job.done:
-            job.leave()
-    except asyncio.CancelledError:
-        job.leave()
-        raise
-    finally:
-        leaving.cancel()
-
-
-def _record(answer: asyncio.Future[dict[str, Any]], metrics: Metrics) -> None:
-    if not answer.cancelled() and answer.exception() is None:
-        metrics.record(answer.result()["locore"])

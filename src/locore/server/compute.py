@@ -48,15 +48,19 @@ class Computer:
         """Of requests that differ in `id`, `n` and `seed` only; computed when they are asked for."""
         return Group(self, jobs)
 
-    def particles(self, job: Message, num_particles: int) -> tuple[Particles, int]:
-        """Weighted texts for a request, and the number of tokens of its prompt."""
-        constraint = locore.from_json(job["constraint"])
+    def model_of(self, job: Message) -> LanguageModel:
+        """The model that a request asks for, before any prompt."""
         model = self.model
         if job["temperature"] != 1:
             model = Tempered(model, job["temperature"])
         if job["top_p"] != 1:
             model = TopP(model, job["top_p"])
-        prompt = prompt_ids(self.model.tokenizer, job)
+        return model
+
+    def particles(self, job: Message, num_particles: int) -> tuple[Particles, int]:
+        """Weighted texts for a request, and the number of tokens of its prompt."""
+        constraint = locore.from_json(job["constraint"])
+        model, prompt = self.model_of(job), prompt_ids(self.model.tokenizer, job)
         options = {name: job[name] for name in ("sampler", "budget", "seed", "canonical")}
         particles = locore.generate(
             model,
@@ -188,7 +192,7 @@ def diagnostics(particles: Particles, job: Message, shared: int) -> Message:
         "seconds": info["seconds"],
         "shared_by": shared,
     }
-    if job["return_particles"]:
+    if job.get("return_particles"):
         found["particles"] = [
             {"text": text, "log_weight": weight} for text, weight in zip(plain["texts"], plain["log_weights"], strict=True)
         ]

@@ -61,6 +61,8 @@ class Job:
         posterior is the same for every seed.
         """
         sampler = self.settings["sampler"]
+        if self.settings["task"] != "sample":
+            return None
         if sampler not in SHARED_SAMPLERS or self.settings["budget"] is not None:
             return None
         if sampler == "greedy" and self.settings["seed"] is not None:

@@ -83,15 +83,12 @@ class StructuredOutputs(Strict):
         return {"type": "json_schema", "schema": {"type": "object"} if self.json_ is None else self.json_}
 
 
-class Common(Strict):
-    """What both kinds of request share."""
+class Sampling(Strict):
+    """What is to be sampled, and how; shared by all requests."""
 
     model: str = Field(description="The name in /v1/models.")
     constraint: ConstraintJson | None = Field(default=None, description="What the text must satisfy.")
-    response_format: Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")] | None = None
-    structured_outputs: StructuredOutputs | None = None
     min_tokens: int = Field(default=0, ge=0, description="The text may not end before; part of the constraint.")
-    n: Count = Field(default=1, description="Texts, drawn in proportion to the weights of the particles.")
     num_particles: Count = Field(default=32, description="Weighted texts that the sampler draws.")
     sampler: Literal[SAMPLERS] | None = None  # type: ignore[valid-type]
     budget: Count | None = Field(default=None, le=2**63 - 1, description="Next-token distributions that may be asked for.")
@@ -102,6 +99,35 @@ class Common(Strict):
     ending: Literal["eos", "complete"] = Field(
         default="eos", description='"complete" ends a text, at no cost, once no longer one can satisfy the constraint.'
     )
+
+    def alpha(self) -> Json:
+        """The constraint."""
+        return EVERYTHING if self.constraint is None else self.constraint
+
+    def settings(self) -> Json:
+        """What the worker needs."""
+        names = ("min_tokens", "num_particles", "sampler", "budget", "seed", "temperature", "top_p", "canonical", "ending")
+        chosen = {name: getattr(self, name) for name in names}
+        return {**chosen, "task": "sample", "constraint": self.alpha(), "prompt": None, "messages": None}
+
+
+class CompareRequest(Sampling):
+    """For the page: masking and Locore beside each other."""
+
+    prompt: str = Field(description="A text to go on from.")
+    max_tokens: Count = 16
+
+    def settings(self) -> Json:
+        """What the worker needs."""
+        return {**super().settings(), "task": "compare", "prompt": self.prompt, "max_tokens": self.max_tokens}
+
+
+class Common(Sampling):
+    """What requests for texts share."""
+
+    response_format: Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")] | None = None
+    structured_outputs: StructuredOutputs | None = None
+    n: Count = Field(default=1, description="Texts, drawn in proportion to the weights of the particles.")
     return_particles: bool = Field(default=False, description="Answer with all weighted texts too.")
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -125,13 +151,11 @@ class Common(Strict):
                 return {"type": "json_schema", "schema": named.schema_}
             case ObjectFormat():
                 return {"type": "json_schema", "schema": {"type": "object"}}
-        return EVERYTHING if self.constraint is None else self.constraint
+        return super().alpha()
 
     def settings(self) -> Json:
         """What the worker needs."""
-        names = ("min_tokens", "n", "num_particles", "sampler", "budget", "seed", "temperature", "top_p", "canonical", "ending")
-        chosen = {name: getattr(self, name) for name in (*names, "return_particles")}
-        return {**chosen, "constraint": self.alpha(), "prompt": None, "messages": None}
+        return {**super().settings(), "n": self.n, "return_particles": self.return_particles}
 
 
 class CompletionRequest(Common):
@@ -187,7 +211,7 @@ def refusal(request: Json, settings: Settings) -> tuple[str, str] | None:
     """The field that is beyond what this server allows, and a message; None if there is none."""
     limits = {"max_tokens": settings.max_tokens, "num_particles": settings.max_particles, "n": settings.max_n}
     for name, most in limits.items():
-        if request[name] > most:
+        if request.get(name, 0) > most:
             return name, f"{name} is {request[name]}, but this server allows at most {most}."
     if request["min_tokens"] > request["max_tokens"]:
         return "min_tokens", f"min_tokens is {request['min_tokens']}, above max_tokens, which is {request['max_tokens']}."

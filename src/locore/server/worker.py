@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import locore
 from locore.errors import LocoreError
 from locore.limits import Limits
+from locore.server.compare import Comparison
 from locore.server.compute import Computer, Stopped
 
 Message = dict[str, Any]
@@ -44,7 +45,8 @@ class Worker:
 
     def _group(self, jobs: list[Message]) -> None:
         """Answer each of several requests that may share a run."""
-        results = self._computer.results(jobs)
+        compare = jobs[0]["task"] == "compare"  # such a request comes alone
+        results = Comparison(self._computer, jobs[0]) if compare else self._computer.results(jobs)
         for job in jobs:
             self._send({"id": job["id"], **self._one(job["id"], results)})
         self._stopped.difference_update(job["id"] for job in jobs)

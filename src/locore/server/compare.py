@@ -1,0 +1,172 @@
+"""What the page shows: masking and Locore on the same problem, token by token."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+import locore
+from locore.circuits import Circuit
+from locore.diagnosis import FAIR_ERROR
+from locore.ending import live_lengths
+from locore.errors import LocoreError
+from locore.models import LanguageModel
+from locore.particles import Particles
+from locore.samplers.masked import read
+from locore.server.compute import Computer, Message, diagnostics, is_exact_posterior
+from locore.server.drawing import described
+from locore.server.prompts import prompt_ids
+from locore.server.shifts import is_forced, log_shares
+from locore.stopping import StopWhenComplete
+from locore.tokenizer import Tokenizer
+
+SHOWN = 16  # sequences of each side, and texts of each
+
+
+class Comparison:
+    """A request for a comparison; it runs by itself."""
+
+    def __init__(self, computer: Computer, job: Message) -> None:
+        self._computer = computer
+        self._job = job
+
+    def of(self, number: int) -> Message:
+        """The result.
+
+        Raises:
+            LocoreError: as `locore.generate`. That masking alone found nothing is no error, but stands in the result.
+        """
+        job, computer = self._job, self._computer
+        ours, prompt_tokens = computer.particles(job, job["num_particles"])
+        masked: Particles | None = None
+        problem = None
+        try:
+            masked, _ = computer.particles({**job, "sampler": "greedy"}, job["num_particles"])
+        except LocoreError as error:
+            problem = str(error)
+        circuit, model = self._circuit(), self._target()
+        sides = {
+            "masking": {"error": problem, **({} if masked is None else _masking(masked, circuit, model))},
+            "locore": {"error": None, **_locore(ours, circuit, model)},
+        }
+        return {
+            "prompt_tokens": prompt_tokens,
+            "locore": diagnostics(ours, job, 1),
+            "judged_by_blocks": "block_log_evidence" in ours.info,
+            **sides_apart(ours, masked),
+            "sides": sides,
+            **texts(ours, masked),
+            "circuit": described(circuit, model.tokenizer, ours, masked),
+        }
+
+    def _circuit(self) -> Circuit:
+        job = self._job
+        constraint, limits = locore.from_json(job["constraint"]), self._computer.limits
+        return locore.compile(constraint, self._computer.model, job["max_tokens"], min_length=job["min_tokens"], limits=limits)
+
+    def _target(self) -> LanguageModel:
+        """The model after the prompt, as both samplers read it."""
+        model = self._computer.model_of(self._job).prompted(prompt_ids(self._computer.model.tokenizer, self._job))
+        return StopWhenComplete(model, self._circuit()) if self._job["ending"] == "complete" else model
+
+
+def sides_apart(ours: Particles, masked: Particles | None) -> Message:
+    """KL(q ‖ p(· | α)) of the law q of masked decoding, in nats, and its standard error; None where it is not known.
+
+    A masked sequence has the weight w = p/q, so the divergence is log p(α) − E_q[log w]: estimated without bias but for the
+    estimate of log p(α), however many sequences there are. It is infinite if q breaks the constraint.
+    """
+    if masked is None or len(masked) < 2 or len(masked) < masked.info["drawn"] or math.isnan(ours.log_evidence):
+        return {"divergence": None, "divergence_error": None}
+    weights = masked.log_weights
+    error = math.hypot(float(weights.std()) / math.sqrt(len(weights)), ours.log_evidence_error)
+    return {
+        "divergence": ours.log_evidence - float(weights.mean()),
+        "divergence_error": None if math.isnan(error) else error,
+    }
+
+
+def texts(ours: Particles, masked: Particles | None) -> Message:
+    """How probable each side makes the texts that are likely on one of them, and how much is left."""
+    first, second = ({} if masked is None else masked.unweighted().posterior()), ours.posterior()
+    shown = dict.fromkeys([*list(second)[:SHOWN], *list(first)[:SHOWN]])
+    rows = [{"text": text, "masking": first.get(text, 0.0), "locore": second.get(text, 0.0)} for text in shown]
+    rest = [sum(p for text, p in side.items() if text not in shown) for side in (first, second)]
+    number = len({*first, *second}) - len(shown)
+    return {"texts": rows, "other_texts": {"number": number, "masking": rest[0], "locore": rest[1]}}
+
+
+def _masking(particles: Particles, circuit: Circuit, model: LanguageModel) -> Message:
+    """Each sequence counts as one. A token's shift is −log of the model's mass of the allowed tokens, which all rise by it."""
+    plain = particles.unweighted()
+    chosen, shares, draws = _likeliest(plain)
+    weighted = torch.stack([particles.weights[(particles.tokens == row).all(-1)].sum() for row in plain.tokens[chosen]])
+    found = read(model, circuit, plain.tokens[chosen])
+    rows = _rows(particles.tokenizer, plain.tokens[chosen], found.token_scores, -found.log_masses, shares, draws)
+    for row, share in zip(rows, weighted.tolist(), strict=True):
+        row["weighted_share"] = share
+    return _side(particles, rows)
+
+
+def _locore(particles: Particles, circuit: Circuit, model: LanguageModel) -> Message:
+    """A token's shift is log p̂(token | before, α) − log p(token | before), p̂ the share of the weight of these particles.
+
+    It is left out where these particles know it no better than by FAIR_ERROR.
+    """
+    chosen, shares, draws = _likeliest(particles)
+    scores = model.token_scores(particles.tokens) if particles.token_scores is None else particles.token_scores
+    log_share, error = log_shares(particles.tokens, particles.log_weights, scores.sum(-1))
+    tokens, exact = particles.tokens[chosen], is_exact_posterior(particles)
+    forced = is_forced(circuit, tokens)
+    shifts = torch.where(forced, 0.0, log_share[chosen]) - scores[chosen]
+    known = forced | (error[chosen] <= FAIR_ERROR) | exact
+    rows = _rows(particles.tokenizer, tokens, scores[chosen], shifts.masked_fill(~known, math.nan), shares, draws)
+    return {**_side(particles, rows), "exact": exact}
+
+
+def _side(particles: Particles, rows: list[Message]) -> Message:
+    info = particles.info
+    sequences = len(torch.unique(particles.tokens, dim=0))
+    names = {"num_particles": len(particles), "lm_tokens": info["lm_tokens"], "seconds": info["seconds"]}
+    return {**names, "other_sequences": sequences - len(rows), "sequences": rows}
+
+
+def _likeliest(particles: Particles) -> tuple[Tensor, Tensor, list[int]]:
+    """The first of the particles of each of the likeliest sequences, the shares of these sequences, and how often each is."""
+    distinct, which, counts = torch.unique(particles.tokens, dim=0, return_inverse=True, return_counts=True)
+    shares = torch.zeros(len(distinct), dtype=torch.float64).index_add_(0, which, particles.weights)
+    best = shares.argsort(descending=True, stable=True)[:SHOWN]
+    first = torch.stack([(which == number).nonzero()[0, 0] for number in best])
+    return first, shares[best], counts[best].tolist()
+
+
+def _rows(
+    tokenizer: Tokenizer, tokens: Tensor, scores: Tensor, shifts: Tensor, shares: Tensor, draws: list[int]
+) -> list[Message]:
+    """Sequences with their tokens, to the first end; None for numbers that are not known or not finite."""
+    rows = []
+    lengths = live_lengths(tokens, tokenizer.eos_ids).tolist() if tokenizer.eos_ids else [tokens.shape[1]] * len(tokens)
+    for row, length in enumerate(lengths):
+        ids = tokens[row, :length].tolist()
+        numbers = zip(ids, scores[row].tolist(), shifts[row].tolist(), strict=False)
+        spelled = [
+            {"text": spelling(tokenizer, i), "end": i in tokenizer.eos_ids, "log_prob": finite(p), "shift": finite(s)}
+            for i, p, s in numbers
+        ]
+        rows.append({"text": tokenizer.decode(ids), "tokens": spelled, "share": float(shares[row]), "draws": draws[row]})
+    return rows
+
+
+def spelling(tokenizer: Tokenizer, token: int) -> str:
+    """The text of one token; half a character is shown as one that is missing."""
+    if token in tokenizer.eos_ids:
+        return ""
+    content = tokenizer.token_bytes[token]
+    return f"⟨{token}⟩" if content is None else content.decode("utf-8", errors="replace")
+
+
+def finite(value: float) -> float | None:
+    """For JSON, which has no words for the others."""
+    return value if math.isfinite(value) else None

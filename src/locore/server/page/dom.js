@@ -1,0 +1,52 @@
+// Elements are made here and nowhere else. Children are nodes or text; text never becomes HTML.
+
+export const $ = (id) => document.getElementById(id);
+
+export function h(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "vars") for (const [key, number] of Object.entries(value)) element.style.setProperty(key, number);
+    else if (name === "value") element.value = value;
+    else if (name === "checked") element.checked = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+// What cannot be seen in a text, made visible.
+export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll("\r", "␍");
+
+export function percent(share) {
+  if (share === 0) return "0";
+  if (share < 0.0005) return "<\u202f0.1\u202f%";
+  return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u202f%`;
+}
+
+export const signed = (nats) => (Math.abs(nats) < 0.05 ? "0.0" : `${nats > 0 ? "+" : "−"}${Math.abs(nats).toFixed(1)}`);
+export const decimal = (number, digits = 2) => number.toFixed(digits).replace("-", "−");
+export const whole = (number) => Math.round(number).toLocaleString("en-US");
+
+/** A button that shows what is hidden, and then goes. */
+export function moreButton(label, hidden) {
+  return h("button", {
+    type: "button",
+    class: "plain",
+    onclick: (event) => {
+      hidden.forEach((element) => (element.hidden = false));
+      const next = hidden[0];
+      next.tabIndex = -1;
+      next.focus();
+      event.target.remove();
+    },
+  }, label);
+}

@@ -1,0 +1,72 @@
+// What the page begins with, and what else there is to try. Measured on the bundled model; another model says other things.
+
+export const EXAMPLES = [
+  {
+    name: "A given ending",
+    about: "Masking takes whatever word comes first, and then has to say “happy”.",
+    prompt: "The girl was",
+    constraint: { type: "ends_with", text: " happy." },
+    max_tokens: 3,
+    seed: 1,
+  },
+  {
+    name: "One of three answers",
+    about: "Masking begins with “not” because that is a likely word, and then there is no way back from “not at all”.",
+    prompt: "Is it good? The answer is",
+    constraint: { type: "choice", texts: [" yes.", " no.", " not at all."] },
+    max_tokens: 5,
+    seed: 1,
+  },
+  {
+    name: "A word that must occur",
+    about: "Masking puts the dragon off until the last moment, and pays for it there. A harder case: look at the verdict, too.",
+    prompt: "Once upon a time there was a little",
+    constraint: { type: "contains", text: " dragon" },
+    max_tokens: 6,
+    seed: 1,
+  },
+  {
+    name: "Words that must not occur",
+    about: "A likely constraint: masking is nearly right here, and the page says so.",
+    prompt: "The weather is",
+    constraint: { type: "ban", phrases: [" not", " very", " so"] },
+    max_tokens: 4,
+    seed: 1,
+  },
+  {
+    name: "A time of day",
+    about: "A pattern for the whole text. Many texts fit, none is likely, and masking is not far off.",
+    prompt: "The train leaves at",
+    constraint: { type: "regex", pattern: " [0-2][0-9]:[0-5][0-9]\\." },
+    max_tokens: 7,
+    seed: 1,
+  },
+  {
+    name: "JSON for a schema",
+    about: "This model hardly ever writes JSON by itself; what it would write if it did is well defined all the same.",
+    prompt: "Is the sky blue? In JSON:",
+    constraint: {
+      type: "json_schema",
+      schema: { type: "object", properties: { blue: { type: "boolean" } }, required: ["blue"], additionalProperties: false },
+    },
+    max_tokens: 10,
+    ending: "complete",
+    seed: 1,
+  },
+  {
+    name: "Several conditions",
+    about: "Three words, the last of which ends the sentence, and none of them “very”.",
+    prompt: "My brother",
+    constraint: {
+      type: "and",
+      of: [
+        { type: "word_count", lo: 3, hi: 3 },
+        { type: "ends_with", text: "." },
+        { type: "not", of: { type: "contains", text: "very" } },
+      ],
+    },
+    max_tokens: 5,
+    seed: 1,
+  },
+  { name: "Nothing yet", about: "Your own.", prompt: "", constraint: { type: "contains", text: "" }, max_tokens: 6 },
+];

@@ -1,0 +1,201 @@
+"""What the page is told: by enumeration where the truth is small, and over a socket."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+import locore
+from locore import Tokenizer, choice, ends_with, regex
+from locore.limits import Limits
+from locore.models import TableModel
+from locore.samplers.masked import read
+from locore.server.compare import SHOWN, Comparison
+from locore.server.compute import Computer
+from locore.server.schema import CompareRequest
+from locore.server.shifts import is_forced, log_shares
+from locore.server.website import NAMES
+from locore.testing import enumerate_posterior
+
+WORDS = Tokenizer.from_tokens([" a", " b", " c", "<end>"], eos_ids=[3])
+LENGTH = 3
+ENDINGS = [ends_with(" b"), regex("( a)*( c)?"), choice([" a b", " c"]), ~ends_with(" c")]
+FALSE_ALARM = 5.0  # standard errors; one test in a million
+HAPPY = {"model": "tiny", "prompt": "The girl was", "constraint": {"type": "ends_with", "text": " happy."}, "max_tokens": 3}
+PATH = "/page/compare"
+
+
+@pytest.fixture(scope="module", params=range(3))
+def model(request) -> TableModel:
+    generator = torch.Generator().manual_seed(request.param)
+    tables = [torch.rand(*[4] * (t + 1), generator=generator, dtype=torch.float64).pow(3) for t in range(LENGTH)]
+    return TableModel([table / table.sum(-1, keepdim=True) for table in tables], tokenizer=WORDS)
+
+
+def compared(model, constraint, **fields):
+    """The answer for a model of our own."""
+    request = CompareRequest(model="own", prompt="", constraint=constraint.to_json(), max_tokens=LENGTH, seed=1, **fields)
+    computer = Computer(model, Limits())
+    return Comparison(computer, {**request.settings(), "id": 1}).of(1)
+
+
+def beginnings(tokens, probabilities):
+    """log p(y_t | y_<t) of each sequence under a law that is given as a table, one sum after the other."""
+
+    def mass(prefix):
+        return sum(p for y, p in zip(tokens, probabilities, strict=True) if y[: len(prefix)] == prefix)
+
+    return [[math.log(mass(y[: t + 1]) / mass(y[:t])) for t in range(len(y))] for y in tokens]
+
+
+@pytest.mark.parametrize("constraint", ENDINGS, ids=str)
+def test_shares_of_all_sequences_are_the_conditional_law(model, constraint):
+    circuit = locore.compile(constraint, model, LENGTH)
+    truth = enumerate_posterior(model, circuit)
+    log_prob = model.score(truth.tokens)
+    shares, errors = log_shares(truth.tokens, log_prob + math.log(len(log_prob)), log_prob)
+    expected = torch.tensor(beginnings(truth.tokens.tolist(), log_prob.exp().tolist()), dtype=torch.float64)
+    torch.testing.assert_close(shares, expected, atol=1e-9, rtol=0)
+    assert float(errors.abs().max()) < 1e-5
+    # Where only one token is possible, it is certain.
+    forced = is_forced(circuit, truth.tokens)
+    assert not expected[forced].abs().gt(1e-9).any()
+    for y, row in zip(truth.tokens.tolist(), forced.tolist(), strict=True):
+        for t, one in enumerate(row):
+            assert one == (len({z[t] for z in truth.tokens.tolist() if z[:t] == y[:t]}) == 1)
+
+
+@pytest.mark.parametrize("constraint", ENDINGS, ids=str)
+def test_shifts_of_every_text_add_up_to_the_evidence(model, constraint):
+    answer = compared(model, constraint, sampler="exact", num_particles=100)
+    evidence = float(enumerate_posterior(model, locore.compile(constraint, model, LENGTH)).log_evidence)
+    assert answer["sides"]["locore"]["exact"]
+    for sequence in answer["sides"]["locore"]["sequences"]:
+        shifts = [token["shift"] for token in sequence["tokens"]]
+        assert sum(shifts) == pytest.approx(-evidence, abs=1e-9)
+        assert math.exp(sum(token["log_prob"] for token in sequence["tokens"]) - evidence) == pytest.approx(sequence["share"])
+
+
+@pytest.mark.parametrize("constraint", ENDINGS, ids=str)
+def test_shifts_of_masking_add_up_to_its_weight(model, constraint):
+    circuit = locore.compile(constraint, model, LENGTH)
+    answer = compared(model, constraint, num_particles=200)
+    side = answer["sides"]["masking"]
+    assert side["num_particles"] == 200
+    for row in side["sequences"]:
+        ids = [WORDS.encode(token["text"])[0] if token["text"] else 3 for token in row["tokens"]]
+        padded = torch.tensor([ids + [3] * (LENGTH - len(ids))])
+        weight = float(read(model, circuit, padded).log_weight)
+        assert sum(token["shift"] for token in row["tokens"]) == pytest.approx(-weight, abs=1e-9)
+        assert row["share"] == pytest.approx(row["draws"] / 200)
+
+
+@pytest.mark.parametrize("constraint", ENDINGS, ids=str)
+def test_the_divergence_is_that_of_masking(model, constraint):
+    truth = enumerate_posterior(model, locore.compile(constraint, model, LENGTH))
+    found = read(model, locore.compile(constraint, model, LENGTH), truth.tokens)
+    q = (found.log_prob - found.log_weight).exp()
+    assert float(q.sum()) == pytest.approx(1.0)
+    divergence = float((q * (truth.log_evidence - found.log_weight)).sum())
+    answer = compared(model, constraint, num_particles=2000)
+    assert answer["divergence"] == pytest.approx(divergence, abs=FALSE_ALARM * answer["divergence_error"] + 1e-9)
+
+
+def test_one_lucky_particle_alone_with_its_beginning_knows_nothing():
+    """Draws of a law in which every sequence is unlikely: a share of 1 is luck, and says so."""
+    tokens = torch.tensor([[0, 1, 2], [0, 2, 1], [0, 2, 2], [1, 1, 1]])
+    log_prob = torch.full((4,), -20.0, dtype=torch.float64)
+    _, errors = log_shares(tokens, torch.zeros(4, dtype=torch.float64), log_prob)
+    expected = [[3**-0.5, 1, 1], [3**-0.5, 2**-0.5, 1], [3**-0.5, 2**-0.5, 1], [1, 1, 1]]
+    torch.testing.assert_close(errors, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_what_the_drawing_says_passes_is_conserved(model):
+    picture = compared(model, ENDINGS[0], num_particles=64)["circuit"]["trellis"]
+    assert picture["columns"][0] == 1
+    for side in ("masking", "locore"):
+        inflow = {(0, 0): 1.0}
+        for position in range(LENGTH):
+            arcs = [arc for arc in picture["arcs"] if arc["position"] == position]
+            assert sum(arc[side] for arc in arcs) == pytest.approx(1.0)
+            for state in range(picture["columns"][position]):
+                out = sum(arc[side] for arc in arcs if arc["source"] == state)
+                assert out == pytest.approx(inflow.get((position, state), 0.0))
+            for arc in arcs:
+                key = (position + 1, arc["target"])
+                inflow[key] = inflow.get(key, 0.0) + arc[side]
+
+
+def test_nothing_is_missing_from_the_shares(server):
+    status, _, answer = server.post({**HAPPY, "num_particles": 128, "seed": 3}, PATH)
+    assert status == 200
+    for side in ("masking", "locore"):
+        assert sum(row[side] for row in answer["texts"]) + answer["other_texts"][side] == pytest.approx(1.0)
+        rows = answer["sides"][side]["sequences"]
+        assert len(rows) == SHOWN and [row["share"] for row in rows] == sorted((row["share"] for row in rows), reverse=True)
+        assert all(row["text"].endswith(" happy.") and "".join(t["text"] for t in row["tokens"]) == row["text"] for row in rows)
+    again = server.post({**HAPPY, "num_particles": 128, "seed": 3}, PATH)[2]
+    assert [again[name] for name in ("texts", "divergence", "circuit")] == [
+        answer[name] for name in ("texts", "divergence", "circuit")
+    ]
+
+
+def test_it_is_the_same_as_a_completion(server):
+    """Its diagnostics are those of /v1/completions for the same seed."""
+    asked = {**HAPPY, "num_particles": 64, "seed": 5}
+    mine, theirs = server.post(asked, PATH)[2]["locore"], server.post(asked)[2]["locore"]
+    same = ("log_evidence", "ess", "verdict", "sampler", "distinct_texts", "lm_tokens", "seed")
+    assert {name: mine[name] for name in same} == {name: theirs[name] for name in same}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "code", "param"),
+    [
+        ({"n": 2}, 400, "unknown_field", "n"),
+        ({"stream": True}, 400, "unknown_field", "stream"),
+        ({"response_format": {"type": "text"}}, 400, "unknown_field", "response_format"),
+        ({"prompt": [1, 2]}, 400, "invalid_value", "prompt"),
+        ({"max_tokens": 10**6}, 400, "invalid_value", "max_tokens"),
+        ({"num_particles": 10**6}, 400, "invalid_value", "num_particles"),
+        ({"model": "other"}, 404, "model_not_found", "model"),
+        ({"constraint": {"type": "regex", "pattern": "("}}, 400, "invalid_constraint", "constraint"),
+        ({"constraint": {"type": "false"}}, 422, "unsatisfiable_constraint", "constraint"),
+    ],
+)
+def test_what_is_wrong_is_refused_as_elsewhere(server, wrong, status, code, param):
+    got, _, answer = server.post({**HAPPY, **wrong}, PATH)
+    assert (got, answer["error"]["code"], answer["error"]["param"]) == (status, code, param)
+
+
+def test_another_site_cannot_ask_in_the_name_of_a_visitor(server):
+    """A form of another site can only send types that are no JSON; and nobody is told that he may read the answer."""
+    body = json.dumps(HAPPY).encode()
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        assert server.request("POST", PATH, body, {"Content-Type": kind})[0] == 400
+    _, headers, _ = server.request("POST", PATH, body, {"Origin": "https://example.org"})
+    assert not [name for name in headers if name.lower().startswith("access-control-")]
+
+
+def test_masking_that_finds_nothing_is_told_beside_the_rest():
+    """A model that excludes tokens: masking walks into a dead end that rejection only has to survive."""
+    sure = [[0.999, 0.001, 0, 0], [[0, 0, 1, 0], [0, 1, 0, 0], [0.25] * 4, [0, 0, 0, 1]]]
+    last = [[[0, 0, 0, 1.0]] * 4] * 4
+    model = TableModel([*sure, last], tokenizer=WORDS)
+    answer = compared(model, ends_with(" b"), sampler="exact", num_particles=4)
+    side = answer["sides"]["masking"]
+    assert side["error"] and "sequences" not in side
+    assert answer["divergence"] is None and answer["sides"]["locore"]["sequences"]
+
+
+@pytest.mark.parametrize("name", ["", *[f"page/{name}" for name in NAMES if name != "index.html"]])
+def test_the_files_are_there_without_a_key(server, name):
+    status, headers, body = server.request("GET", f"/{name}", headers={"Authorization": ""})
+    assert status == 200 and body
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert len(body.decode().splitlines()) < 250
+    assert b"https://" not in body and body.count(b"http://") == body.count(b"http://www.w3.org/2000/svg")
