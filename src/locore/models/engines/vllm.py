@@ -19,6 +19,7 @@ from locore.errors import CannotScore, EngineError
 from locore.models.engines.base import Engine, Ids, Refused, log_probabilities, whole_row
 
 CHOSEN = 128  # ids for which vLLM gives log-probabilities in one request
+DRAWN = 1024  # texts in one request
 
 # Every setting that would reshape what is drawn: a server takes those that are missing from the model's own files.
 NEUTRAL = {
@@ -80,16 +81,14 @@ class VLLM(Engine):
             if refusal.status != 400:
                 raise
             self.whole_rows = refusal.said
-        else:
-            self.vocab_size = len(top)
-        trial = [0, 0, 0]
+            return
+        self.vocab_size = len(top)
+        trial = [min(top, key=top.__getitem__)] * 3  # nothing that it would draw by itself
         try:
-            forced = self._generated([self._forcing([0], trial)])[0].ids == trial
+            self.reuses_prefix = self._generated([self._forcing([0], trial)])[0].ids == trial
         except Refused as refusal:
             if refusal.status != 400:
                 raise
-            forced = False
-        self.reuses_prefix = forced and self.whole_rows is None
 
     def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
         """Float[prefix, vocab]; one request for each prefix, which is read from the cache as far as it is there."""
@@ -128,14 +127,15 @@ class VLLM(Engine):
 
     def draw(self, prefix: Ids, num: int, length: int, seed: int, eos_ids: Ids) -> tuple[list[list[int]], list[list[float]]]:
         """Texts drawn by vLLM itself; number i has the seed `seed` + i, so few are the first of many."""
-        settings = {"n": num, "seed": seed, "max_tokens": length, "logprobs": 0, "stop_token_ids": list(eos_ids)}
-        answers = self._answers([Request(prefix, settings)])[0]
+        settings = {"max_tokens": length, "logprobs": 0, "stop_token_ids": list(eos_ids)}
+        parts = [{**settings, "n": min(DRAWN, num - at), "seed": seed + at} for at in range(0, num, DRAWN)]
+        answers = [answer for found in self._answers([Request(prefix, part) for part in parts]) for answer in found]
         if len(answers) != num:
             raise EngineError(f"{self.name} was to draw {num} texts and drew {len(answers)}.")
         for answer in answers:
-            ended = bool(answer.ids) and answer.ids[-1] in eos_ids
+            ends = [at for at, token in enumerate(answer.ids) if token in eos_ids] or [length - 1]
             known = all(0 <= token < self.vocab_size for token in answer.ids)
-            if not (known and len(answer.scores) == len(answer.ids) <= length and (ended or len(answer.ids) == length)):
+            if not (known and len(answer.scores) == len(answer.ids) == ends[0] + 1 <= length):
                 raise EngineError(
                     f"{self.name} was to draw {length} tokens or up to an end ({list(eos_ids)}), and drew {answer.ids}. If its "
                     "model has other ends, give a `tokenizer` whose files declare them."
