@@ -101,10 +101,7 @@ class VLLM(Engine):
         """Float[prefix, k]; as `next_log_probs`, but only the chosen ids travel."""
         self._require_rows()
         parts = [(prefix, ids[at : at + CHOSEN]) for prefix, ids in zip(prefixes, chosen, strict=True) for at in _steps(ids)]
-        requests = [
-            Request(prefix, {"max_tokens": 1, "logprobs": 1, "logprob_token_ids": sorted(set(ids))}) for prefix, ids in parts
-        ]
-        answers = self._generated(requests)
+        answers = self._generated([self._choosing(prefix, sorted(set(ids))) for prefix, ids in parts])
         found = [self._of(answer.tops[0], ids) for answer, (_, ids) in zip(answers, parts, strict=True)]
         return torch.tensor([score for scores in found for score in scores]).view(len(prefixes), -1)
 
@@ -141,6 +138,9 @@ class VLLM(Engine):
                     "model has other ends, give a `tokenizer` whose files declare them."
                 )
         return [a.ids for a in answers], [log_probabilities(a.scores, self.name) for a in answers]
+
+    def _choosing(self, prefix: Ids, ids: Ids) -> Request:
+        return Request(prefix, {"max_tokens": 1, "logprobs": len(ids), "logprob_token_ids": ids})
 
     def _forcing(self, prefix: Ids, tail: Ids) -> Request:
         return Request(prefix, {"max_tokens": len(tail), "logprobs": 0}, tail)
