@@ -15,8 +15,8 @@ import torch
 
 import locore
 from locore import contains_tokens, ends_with, token
-from locore.errors import CannotScore, EngineError, InvalidArgument, LocoreError, MissingExtra, ModelNotFound
-from locore.models import LanguageModel, load
+from locore.errors import CannotScore, EngineError, InvalidArgument, MissingExtra, ModelNotFound
+from locore.models import load
 from locore.models.engines.model import EngineModel
 from locore.tokenizer import Tokenizer
 
@@ -209,14 +209,24 @@ def tempered(choice: dict) -> None:
     choice["logprobs"]["token_logprobs"] = [value / 2 for value in choice["logprobs"]["token_logprobs"]]
 
 
+def of_others(choice: dict) -> None:
+    """Right tokens, with the log-probabilities of others."""
+    values = choice["logprobs"]["token_logprobs"]
+    choice["logprobs"]["token_logprobs"] = [value - 1 for value in values]
+
+
+def spoil_answers(change: Callable[[dict], Any]) -> engine_server.Spoil:
+    return lambda path, body, answer: change(answer) if path == "/v1/completions" else answer
+
+
 LIES = {
     "other distributions": (spoil_rows(shifted), "next-token distributions .* nats a token"),
     "truncated distributions": (spoil_rows(lambda top: dict(list(top.items())[:20])), "have 20 tokens"),
     "NaN": (spoil_rows(lambda top: dict.fromkeys(top, math.nan)), "gave nan"),
-    "positive": (spoil_rows(lambda top: dict.fromkeys(top, 7.8e15)), "gave 7.8e"),
+    "positive": (spoil_rows(lambda top: dict.fromkeys(top, 7.8e15)), "gave 78000"),
     "text": (spoil_rows(lambda top: dict.fromkeys(top, "x")), "gave 'x'"),
     "no mass": (spoil_rows(lambda top: {k: v - 1 for k, v in top.items()}), "sum to 0.367"),
-    "strange ids": (spoil_rows(lambda top: {k.replace("0", "-9"): v for k, v in top.items()}), "token"),
+    "strange ids": (spoil_rows(lambda top: {k.replace("token_id:1", "token_id:7"): v for k, v in top.items()}), "token"),
     "uninitialised scores": (spoil_choices("prompt_logprobs", in_prompt(math.nan)), "gave nan"),
     "other scores": (spoil_choices("prompt_logprobs", in_prompt(-3.0)), "differ from its own plain scores by"),
     "processed scores": (spoil_choices("seed", tempered), "sampled tokens .* differ"),
@@ -224,17 +234,11 @@ LIES = {
         spoil_choices("vllm_xargs", lambda c: c["logprobs"].update(token_logprobs=[0.0] * len(c["token_ids"]))),
         "The (scores|neighbours) .* differ",
     ),
-    "other tokens": (
-        spoil_choices("vllm_xargs", lambda c: c.update(token_ids=[1] * len(c["token_ids"]))),
-        "was to generate|differ|gave",
-    ),
+    "forced scores of other tokens": (spoil_choices("vllm_xargs", of_others), "gave no|differ|was to generate"),
     "other prompts": (spoil_choices("prompt", lambda c: c.update(prompt_token_ids=[0])), "other tokens than it was sent"),
     "too few tokens": (spoil_choices("seed", lambda c: c.update(token_ids=c["token_ids"][:1])), "was to draw"),
-    "fewer completions": (
-        lambda path, body, answer: {**answer, "choices": answer["choices"][:0]} if "choices" in answer else answer,
-        "gave 0",
-    ),
-    "no completions": (lambda path, body, answer: {"ok": True} if "choices" in answer else answer, "cannot be read"),
+    "fewer completions": (spoil_answers(lambda answer: {**answer, "choices": []}), "gave 0"),
+    "no completions": (spoil_answers(lambda answer: {"ok": True}), "cannot be read"),
 }
 
 
@@ -246,14 +250,22 @@ def test_a_server_that_lies_is_not_believed(service, lie):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("lie", ["NaN", "positive", "no mass", "uninitialised scores", "other tokens"])
+@pytest.mark.parametrize("lie", ["NaN", "positive", "no mass", "uninitialised scores", "other prompts"])
 def test_a_server_that_begins_to_lie_is_not_believed(service, lie):
     service.forces = lie != "uninitialised scores"
     model = opened(service).prompted((1, 7, 3))
     service.spoil, message = LIES[lie]
-    tokens = torch.tensor([[3, 4, 6]])
+    ask = model.log_probs if lie in ("NaN", "positive", "no mass") else model.score
     with pytest.raises(EngineError, match=message):
-        (model.log_probs if "logprobs" in lie or lie in ("NaN", "positive", "no mass") else model.score)(tokens)
+        ask(torch.tensor([[3, 4, 6]]))
+
+
+def test_a_server_that_stops_forcing_is_not_believed(service):
+    model = opened(service).prompted((1, 7, 3))
+    assert model.engine.reuses_prefix
+    service.forces = False
+    with pytest.raises(EngineError, match="was to generate"):
+        model.score(torch.tensor([[3, 4, 6, 8, 10, 12]]))
 
 
 def test_a_server_that_decides_by_itself_when_a_text_ends(service):
@@ -329,7 +341,7 @@ def test_nobody_there():
 def test_keys_are_sent_and_never_shown(service, monkeypatch):
     key = "a-secret-of-the-engine"
     service.key = key
-    with pytest.raises(EngineError, match="401: Unauthorized.*LOCORE_ENGINE_API_KEY"):
+    with pytest.raises(EngineError, match=r"401: Unauthorized.*LOCORE_ENGINE_API_KEY"):
         opened(service)
     monkeypatch.setenv("LOCORE_ENGINE_API_KEY", key)
     model = opened(service)
@@ -390,38 +402,31 @@ def test_wrong_tokenizers(service, stories260k):
         opened(service, tokenizer=Tokenizer.integers(9))
     with pytest.raises(ModelNotFound, match="give its folder or name as `tokenizer`"):
         opened(service, tokenizer=None)
-    letters = [chr(i) for i in range(zoo.VOCAB)]
     here = load("tiny").tokenizer
     with engine_server.running(engine_server.endless(load(stories260k)), tokenizer=load(stories260k).tokenizer) as other:
         table = Tokenizer(512, here.token_bytes[:512], _codec=here._codec)
         with pytest.raises(EngineError, match="cuts a text into other tokens"):
             opened(other, tokenizer=table)
-    assert len(letters) == zoo.VOCAB
+
+
+def scores(one: dict) -> list[list]:
+    """Rows [log p, id, text] of the input; none where they were not asked for."""
+    return one["meta_info"].get("input_token_logprobs", [])
+
+
+def rows(one: dict) -> list[list]:
+    """The same of the chosen ids after it."""
+    return [row for position in one["meta_info"].get("output_token_ids_logprobs", []) for row in position]
 
 
 SGLANG_LIES: dict[str, tuple[Callable[[dict], Any], str]] = {
     "no facts": (lambda one: one.pop("meta_info"), "meta_info"),
-    "fewer values": (lambda one: [rows.pop() for rows in lists(one)], "log-probabilities"),
-    "other ids": (
-        lambda one: [row.__setitem__(1, 0) for rows in lists(one) for row in rows if len(row) == 3],
-        "other tokens|lacks",
-    ),
-    "NaN": (lambda one: [row.__setitem__(0, math.nan) for rows in lists(one) for row in flat(rows)], "gave nan"),
-    "other scores": (
-        lambda one: [row.__setitem__(0, -3.0) for row in one["meta_info"].get("input_token_logprobs", [])],
-        "differ",
-    ),
+    "fewer scores": (lambda one: scores(one) and scores(one).pop(), "log-probabilities"),
+    "scores of other ids": (lambda one: [row.__setitem__(1, 0) for row in scores(one)], "other tokens"),
+    "distributions of other ids": (lambda one: [row.__setitem__(1, 0) for row in rows(one)], "lacks"),
+    "NaN": (lambda one: [row.__setitem__(0, math.nan) for row in rows(one)], "gave nan"),
+    "other scores": (lambda one: [row.__setitem__(0, -3.0) for row in scores(one)], "differ"),
 }
-
-
-def lists(one: dict) -> list[list]:
-    return [
-        one["meta_info"][name] for name in ("input_token_logprobs", "output_token_ids_logprobs") if name in one["meta_info"]
-    ]
-
-
-def flat(rows: list) -> list:
-    return rows if rows and not isinstance(rows[0][0], list) else [row for inner in rows for row in inner]
 
 
 @pytest.mark.parametrize("lie", SGLANG_LIES)
@@ -459,40 +464,24 @@ def test_without_urllib3(monkeypatch):
 def test_the_command_line_takes_an_engine(stories260k):
     """In a process of its own, as a user has it."""
     here = load(stories260k)
-    code = "import sys; from locore.cli import main; sys.exit(main())"
-    task = [
-        "--prompt",
-        "Once upon",
-        "--constraint",
-        '{"type": "contains", "text": "time"}',
-        "--max-new-tokens",
-        "3",
-        "--seed",
-        "1",
-    ]
+    run = "import sys; from locore.cli import main; sys.exit(main())"
+    constraint = locore.contains("time")
     with engine_server.running(engine_server.endless(here), root=str(stories260k)) as service:
-        command = [
-            sys.executable,
-            "-c",
-            code,
-            "generate",
-            "--model",
-            f"{service.address}/v1",
-            "--sampler",
-            "swor",
-            "--json",
-            *task,
+        command = [sys.executable, "-c", run, "generate", "--json", "--model", f"{service.address}/v1", "--sampler", "swor"]
+        command += [
+            "--prompt",
+            "Once upon",
+            "--max-new-tokens",
+            "3",
+            "--seed",
+            "1",
+            "--constraint",
+            json.dumps(constraint.to_json()),
         ]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        ours = locore.generate(here, "Once upon", locore.contains("time"), 3, sampler="swor", seed=1)
+        ours = locore.generate(here, "Once upon", constraint, 3, sampler="swor", seed=1)
         assert json.loads(done.stdout)["log_evidence"] == pytest.approx(ours.log_evidence, abs=1e-4)
-        service.spoil = lambda *_: reply(500, ERROR)
-        service.stopping.set()
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and "out of reach" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_every_error_is_one_of_ours():
-    assert issubclass(EngineError, LocoreError)
-    assert issubclass(EngineModel, LanguageModel)
+        service.spoil = lambda *_: reply(404, {"detail": "Not Found"})
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "answered 404" in done.stderr and "Traceback" not in done.stderr

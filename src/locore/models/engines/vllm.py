@@ -83,6 +83,7 @@ class VLLM(Engine):
             self.whole_rows = refusal.said
             return
         self.vocab_size = len(top)
+        whole_row(top, self.vocab_size, self.name)
         trial = [min(top, key=top.__getitem__)] * 3  # nothing that it would draw by itself
         try:
             self.reuses_prefix = self._generated([self._forcing([0], trial)])[0].ids == trial
