@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+
 from locore.errors import EngineError, MissingExtra
 from locore.models.engines.base import FORCED, Refused
 from locore.models.engines.vllm import NEUTRAL, VLLM, Answer, Request
@@ -54,7 +56,9 @@ class VLLMLocal(VLLM):
     def _generate(self, requests: Sequence[Request]) -> Iterator[list[Answer]]:
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         try:
-            outputs = self.llm.generate(prompts, [self._params(request) for request in requests], use_tqdm=False)
+            # In one process with us it draws from torch's global generator.
+            with torch.random.fork_rng(devices=[]):
+                outputs = self.llm.generate(prompts, [self._params(request) for request in requests], use_tqdm=False)
         except ValueError as error:  # what a server answers with 400
             raise Refused(f"{self.name} refused a request: {error}", 400, str(error)) from error
         for output in outputs:
