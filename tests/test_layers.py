@@ -18,6 +18,7 @@ ROWS = {
     "ending": 1,
     "limits": 1,
     "numerics": 1,
+    "patience": 1,
     "records": 1,
     "tokenizer": 1,
     "constraints": 2,

@@ -35,6 +35,10 @@ class CannotScore(LocoreError):
     """The model cannot give the probability that was asked for (context too long, no such tokens)."""
 
 
+class EngineError(LocoreError):
+    """An engine is out of reach, or answers what it should not."""
+
+
 class MissingTemplate(LocoreError):
     """Messages for a tokenizer that says nothing about how a chat is written."""
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from locore.errors import LocoreError, ModelNotFound
+from locore.errors import ModelNotFound
 from locore.models import load
 
 
 def test_a_slip_of_the_finger_is_named_before_the_network_is_asked():
     with pytest.raises(ModelNotFound, match="did you mean 'tiny'"):
         load("tinyy")
-
-
-def test_remote_engines_are_not_there_yet():
-    with pytest.raises(LocoreError, match="later version"):
-        load("http://localhost:8000/v1")
 
 
 def test_the_bundled_model_ends_its_texts_and_has_text():

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from locore.errors import CannotScore, InvalidArgument, LocoreError, ModelNotFound
+from locore.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.models import HuggingFaceModel, load
 from locore.models.base import LanguageModel
 from locore.models.neighbourhood import on_strands
@@ -325,8 +325,6 @@ def test_names_of_nothing(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ModelNotFound, match="not a folder"):
         load("./no/such/folder")
-    with pytest.raises(LocoreError, match="later version"):
-        load("http://localhost:8000/v1")
 
 
 @pytest.mark.parametrize("past", [3, 22])

@@ -1,15 +1,21 @@
 """Tiny models of every kind, for laws that hold for all of them."""
 
+import atexit
+import contextlib
+import functools
 import itertools
 
 import torch
 import transformers
 
-from locore.models import Counted, HuggingFaceModel, Mixture, TableModel, Tempered, TopK, TopP
+from locore.models import Counted, HuggingFaceModel, Mixture, TableModel, Tempered, TopK, TopP, load
 from locore.models.base import LanguageModel
+from locore.models.engines.model import EngineModel
 from locore.models.loading import quiet
 from locore.models.table import MarkovModel
 from locore.tokenizer import Tokenizer
+
+from . import engine_server
 
 VOCAB = 23
 LENGTH = 7
@@ -84,13 +90,40 @@ def table(eos: bool = True) -> TableModel:
     return TableModel.random(vocab_size=4, length=LENGTH, seed=3, eos=eos, concentration=0.5)
 
 
-def markov() -> MarkovModel:
+def markov(eos_ids: tuple[int, ...] = (4, 5)) -> MarkovModel:
     generator = torch.Generator().manual_seed(4)
     rows = torch.rand(7, 6, generator=generator, dtype=torch.float64)
     rows[1, 2] = rows[3, 1] = 0.0
     rows /= rows.sum(-1, keepdim=True)
-    return MarkovModel(rows[0], rows[1:], eos_ids=(4, 5))
+    return MarkovModel(rows[0], rows[1:], eos_ids=eos_ids)
 
+
+@functools.cache
+def engine(kind: str) -> EngineModel:
+    """A model behind a server in this process, which runs until the process ends."""
+    serve, options = ENGINES[kind]
+    inner = markov(()) if kind.endswith("chain") else engine_server.endless(huggingface())
+    service = SERVERS.enter_context(engine_server.running(inner, **options))
+    tokenizer = Tokenizer.integers(inner.vocab_size, (4, 5) if kind.endswith("chain") else (2, 5))
+    return serve(service.address, tokenizer).prompted((0,) if kind.endswith("chain") else (1, 7, 3))
+
+
+def _vllm(address: str, tokenizer: Tokenizer) -> EngineModel:
+    return load(f"{address}/v1", tokenizer=tokenizer)
+
+
+def _sglang(address: str, tokenizer: Tokenizer) -> EngineModel:
+    return load(f"sglang:{address}", tokenizer=tokenizer)
+
+
+SERVERS = contextlib.ExitStack()
+atexit.register(SERVERS.close)
+ENGINES = {
+    "vllm server": (_vllm, {"max_model_len": 32}),
+    "vllm server, nothing forced": (_vllm, {"max_model_len": 32, "forces": False}),
+    "vllm server of a chain": (_vllm, {}),
+    "sglang server": (_sglang, {"max_model_len": 32}),
+}
 
 MODELS = {
     "table": table,
@@ -104,7 +137,11 @@ MODELS = {
     "counted inside": lambda: Tempered(Counted(table()), 1.5),
     **{name: lambda name=name: huggingface(name) for name in ARCHITECTURES},
     "tempered llama": lambda: Tempered(huggingface(), 0.8),
+    **{kind: lambda kind=kind: engine(kind) for kind in ENGINES},
 }
+
+# Few enough tokens to enumerate all sequences.
+SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, "tempered llama", *ENGINES)] + ["vllm server of a chain"]
 
 
 def ending_sequences(model: LanguageModel, num: int, length: int) -> torch.Tensor:

@@ -7,36 +7,46 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from locore.errors import LocoreError, ModelNotFound
+from locore.errors import ModelNotFound
 from locore.models.base import LanguageModel
 
 BUNDLED = ("tiny",)
+VLLM_LOCAL, SGLANG = "vllm:", "sglang:"
+ENGINES = ("http://", "https://", VLLM_LOCAL, SGLANG)
 
 
 def load(name: str | Path, **options: Any) -> LanguageModel:
     """A language model by name.
 
     Args:
-        name: "tiny" for the model that comes with Locore, a folder, or a Hugging Face name.
-        **options: passed on to `HuggingFaceModel.load`: device, dtype, memory_bytes.
+        name: "tiny" for the model that comes with Locore, a folder, or a Hugging Face name; or an engine: "http://…/v1", a vLLM
+            server; "vllm:" and a folder or name, vLLM in this process; "sglang:http://…", an SGLang server.
+        **options: passed on to `HuggingFaceModel.load`: device, dtype, memory_bytes; or to the engine, see docs/engines.md.
 
     Raises:
         ModelNotFound: there is no such model, or its folder lacks a needed file.
-        LocoreError: the name is the address of a remote engine.
+        EngineError: the engine is out of reach or contradicts itself.
     """
-    if str(name).startswith(("http://", "https://")):
-        raise LocoreError(
-            f"{name} is the address of a remote engine; those come with a later version of "
-            "Locore. Load a folder or a Hugging Face name."
-        )
+    if str(name).startswith(ENGINES):
+        return _open_engine(str(name), options)
     near = difflib.get_close_matches(str(name), BUNDLED, cutoff=0.7)
     if near and str(name) not in BUNDLED and not Path(name).exists():
         raise ModelNotFound(f"There is no model {str(name)!r} here; did you mean {near[0]!r}?")
-    # The one import inside a function: `transformers` takes seconds, and models without it
-    # should not wait for it.
+    # Imported here: `transformers` takes seconds, and models without it should not wait for it.
     from locore.models.huggingface import HuggingFaceModel
 
     return HuggingFaceModel.load(_bundled_folder(str(name)) or name, **options)
+
+
+def _open_engine(name: str, options: dict[str, Any]) -> LanguageModel:
+    from locore.models.engines import opening
+
+    if name.startswith(VLLM_LOCAL):
+        where = name.removeprefix(VLLM_LOCAL)
+        return opening.open_vllm_local(str(_bundled_folder(where) or where), **options)
+    if name.startswith(SGLANG):
+        return opening.open_sglang_server(name.removeprefix(SGLANG), **options)
+    return opening.open_vllm_server(name, **options)
 
 
 def _bundled_folder(name: str) -> Path | None:

@@ -19,7 +19,8 @@ from locore.models.cursor import Cursor
 from locore.models.loading import declared_ends, load_parts, quiet
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.prefix import CachedCursor, batch_size, gathered_scores
-from locore.models.validation import token_ids, within_context
+from locore.models.prompting import joint_prompt
+from locore.models.validation import within_context
 from locore.tokenizer import Tokenizer
 
 
@@ -98,21 +99,8 @@ class HuggingFaceModel(LanguageModel):
             CannotScore: the prompt is longer than the context, or it is empty and the model has
                 no token to start from.
         """
-        if not isinstance(prompt, str):
-            ids = token_ids(torch.as_tensor(prompt, dtype=torch.int64), "prompt", self.vocab_size)
-            added = ids.tolist()
-        elif self._prompt is None:
-            added = self.tokenizer.encode_prompt(prompt)
-        else:
-            added = self.tokenizer.encode(prompt)
-        joint = (*(self._prompt or ()), *added)
-        after = HuggingFaceModel(self.causal, self.tokenizer, joint or self.tokenizer.bos_ids)
-        if not after.prompt_ids:
-            raise CannotScore(
-                "The prompt is empty and this model has no BOS token to start from. Give a prompt of at least one token."
-            )
-        within_context(len(after.prompt_ids), 1, self.causal.context)
-        return after
+        joint = joint_prompt(self.tokenizer, self._prompt, prompt, self.causal.context)
+        return HuggingFaceModel(self.causal, self.tokenizer, joint)
 
     def unprompted(self) -> HuggingFaceModel:
         """The model before any prompt."""

@@ -83,21 +83,54 @@ def load_parts(
     return module, tokenizer
 
 
+def tokenizer_parts(name: str | Path) -> tuple[Any, int, list[int]]:
+    """The fast tokenizer of a model, its number of logits, and its declared ends, without the weights.
+
+    Raises:
+        ModelNotFound: no such folder or name, or no tokenizer there.
+    """
+    folder = _folder(name, weights=False)
+    source = str(name if folder is None else folder)
+    where = {"trust_remote_code": False, "local_files_only": folder is not None}
+    with quiet():
+        with _explained(source, "tokenizer"):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source, use_fast=True, **where)
+        config = _if_there(transformers.AutoConfig, source, where)
+        generation = _if_there(transformers.GenerationConfig, source, where)
+    text = None if config is None else config.get_text_config()
+    size = len(tokenizer) if text is None else text.vocab_size
+    return tokenizer, size, _ends(generation, text)
+
+
 def declared_ends(module: Any) -> list[int]:
     """Every EOS id that the model's files declare, in their order."""
+    return _ends(getattr(module, "generation_config", None), module.config.get_text_config())
+
+
+def _if_there(kind: Any, source: str, where: dict[str, Any]) -> Any:
+    """A configuration; None where a tokenizer came without one."""
+    try:
+        return kind.from_pretrained(source, **where)
+    except OSError:
+        return None
+
+
+def _ends(*configs: Any) -> list[int]:
     ends: dict[int, None] = {}
-    for config in (getattr(module, "generation_config", None), module.config.get_text_config()):
+    for config in configs:
         declared = getattr(config, "eos_token_id", None)
         ids = declared if isinstance(declared, list) else [declared]
         ends.update(dict.fromkeys(i for i in ids if i is not None))
     return list(ends)
 
 
-def _folder(name: str | Path) -> Path | None:
+def _folder(name: str | Path, weights: bool = True) -> Path | None:
     """The folder of this name, complete; None if it is a name on the Hub."""
     folder = Path(name).expanduser()
     if folder.is_dir():
-        _require_files(folder)
+        if weights:
+            _require_weights(folder)
+        _require_tokenizer(folder)
         return folder
     text = str(name)
     looks_like_path = isinstance(name, Path) or text.startswith((".", "~", os.sep))
@@ -108,7 +141,7 @@ def _folder(name: str | Path) -> Path | None:
     return None
 
 
-def _require_files(folder: Path) -> None:
+def _require_weights(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise ModelNotFound(f"{folder} has no config.json. Give a folder that save_pretrained wrote.")
     if not any(folder.glob("*.safetensors")):
@@ -116,6 +149,9 @@ def _require_files(folder: Path) -> None:
             f"{folder} has no *.safetensors file, the only format of weights that Locore reads. "
             "Convert the weights: load them with transformers and call save_pretrained."
         )
+
+
+def _require_tokenizer(folder: Path) -> None:
     if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
         raise ModelNotFound(
             f"{folder} has no tokenizer (such as tokenizer.json). Save the tokenizer there with save_pretrained."

@@ -33,7 +33,9 @@ class Worker:
         self._stopped: set[int] = set()  # requests that nobody waits for
         self._running: int | None = None
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
-        self._computer = Computer(locore.load(options["model"], device=options["device"]), limits)
+        # Engines compute where they run, and take no device.
+        placed = {} if options["device"] == "cpu" else {"device": options["device"]}
+        self._computer = Computer(locore.load(options["model"], **placed), limits)
         self._send({"ready": self._computer.facts()})
 
     def work(self) -> None:

@@ -26,7 +26,6 @@ KEY_VARIABLE = "PERSPECTIVE_API_KEY"
 ADDRESS = "https://commentanalyzer.googleapis.com/v1alpha1/comments:analyze"
 ATTRIBUTE, LANGUAGE = "TOXICITY", "en"
 CLOSING = "The service closes on 31 December 2026; LocalScorer needs no service."
-TRY_AGAIN = (429, 500, 502, 503, 504)
 NOT_UNICODE = "NOT_UNICODE"  # our own refusal: a lone surrogate has no UTF-8, so the text cannot be sent
 
 
@@ -159,21 +158,9 @@ class PerspectiveScorer:
 
 
 def _client(retries: int, timeout: float, backoff: float) -> Any:
-    """A urllib3 pool that tries again by itself, without following redirects: they would carry the key elsewhere."""
     try:
-        urllib3 = importlib.import_module("urllib3")
-        from locore.experiments.detox.scorers.backoff import PatientRetry
+        importlib.import_module("urllib3")
+        from locore.patience import patient_pool
     except ImportError:
         raise MissingExtra("The Perspective API needs urllib3: pip install 'locore[detox]'") from None
-    policy = PatientRetry(
-        total=retries,
-        redirect=False,
-        allowed_methods=None,  # POST too: asking twice changes nothing
-        status_forcelist=TRY_AGAIN,
-        backoff_factor=backoff,
-        backoff_max=64 * backoff,
-        backoff_jitter=backoff,
-        raise_on_status=False,
-        respect_retry_after_header=True,
-    )
-    return urllib3.PoolManager(retries=policy, timeout=timeout)
+    return patient_pool(retries, timeout, backoff)

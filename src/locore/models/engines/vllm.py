@@ -1,0 +1,189 @@
+"""vLLM, wherever it runs: which of its requests gives which probabilities.
+
+Three roads lead to a score. `prompt_logprobs` reads the whole sequence and never the prefix cache: plain, and the reference.
+One generated token with `logprobs=-1` gives the whole distribution after a prefix, which comes from the cache. Tokens that the
+processor `ForcedTokens` makes it generate are scored one by one after a prefix from the cache.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from locore.errors import CannotScore, EngineError
+from locore.models.engines.base import Engine, Ids, Refused, log_probabilities, whole_row
+
+CHOSEN = 128  # ids for which vLLM gives log-probabilities in one request
+DRAWN = 1024  # texts in one request
+
+# Every setting that would reshape what is drawn: a server takes those that are missing from the model's own files.
+NEUTRAL = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "ignore_eos": True,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What vLLM generated after one prompt, once.
+
+    Attributes:
+        ids: of the generated tokens.
+        scores: their log-probabilities.
+        tops: for each, the log-probabilities that were asked for, by id.
+        prompt: the same for each token of the prompt; None for the first of them, and where they were not asked for.
+    """
+
+    ids: list[int]
+    scores: list[Any]
+    tops: list[dict[int, Any]]
+    prompt: list[dict[int, Any] | None] | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt, and settings beside the neutral ones; `forced` are tokens for `ForcedTokens`."""
+
+    prompt: Ids
+    settings: Mapping[str, Any]
+    forced: Ids | None = None
+
+
+class VLLM(Engine):
+    """A model in vLLM; a subclass says how requests get there."""
+
+    draws = True
+
+    @abstractmethod
+    def _answers(self, requests: Sequence[Request], rows: bool = False) -> list[list[Answer]]:
+        """The answers to each request; `rows` says that they are large.
+
+        Raises:
+            EngineError: as its message says.
+        """
+
+    def find_out(self) -> None:
+        """What this one can do, by asking: whole distributions, and forced tokens; and how many tokens there are."""
+        try:
+            top = self._generated([Request([0], {"max_tokens": 1, "logprobs": -1})], rows=True)[0].tops[0]
+        except Refused as refusal:
+            if refusal.status != 400:
+                raise
+            self.whole_rows = refusal.said
+            return
+        self.vocab_size = len(top)
+        whole_row(top, self.vocab_size, self.name)
+        trial = [min(top, key=top.__getitem__)] * 3  # nothing that it would draw by itself
+        try:
+            self.reuses_prefix = self._generated([self._forcing([0], trial)])[0].ids == trial
+        except Refused as refusal:
+            if refusal.status != 400:
+                raise
+
+    def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
+        """Float[prefix, vocab]; one request for each prefix, which is read from the cache as far as it is there."""
+        self._require_rows()
+        requests = [Request(prefix, {"max_tokens": 1, "logprobs": -1}) for prefix in prefixes]
+        answers = self._generated(requests, rows=True)
+        return torch.stack([whole_row(answer.tops[0], self.vocab_size, self.name) for answer in answers])
+
+    def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
+        """Float[prefix, k]; as `next_log_probs`, but only the chosen ids travel."""
+        self._require_rows()
+        parts = [(prefix, ids[at : at + CHOSEN]) for prefix, ids in zip(prefixes, chosen, strict=True) for at in _steps(ids)]
+        answers = self._generated([self._choosing(prefix, sorted(set(ids))) for prefix, ids in parts])
+        found = [self._of(answer.tops[0], ids) for answer, (_, ids) in zip(answers, parts, strict=True)]
+        return torch.tensor([score for scores in found for score in scores]).view(len(prefixes), -1)
+
+    def tail_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
+        """Log p of each token of each tail: by forcing them where that is possible, else plainly."""
+        if not self.reuses_prefix:
+            return self.plain_scores(prefixes, tails)
+        requests = [self._forcing(prefix, tail) for prefix, tail in zip(prefixes, tails, strict=True)]
+        answers = self._generated(requests)
+        for answer, tail in zip(answers, tails, strict=True):
+            if answer.ids != list(tail):
+                raise EngineError(f"{self.name} was to generate the tokens {list(tail)} and generated {answer.ids}.")
+        return [log_probabilities(answer.scores, self.name) for answer in answers]
+
+    def plain_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
+        """Log p of each token of each tail, read with its prefix from the first token on."""
+        whole = [[*prefix, *tail] for prefix, tail in zip(prefixes, tails, strict=True)]
+        answers = self._generated([Request(ids, {"max_tokens": 1, "prompt_logprobs": 0}) for ids in whole])
+        return [self._of_prompt(answer, ids, len(tail)) for answer, ids, tail in zip(answers, whole, tails, strict=True)]
+
+    def draw(self, prefix: Ids, num: int, length: int, seed: int, eos_ids: Ids) -> tuple[list[list[int]], list[list[float]]]:
+        """Texts drawn by vLLM itself; number i has the seed `seed` + i, so few are the first of many."""
+        settings = {"max_tokens": length, "logprobs": 0, "stop_token_ids": list(eos_ids)}
+        parts = [{**settings, "n": min(DRAWN, num - at), "seed": seed + at} for at in range(0, num, DRAWN)]
+        answers = [answer for found in self._answers([Request(prefix, part) for part in parts]) for answer in found]
+        if len(answers) != num:
+            raise EngineError(f"{self.name} was to draw {num} texts and drew {len(answers)}.")
+        for answer in answers:
+            ends = [at for at, token in enumerate(answer.ids) if token in eos_ids] or [length - 1]
+            known = all(0 <= token < self.vocab_size for token in answer.ids)
+            if not (known and len(answer.scores) == len(answer.ids) == ends[0] + 1 <= length):
+                raise EngineError(
+                    f"{self.name} was to draw {length} tokens or up to an end ({list(eos_ids)}), and drew {answer.ids}. If its "
+                    "model has other ends, give a `tokenizer` whose files declare them."
+                )
+        return [a.ids for a in answers], [log_probabilities(a.scores, self.name) for a in answers]
+
+    def _choosing(self, prefix: Ids, ids: Ids) -> Request:
+        return Request(prefix, {"max_tokens": 1, "logprobs": len(ids), "logprob_token_ids": ids})
+
+    def _forcing(self, prefix: Ids, tail: Ids) -> Request:
+        return Request(prefix, {"max_tokens": len(tail), "logprobs": 0}, tail)
+
+    def _generated(self, requests: Sequence[Request], rows: bool = False) -> list[Answer]:
+        """The only answer to each request, as long as it was asked for, with log-probabilities if they were asked for."""
+        found = self._answers(requests, rows)
+        for request, answers in zip(requests, found, strict=True):
+            wanted = request.settings["max_tokens"]
+            scored = wanted if "logprobs" in request.settings else 0
+            got = [(len(a.ids), len(a.scores), len(a.tops)) for a in answers]
+            if got != [(wanted, scored, scored)]:
+                raise EngineError(
+                    f"{self.name} was asked for {wanted} tokens and {scored} log-probabilities, and gave {got} (tokens, "
+                    "log-probabilities, tables of them)."
+                )
+        return [answers[0] for answers in found]
+
+    def _of(self, found: Mapping[int, Any], ids: Ids) -> list[float]:
+        """Checked log-probabilities of these ids."""
+        missing = [token for token in ids if token not in found]
+        if missing:
+            raise EngineError(f"{self.name} gave no log-probability for the token {missing[0]}, which was asked for.")
+        return log_probabilities((found[token] for token in ids), self.name)
+
+    def _of_prompt(self, answer: Answer, ids: Ids, length: int) -> list[float]:
+        """Checked log-probabilities of the last `length` tokens of the prompt."""
+        rows = answer.prompt
+        if rows is None or len(rows) != len(ids):
+            raise EngineError(
+                f"{self.name} read {len(ids)} tokens and gave log-probabilities of {0 if rows is None else len(rows)}."
+            )
+        start = len(ids) - length
+        return [self._of(row or {}, [token])[0] for row, token in zip(rows[start:], ids[start:], strict=True)]
+
+    def _require_rows(self) -> None:
+        if self.whole_rows is not None:
+            raise CannotScore(
+                f"{self.name} gives no whole next-token distributions ({self.whole_rows}). Start it with --max-logprobs -1, or "
+                'use the only sampler that needs none, sampler="rejection".'
+            )
+
+
+def _steps(ids: Ids) -> range:
+    return range(0, len(ids), CHOSEN)
