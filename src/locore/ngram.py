@@ -59,8 +59,8 @@ class NGramTable:
     def fingerprint(self) -> str:
         """A hash of all numbers."""
         digest = hashlib.sha256()
-        for field in fields(self):
-            digest.update(getattr(self, field.name).numpy().tobytes())
+        for part in fields(self):
+            digest.update(getattr(self, part.name).numpy().tobytes())
         return digest.hexdigest()[:32]
 
     def after(self, first: Tensor, second: Tensor) -> Tensor:

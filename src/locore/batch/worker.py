@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -61,8 +62,8 @@ class Worker:
         differ = [f"{name} is {mine[name]!r} here and {facts[name]!r} there" for name in facts if mine[name] != facts[name]]
         if differ:
             raise InvalidArgument(
-                f"a worker differs from the one that the run began with: {'; '.join(differ)}. Give all machines the same model, "
-                "versions and $LOCORE_CACHE (where `locore prepare` keeps its table)."
+                f"a worker differs from the one that the run began with: {'; '.join(differ)}. Give all machines the "
+                "same model, versions and $LOCORE_CACHE (where `locore prepare` keeps its table)."
             )
 
     def shard(self, path: Path, output: Path, span: Span, run: str, watch: Watch | None = None) -> Record:
@@ -107,9 +108,7 @@ class Worker:
         except Exception as error:  # one row must not end the others
             result = error_of(error)
         if prepared_table(self.model) is not self._table:
-            raise InvalidArgument(
-                "the n-gram table of the model was made while the run went on; begin again in another folder."
-            )
+            raise InvalidArgument("the n-gram table of the model was made while the run went on; begin in another folder.")
         return {"line": number, **labels, "digest": digest_of(line), **result, "seconds": time.perf_counter() - start}
 
     def _result(self, fields: Record) -> Record:
@@ -117,9 +116,7 @@ class Worker:
         for name in ("id", "meta"):
             options.pop(name, None)
         if options["constraint"] is None:
-            raise InvalidArgument(
-                'the row has no constraint; add one, or --constraint for all rows ({"type": "true"} for none).'
-            )
+            raise InvalidArgument('the row has no constraint; add one, or --constraint for all rows; {"type": "true"} is none.')
         constraint = self._constraint(json.dumps(options.pop("constraint")))
         seed = options.pop("seed", None)
         seed = seed_of(self.settings.seed, fields) if seed is None else seed
@@ -136,13 +133,11 @@ class Worker:
 
     def _died(self, number: int, line: bytes, deaths: int) -> Record:
         labels: Record = {"id": None}
-        try:
+        with suppress(LocoreError):
             labels = labels_of(read_object(line))
-        except LocoreError:
-            pass
         error = {
             "type": "WorkerDied",
-            "message": f"{deaths} workers died while they worked on this row; it may need more memory.",
+            "message": f"{deaths} workers died while they were at this row; does it need more memory?",
         }
         return {"line": number, **labels, "digest": digest_of(line), "error": error, "seconds": 0.0}
 

@@ -1,7 +1,7 @@
 """The shell's way in: `locore generate`, `batch`, `check`, `compile`, `prepare`, `serve`, `bench` and `reproduce`.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint or
-some rows of a batch failed, 2 wrong usage, constraint or input, 130 interrupted.
+Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint,
+or rows of a batch failed, 2 wrong usage, constraint or input, 130 interrupted.
 """
 
 from __future__ import annotations
