@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import locore
 from locore.batch.engines import Engine, Job, crew
-from locore.batch.parts import parts_folder, results_path
+from locore.batch.parts import parts_folder, remove_parts, results_folder, results_path, writing
 from locore.batch.plan import Plan, Span
 from locore.batch.rows import Record
 from locore.batch.settings import Settings
@@ -72,19 +73,21 @@ def run(
     path, output = path.resolve(), output.resolve()
     _check(settings)
     plan = Plan(path, shard_rows)
-    with only_writer(output):
+    with ExitStack() as stack:
+        with writing(output):
+            stack.enter_context(only_writer(output))
         _check_output(output, plan, resume)
-        with crew(engine, settings) as workers:
-            job = Job(settings, path, output, uuid.uuid4().hex[:12], workers.facts())
+        workers = stack.enter_context(crew(engine, settings))
+        job = Job(settings, path, output, uuid.uuid4().hex[:12], workers.facts())
+        with writing(output):
             journal = Journal(output / "progress.jsonl", {**_about(plan, settings), **job.facts})
             _write_config(output, plan, engine, job)
-            return _work(workers, job, plan, journal, progress or _silent)
+            for folder in (results_folder(output), parts_folder(output)):
+                folder.mkdir(exist_ok=True)
+        return _work(workers, job, plan, journal, progress or _silent)
 
 
 def _work(workers: Any, job: Job, plan: Plan, journal: Journal, progress: Progress) -> Summary:
-    results = results_path(job.output, 0).parent
-    for folder in (results, parts_folder(job.output)):
-        folder.mkdir(exist_ok=True)
     total, computed = Tally(), 0
     todo: list[Span] = []
     for span, report in _states(job.output, plan, journal):
@@ -105,13 +108,17 @@ def _work(workers: Any, job: Job, plan: Plan, journal: Journal, progress: Progre
         computed += report["rows"] - report.pop("adopted")
         key = report.pop("shard"), report.pop("bytes")
         if key not in journal:
-            journal.append(key, report)
+            with writing(job.output):
+                journal.append(key, report)
         total.merge(report)
         tell()
     missing = next((span.number for span in todo if not results_path(job.output, span.number).is_file()), None)
     if missing is not None or total.rows != plan.rows:
-        raise InvalidArgument(f"{results} lacks shard {missing}, which a worker finished; is this folder on shared storage?")
-    return Summary(total, computed, results)
+        raise InvalidArgument(
+            f"{results_folder(job.output)} lacks shard {missing}, which a worker finished; is this folder on shared storage?"
+        )
+    remove_parts(job.output)
+    return Summary(total, computed, results_folder(job.output))
 
 
 def _states(output: Path, plan: Plan, journal: Journal) -> Iterator[tuple[Span, Record | None]]:
@@ -123,7 +130,7 @@ def _states(output: Path, plan: Plan, journal: Journal) -> Iterator[tuple[Span, 
             if key in journal:
                 report = journal[key]
             # Else the driver was killed between the worker's last step and its own, or somebody touched the file.
-            elif (report := tally_of(path, span.first, plan.rows_in(number))) is not None:
+            elif (report := tally_of(path, span)) is not None:
                 journal.append(key, report)
         yield span, report
 

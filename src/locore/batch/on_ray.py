@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -28,6 +29,8 @@ try:
 except ImportError as error:
     raise MissingExtra("this engine needs Ray, which is not installed: pip install 'locore[ray]'.") from error
 
+SECONDS_TO_CONNECT = 10
+
 Batch = dict[str, Any]
 
 
@@ -43,13 +46,21 @@ def cluster(engine: Engine, settings: Settings) -> Iterator[Cluster]:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     here = {"include_dashboard": False} if engine.ray_address is None else {}
     try:
+        _knock(engine.ray_address)
         ray.init(address=engine.ray_address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
-    except (ConnectionError, ValueError) as error:
-        raise InvalidArgument(f"no Ray cluster at {engine.ray_address}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"no Ray cluster at {engine.ray_address}: {error}; start one with `ray start --head`.") from error
     try:
         yield Cluster(engine, settings)
     finally:
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Does anything listen at HOST:PORT? Ray itself would ask for many minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal() and "://" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), SECONDS_TO_CONNECT).close()
 
 
 class Cluster:
@@ -58,7 +69,14 @@ class Cluster:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._settings = settings
         self._resources = {"num_cpus": engine.cpus_per_worker, "num_gpus": engine.gpus_per_worker}
-        self.workers = engine.workers or self._room()
+        room = self._room()
+        if not room and (engine.ray_address is None or engine.workers is None):
+            has = ", ".join(f"{ray.cluster_resources().get(name, 0):g} {name}" for name in ("CPU", "GPU"))
+            raise InvalidArgument(
+                f"the cluster has {has}, too little for one worker; lower --cpus-per-worker and --gpus-per-worker, or give "
+                "--workers to wait until a running cluster has more."
+            )
+        self.workers = engine.workers or room
 
     def facts(self) -> Record:
         """Of a worker somewhere in the cluster; the driver's machine need not be able to hold the model."""
@@ -88,11 +106,7 @@ class Cluster:
         """How many workers fit now."""
         there = ray.cluster_resources()
         needed = {"CPU": self._resources["num_cpus"], "GPU": self._resources["num_gpus"]}
-        room = min(int(there.get(name, 0) / amount) for name, amount in needed.items() if amount)
-        if not room:
-            has = ", ".join(f"{there.get(name, 0):g} {name}" for name in needed)
-            raise InvalidArgument(f"the cluster has {has}, too little for one worker; give --workers to wait for machines.")
-        return room
+        return min(int(there.get(name, 0) / amount) for name, amount in needed.items() if amount)
 
 
 class ShardActor:

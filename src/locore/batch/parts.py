@@ -39,11 +39,11 @@ class Part:
             run: a name for the life of one driver.
         """
         self._final = results_path(output, span.number)
-        self._folder = parts_folder(output)
+        self._output, self._folder = output, parts_folder(output)
         self._shard = f"{span.number:06d}."
         self.path = self._folder / f"{self._shard}{run}.{uuid.uuid4().hex[:12]}.part"
         self.tally = Tally()
-        with _explained(self._folder):
+        with writing(self._output):
             found = {path: _size(path, span.first) for path in self._others()}
             longest = max(found, key=lambda path: found[path][0], default=None)
             rows, num_bytes = (0, 0) if longest is None else found[longest]
@@ -64,14 +64,14 @@ class Part:
 
     def append(self, row: Record) -> None:
         """Write one more row. It outlives this process; after a failure of the machine it may have to be computed again."""
-        with _explained(self._folder):
+        with writing(self._output):
             self._file.write(encode(row))
             self._file.flush()
         self.tally.add(row)
 
     def finish(self) -> Record:
         """Make it the shard's file of results, safe on the disk; the tally and the number of bytes."""
-        with _explained(self._folder):
+        with writing(self._output):
             os.fsync(self._file.fileno())
             num_bytes = self._file.tell()
             self._file.close()
@@ -101,9 +101,21 @@ def parts_folder(output: Path) -> Path:
     return output / "parts"
 
 
+def results_folder(output: Path) -> Path:
+    """Where the finished ones lie; their names in order give the order of the input."""
+    return output / "results"
+
+
 def results_path(output: Path, shard: int) -> Path:
     """The file of a finished shard."""
-    return output / "results" / f"{shard:06d}.jsonl"
+    return results_folder(output) / f"{shard:06d}.jsonl"
+
+
+def remove_parts(output: Path) -> None:
+    """What is left of attempts, once every shard has its results."""
+    with suppress(OSError):  # somebody else's files; they do no harm
+        _remove(set(parts_folder(output).iterdir()))
+        parts_folder(output).rmdir()
 
 
 def _size(path: Path, first: int) -> tuple[int, int]:
@@ -128,11 +140,15 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """An error of the file system in one sentence."""
+def writing(output: Path) -> Iterator[None]:
+    """Say an error of the file system in one sentence.
+
+    Raises:
+        InvalidArgument: the folder cannot be written to, or the disk is full.
+    """
     try:
         yield
     except OSError as error:
         raise InvalidArgument(
-            f"cannot write to {folder.parent}: {error.strerror}; what is there is kept, and --resume goes on from it."
+            f"cannot write to {output}: {error.strerror}; what is there is kept, and --resume goes on from it."
         ) from error

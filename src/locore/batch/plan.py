@@ -26,6 +26,7 @@ class Span:
     Attributes:
         number: of the shard, from 0.
         first: number of its first line, from 1.
+        rows: how many there are.
         start: offset of its first byte in the file.
         end: offset after its last byte.
         digest: of these bytes.
@@ -33,6 +34,7 @@ class Span:
 
     number: int
     first: int
+    rows: int
     start: int
     end: int
     digest: str
@@ -67,7 +69,7 @@ class Plan:
         last = b"\n"
         try:
             if not path.is_file():
-                raise InvalidArgument(f"{path} is no file; give one with one JSON object a line.")
+                raise InvalidArgument(f"there is no file {path}; give one with one JSON object a line.")
             with path.open("rb") as file:
                 self.num_bytes = path.stat().st_size
                 while chunk := file.read(CHUNK):
@@ -89,11 +91,8 @@ class Plan:
     def __getitem__(self, number: int) -> Span:
         start = self._ends[number - 1] if number else 0
         digest = self._digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
-        return Span(number, number * self.shard_rows + 1, start, self._ends[number], digest)
-
-    def rows_in(self, number: int) -> int:
-        """How many lines a shard has."""
-        return min(self.shard_rows, self.rows - number * self.shard_rows)
+        before = number * self.shard_rows
+        return Span(number, before + 1, min(self.shard_rows, self.rows - before), start, self._ends[number], digest)
 
     def _add(self, chunk: bytes) -> None:
         missing = self.shard_rows - self.rows % self.shard_rows
@@ -114,7 +113,8 @@ class Plan:
         self._digests += self._hash.digest()[:DIGEST_BYTES]
         self._hash = hashlib.sha256()
         if len(self._ends) > MAX_SHARDS:
-            enough = -(-self.shard_rows * self.num_bytes // end)
+            rows = self.shard_rows * len(self._ends) * self.num_bytes // end + 1  # if all are as long as these
+            enough = -(-rows // MAX_SHARDS)
             raise InvalidArgument(
                 f"{self.path} makes more than {MAX_SHARDS:,} shards of {self.shard_rows:,} rows; give --shard-rows, about "
                 f"{enough} or more."

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from locore.batch.plan import Span
 from locore.batch.rows import Record, whole_rows
 
 
@@ -56,16 +57,10 @@ class Tally:
         return {"rows": self.rows, "failed": self.failed, "lm_tokens": self.lm_tokens, "seconds": self.seconds, **counts}
 
 
-def tally_of(path: Path, first: int, rows: int) -> Record | None:
-    """The tally of a file of results; None if these are not exactly the rows that it should have.
-
-    Args:
-        path: of the file.
-        first: line number of its first row.
-        rows: how many it should have.
-    """
+def tally_of(path: Path, span: Span) -> Record | None:
+    """The tally of the file of results of a shard; None if these are not exactly the rows that it should have."""
     tally, size = Tally(), 0
-    for row, num_bytes in whole_rows(path, first):
+    for row, num_bytes in whole_rows(path, span.first):
         tally.add(row)
         size += num_bytes
-    return tally.to_json() if tally.rows == rows and size == path.stat().st_size else None
+    return tally.to_json() if tally.rows == span.rows and size == path.stat().st_size else None

@@ -13,10 +13,11 @@ import torch
 import transformers
 
 import locore
-from locore.batch.parts import Part
+from locore.batch.parts import Part, results_path
 from locore.batch.plan import Span, lines_of
 from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, read_object, result_of, seed_of
 from locore.batch.settings import Settings
+from locore.batch.tally import tally_of
 from locore.constraints import Constraint
 from locore.errors import DeviceLost, InvalidArgument, LocoreError
 from locore.prepared import prepared_table
@@ -79,6 +80,9 @@ class Worker:
         Returns:
             The tally of the shard, `shard`, `bytes`, and `adopted`: rows that earlier attempts had computed.
         """
+        final = results_path(output, span.number)
+        if final.exists() and (known := tally_of(final, span)) is not None:  # an answer was lost, not the work
+            return {"shard": span.number, "adopted": span.rows, **known, "bytes": final.stat().st_size}
         with Part(output, span, run) as part:
             given_up = part.deaths >= MAX_DEATHS
             for number, line in lines_of(path, span, skip=part.adopted):
@@ -135,10 +139,7 @@ class Worker:
         labels: Record = {"id": None}
         with suppress(LocoreError):
             labels = labels_of(read_object(line))
-        error = {
-            "type": "WorkerDied",
-            "message": f"{deaths} workers died while they were at this row; does it need more memory?",
-        }
+        error = {"type": "WorkerDied", "message": f"{deaths} workers died while they were at this row: too little memory?"}
         return {"line": number, **labels, "digest": digest_of(line), "error": error, "seconds": 0.0}
 
 
