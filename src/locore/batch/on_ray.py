@@ -30,6 +30,7 @@ except ImportError as error:
     raise MissingExtra("this engine needs Ray, which is not installed: pip install 'locore[ray]'.") from error
 
 SECONDS_TO_CONNECT = 10
+OBJECT_STORE_BYTES = 2**27  # of a cluster that is started here; rows never go through it
 
 Batch = dict[str, Any]
 
@@ -44,7 +45,7 @@ def cluster(engine: Engine, settings: Settings) -> Iterator[Cluster]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of the cluster that is started here
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its remarks would come between ours
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    here = {"include_dashboard": False} if engine.ray_address is None else {}
+    here = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES} if engine.ray_address is None else {}
     try:
         _knock(engine.ray_address)
         ray.init(address=engine.ray_address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
