@@ -43,6 +43,7 @@ def cluster(poison):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # 15 by default: on a busy machine workers would hardly run
         patch.setenv("PYTHONPATH", f"{poison}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
         node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
         nodes = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
@@ -77,7 +78,8 @@ def spawn(prompts, output, address: str | None, *options: str) -> subprocess.Pop
     where = ["--workers", "1"] if address is None else ["--ray-address", address, "--workers", "2"]
     on_ray = ["--engine", "ray", *where, *SHARDS, *options]
     command = [sys.executable, "-c", RUN, "batch", str(prompts), "-o", str(output), *OPTIONS, *on_ray]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "RAY_worker_niceness": "0"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def actors() -> list[int]:
