@@ -16,6 +16,7 @@ ROWS = {
     "cache": 1,
     "codec": 1,
     "ending": 1,
+    "jsontext": 1,
     "limits": 1,
     "numerics": 1,
     "patience": 1,
@@ -38,8 +39,10 @@ ROWS = {
     "samplers": 4,
     "explanation": 5,
     "generate": 5,
+    "options": 5,
     "testing": 5,
     "__main__": 6,
+    "batch": 6,
     "cli": 6,
     "demo": 6,
     "hf": 6,
@@ -115,7 +118,7 @@ def test_the_check_sees_imports():
     assert {"compilers", "samplers", "models"} <= found["generate"]
 
 
-@pytest.mark.parametrize("module", ["locore", "locore.cli", "locore.constraints"])
+@pytest.mark.parametrize("module", ["locore", "locore.cli", "locore.constraints", "locore.batch.settings"])
 def test_importing_is_cheap(module):
     """Torch and transformers take seconds to import; nobody pays before they are used."""
     code = f"import {module}, sys; print(*(heavy for heavy in ('torch', 'transformers', 'scipy') if heavy in sys.modules))"

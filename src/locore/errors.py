@@ -49,3 +49,7 @@ class ModelNotFound(LocoreError):
 
 class MissingExtra(LocoreError, ImportError):
     """A part needs an optional dependency that is not installed."""
+
+
+class DeviceLost(LocoreError):
+    """The accelerator stopped working; only a new process can use it again."""

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from locore.compilers import compile
 from locore.constraints import Constraint
-from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
+from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load
 from locore.numerics import make_generator
+from locore.options import Canonical, Stop, check_options
 from locore.particles import Particles
 from locore.samplers import Draws, Sampler, sampler_by_name
 from locore.stopping import StopWhenComplete
 from locore.tokenizer import Tokenizer
 
-Stop = Literal["eos", "complete"]
-Canonical = Literal["alpha", "only"]
 SEED_RANGE = 2**31
 RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
@@ -75,7 +74,7 @@ def generate(
         "budget": budget,
         "seed": seed,
     }
-    _check_options(constraint, canonical, stop, numbers)
+    check_options(constraint, canonical, stop, numbers)
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
     start = time.perf_counter()
@@ -114,26 +113,6 @@ def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMode
     known = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.tokenizer
     ids = [*known.encode(text), *known.eos_ids[:1]]
     return constraint.at(len(ids)).bind(known).evaluate(ids, known)
-
-
-def _check_options(constraint: object, canonical: object, stop: object, numbers: Mapping[str, object]) -> None:
-    if not isinstance(constraint, Constraint):
-        raise InvalidConstraint(
-            f"generate needs a constraint, got {type(constraint).__name__}; use ban, contains, ends_with or choice, decorate a "
-            "Boolean function with @constraint, or read JSON with locore.from_json."
-        )
-    if canonical not in (None, "alpha", "only"):
-        raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {canonical!r}.")
-    if stop not in ("eos", "complete"):
-        raise InvalidArgument(f"stop must be 'eos' or 'complete', got {stop!r}.")
-    for name, value in numbers.items():
-        if value is None and name in ("budget", "seed"):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidArgument(f"{name} must be a whole number, got {value!r}.")
-        low, high = (0 if name in ("seed", "min_new_tokens") else 1), 2**63 - 1
-        if not low <= value <= high:
-            raise InvalidArgument(f"{name} must be at least {low} and below 2**63, got {value}.")
 
 
 def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed: bool) -> Tensor:

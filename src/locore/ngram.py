@@ -6,7 +6,8 @@ are the last two tokens, backing off to the last one, backing off to the mean of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -54,6 +55,13 @@ class NGramTable:
     def first_pair(self) -> int:
         """The context of pair 0."""
         return self.num_contexts - len(self.pair_keys)
+
+    def fingerprint(self) -> str:
+        """A hash of all numbers."""
+        digest = hashlib.sha256()
+        for part in fields(self):
+            digest.update(getattr(self, part.name).numpy().tobytes())
+        return digest.hexdigest()[:32]
 
     def after(self, first: Tensor, second: Tensor) -> Tensor:
         """Long like the arguments: the context of two last tokens; first is −1 where there is none."""

@@ -106,9 +106,11 @@ def only_writer(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InvalidArgument(f"another run is writing to {folder}; wait for it, or choose another folder.") from None
-        yield
-        with suppress(OSError):
-            path.unlink()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
 
 
 def cut_half_line(path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The shell's way in: `locore generate`, `check`, `compile`, `prepare`, `serve`, `bench` and `reproduce`.
+"""The shell's way in: `locore generate`, `batch`, `check`, `compile`, `prepare`, `serve`, `bench` and `reproduce`.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint,
-2 wrong usage, constraint or input, 130 interrupted.
+or rows of a batch failed, 2 wrong usage, constraint or input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import locore
+from locore.cli.batch import batch
 from locore.cli.bench import bench
 from locore.cli.check import check
 from locore.cli.compile import compile
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(check)
 app.command()(compile)
+app.command()(batch)
 app.command()(prepare)
 app.command()(serve)
 app.add_typer(bench, name="bench")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import locore
+from locore import jsontext
 from locore.errors import InvalidArgument, InvalidConstraint
 from locore.limits import Limits
 
@@ -36,12 +36,9 @@ def read_constraint(value: str) -> Constraint:
 def parse_json(text: str, source: str, remedy: str) -> Any:
     """The value of a JSON text; a name that stands twice in an object is an error, not silently the last one."""
     try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InvalidConstraint(f"{source} is no JSON: {error.msg} at {where}; {remedy}.") from error
-    except RecursionError:
-        raise InvalidConstraint(f"{source} is nested too deeply; make it flatter.") from None
+        return jsontext.parse(text)
+    except jsontext.NotJson as error:
+        raise InvalidConstraint(f"{source} {error}; {remedy}.") from None
 
 
 def read_limits(options: list[str]) -> Limits:
@@ -61,15 +58,6 @@ def read_limits(options: list[str]) -> Limits:
         except ValueError:
             raise InvalidArgument(f"--limit {option!r}: {value!r} is no number; write {name}=1000000.") from None
     return Limits(**found)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise InvalidConstraint(f"the field {name!r} stands twice in one object of the JSON; keep one of them.")
-        found[name] = value
-    return found
 
 
 def read_text(path: str) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from locore import jsontext
 from locore.server.errors import ApiError
 
 DRAINED = 32  # bodies of so many times the limit are read to their end and thrown away, so that the client sees the answer
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
 
 class LimitedBody:
@@ -81,53 +78,11 @@ def strict_json(body: bytes, max_depth: int) -> Any:
         ApiError: no UTF-8, no JSON, nested too deeply, a name twice in one object, or a number that JSON does not have.
     """
     try:
-        text = body.decode("utf-8")
-        if _depth(text) > max_depth:
-            raise _Refused(f"it is nested deeper than {max_depth}; make it flatter")
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
-    except _Refused as error:
-        raise ApiError(400, f"the body cannot be read: {error}.", "invalid_json") from None
+        return jsontext.parse(body.decode("utf-8"), max_depth)
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body is no UTF-8: {error.reason} at byte {error.start}.", "invalid_json") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise ApiError(400, f"the body is no JSON: {error.msg} at {where}.", "invalid_json") from None
-    except (ValueError, RecursionError):
-        raise ApiError(400, "the body is no JSON that this server reads: a number is too long.", "invalid_json") from None
-
-
-class _Refused(Exception):
-    """JSON that the standard library would read."""
-
-
-def _depth(text: str) -> int:
-    """How deeply brackets are nested, those in strings left out; linear in the length."""
-    depth = deepest = 0
-    for character in _STRING.sub("", text):
-        if character in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "]}":
-            depth -= 1
-    return deepest
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _Refused("a field stands twice in one object; keep one of them")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise _Refused(f"{name} is no number of JSON")
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if value in (float("inf"), float("-inf")):
-        raise _Refused("a number is too large")
-    return value
+    except jsontext.NotJson as error:
+        raise ApiError(400, f"the body {error}.", "invalid_json") from None
 
 
 def strict_route(max_depth: int) -> type[APIRoute]:

@@ -1,0 +1,159 @@
+"""What a batch costs beside a bare loop over `locore.generate`, and what the cost model of docs/batch.md needs.
+
+    python benchmarks/batch.py [--ray] [--json benchmarks/results/batch.json]
+
+CPU seconds of one thread; both sides of a ratio take turns in one run, on the same rows with the same seeds. `--ray` adds wall
+time on Ray with one and two workers, which means something only on an idle machine (extra `ray`).
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from _machine import machine
+
+import locore
+from locore.batch import Engine, Settings, run
+from locore.batch.driver import _states
+from locore.batch.parts import results_folder, results_path
+from locore.batch.plan import Plan
+from locore.batch.rows import seed_of
+from locore.batch.tally import Tally
+from locore.batch.worker import Worker
+from locore.records import Journal
+
+BAN = {"type": "ban", "phrases": ["awful", "hate"]}
+WORKLOADS = {
+    "small: smc, 4 particles of 4 tokens": Settings(constraint=BAN, max_new_tokens=4, num_particles=4, sampler="smc"),
+    "default: auto, 32 particles of 20 tokens": Settings(constraint=BAN),
+}
+SCANNED = 2**28  # bytes of input for the speed of the first pass
+
+
+def write_rows(path: Path, number: int) -> list[dict]:
+    rows = [{"prompt": f"On day {i} the weather was", "id": i} for i in range(number)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows
+
+
+def overhead(name: str, settings: Settings, number: int, turns: int, folder: Path) -> dict:
+    """CPU seconds of the rows by `Worker.shard` and by a bare loop, in turns; the least of each counts."""
+    path = folder / "prompts.jsonl"
+    rows = write_rows(path, number)
+    worker, plan = Worker(settings), Plan(path, number)
+    seeds = [seed_of(settings.seed, row) for row in rows]
+    options = {key: value for key, value in settings.defaults().items() if key not in ("constraint", "resample")}
+    constraint = locore.from_json(settings.constraint)
+    loop, batch, size = [], [], 0
+    for turn in range(turns + 1):  # the first one warms up
+        start = time.process_time()
+        for row, seed in zip(rows, seeds, strict=True):
+            locore.generate(worker.model, row["prompt"], constraint, seed=seed, **options)
+        middle = time.process_time()
+        output = folder / f"{turn}-{len(loop)}-{number}"
+        for part in ("parts", "results"):
+            (output / part).mkdir(parents=True)
+        size = worker.shard(path, output, plan[0], "run")["bytes"]
+        if turn:
+            loop.append(middle - start)
+            batch.append(time.process_time() - middle)
+    return {
+        "workload": name,
+        "rows": number,
+        "loop_ms_a_row": 1e3 * min(loop) / number,
+        "batch_ms_a_row": 1e3 * min(batch) / number,
+        "ratio": min(batch) / min(loop),
+        "ratios": [b / a for a, b in zip(loop, batch, strict=True)],
+        "bytes_a_row": size / number,
+    }
+
+
+def restart(folder: Path) -> dict:
+    """What a start costs before the first row: the pass over the input, and looking at what is there."""
+    path = folder / "large.jsonl"
+    line = json.dumps({"prompt": "x" * 180}) + "\n"
+    block = line * (2**20 // len(line))
+    with path.open("w") as file:
+        for _ in range(SCANNED // len(block)):
+            file.write(block)
+    start = time.process_time()
+    plan = Plan(path, 10_000)
+    scan = time.process_time() - start
+    start = time.process_time()
+    settings = WORKLOADS["small: smc, 4 particles of 4 tokens"]
+    Worker(settings).facts()
+    load = time.process_time() - start
+    return {"scan_bytes_a_second": plan.num_bytes / scan, "load_tiny_seconds": load, **finished_shards(folder, 20_000)}
+
+
+def finished_shards(folder: Path, shards: int) -> dict:
+    """What a resumed run does for each shard that is finished."""
+    path = folder / "short.jsonl"
+    path.write_text("{}\n" * shards)
+    results_folder(folder).mkdir()
+    tally, line = Tally(rows=1).to_json(), '{"line":1,"seconds":0}\n'
+    with (folder / "progress.jsonl").open("w") as journal:
+        journal.write('{"settings":{}}\n')
+        for shard in range(shards):
+            results_path(folder, shard).write_text(line)
+            journal.write(json.dumps({"key": [shard, len(line)], **tally}) + "\n")
+    plan, start = Plan(path, 1), time.process_time()
+    done = sum(report is not None for _, report in _states(folder, plan, Journal(folder / "progress.jsonl", {})))
+    assert done == shards
+    return {"ms_a_finished_shard": 1e3 * (time.process_time() - start) / shards}
+
+
+def on_ray(number: int, folder: Path) -> list[dict]:
+    """Wall seconds from the first finished shard to the last, so that starts do not count."""
+    path = folder / "ray.jsonl"
+    write_rows(path, number)
+    found = []
+    for workers in (1, 2):
+        times: list[tuple[float, int]] = []
+        start = time.perf_counter()
+        run(
+            path,
+            folder / f"ray{workers}",
+            WORKLOADS["default: auto, 32 particles of 20 tokens"],
+            Engine("ray", workers=workers),
+            shard_rows=10,
+            progress=lambda done, failed, rows, times=times: times.append((time.perf_counter(), done)),
+        )
+        whole = time.perf_counter() - start
+        (first, before), (last, after) = times[1 + workers], times[-1]
+        found.append({"workers": workers, "rows_a_second": (after - before) / (last - first), "wall_seconds": whole})
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=60)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [
+            overhead(name, settings, arguments.rows // (1 + 5 * i), arguments.turns, folder)  # the second kind is dear
+            for i, (name, settings) in enumerate(WORKLOADS.items())
+        ]
+        result = {"machine": machine(), "load": os.getloadavg()[0], "overhead": rows, "restart": restart(folder)}
+        if arguments.ray:
+            result["ray"] = on_ray(arguments.rows * 2, folder)
+    json.dump(result, sys.stdout, indent=2)
+    print()
+    print(f"median ratios: {[round(statistics.median(row['ratios']), 3) for row in rows]}", file=sys.stderr)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""One line of the input, and what is written for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from locore import jsontext
+from locore.batch.plan import MAX_ROW_BYTES
+from locore.batch.settings import ROW_OPTIONS
+from locore.errors import InvalidArgument, UnsupportedKeyword
+from locore.particles import Particles
+
+MAX_DEPTH = 200  # of objects and lists in a row
+FIELDS = ("prompt", "id", "meta", *ROW_OPTIONS)
+SEED_BYTES = 4  # torch's generators on a CPU use no more of a seed
+COPIED = (
+    *("log_weights", "log_evidence", "log_evidence_error", "log_evidence_interval", "log_evidence_bounds", "ess", "pareto_k"),
+    *("verdict", "zero_weights"),
+)
+
+Record = dict[str, Any]
+
+
+def read_object(line: bytes) -> Record:
+    """The JSON object of a line of the input.
+
+    Raises:
+        InvalidArgument: there is none.
+    """
+    if len(line) > MAX_ROW_BYTES:
+        raise InvalidArgument(f"the row has more than {MAX_ROW_BYTES:,} bytes; make it shorter.")
+    if not line.strip():
+        raise InvalidArgument("the line is empty; remove it.")
+    try:
+        row = jsontext.parse(line.decode("utf-8"), MAX_DEPTH)
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"the row is no UTF-8: {error.reason} at byte {error.start}; convert it.") from None
+    except jsontext.NotJson as error:
+        raise InvalidArgument(f"the row {error}.") from None
+    if not isinstance(row, dict):
+        raise InvalidArgument('the row is no JSON object; write {"prompt": "..."}.')
+    return row
+
+
+def labels_of(row: Record) -> Record:
+    """`id` and `meta`: they are given back whatever becomes of the row."""
+    return {"id": row.get("id"), **({"meta": row["meta"]} if "meta" in row else {})}
+
+
+def check_fields(row: Record) -> None:
+    """Are all fields of a row known, and is there a prompt? What the options may be is checked by `locore.generate`.
+
+    Raises:
+        UnsupportedKeyword: a field is not known; nothing is dropped silently.
+        InvalidArgument: there is no prompt, or the id is neither text nor number.
+    """
+    unknown = [name for name in row if name not in FIELDS]
+    if unknown:
+        raise UnsupportedKeyword(
+            f"the row has a field {unknown[0]!r}, which is not known; known are {', '.join(FIELDS)}. Put what is only to be "
+            "kept under 'meta'."
+        )
+    if not isinstance(row.get("prompt"), str | list):
+        raise InvalidArgument("the row needs a field 'prompt': a text, or a list of token ids.")
+    if isinstance(row.get("id"), bool | float | list | dict):
+        raise InvalidArgument(f"the id must be a text or a whole number, got {row['id']!r}.")
+
+
+def digest_of(line: bytes) -> str:
+    """A short name for what a line says, byte by byte."""
+    return hashlib.blake2b(line, digest_size=8).hexdigest()
+
+
+def seed_of(run_seed: int, row: Record) -> int:
+    """The seed of a row: it depends on the run's and on all that the row says but `meta`, on nothing else.
+
+    Rows that are equal have equal seeds, wherever they stand.
+    """
+    content = {name: value for name, value in row.items() if name != "meta"}
+    text = json.dumps([run_seed, content], sort_keys=True)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=SEED_BYTES).digest(), "little")
+
+
+def result_of(particles: Particles, tokens: bool) -> Record:
+    """What is written of particles; None where a number is unknown or infinite."""
+    plain = particles.to_json()
+    info = plain["info"]
+    bare = plain["texts"] is None
+    return {
+        **({} if bare else {"texts": plain["texts"]}),
+        **({"tokens": plain["tokens"]} if tokens or bare else {}),
+        **{name: plain[name] for name in COPIED},
+        "guarantee": info["guarantee"],
+        "sampler": info.get("chosen", info["sampler"]),
+        "seed": info["seed"],
+        "lm_tokens": info["lm_tokens"],
+    }
+
+
+def error_of(error: BaseException) -> Record:
+    """What is written of a row that failed."""
+    return {"error": {"type": type(error).__name__, "message": str(error)}}
+
+
+def encode(record: Record) -> bytes:
+    """A line of the results."""
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON can write and UTF-8 cannot
+        return json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def whole_rows(path: Path, first: int) -> Iterator[tuple[Record, int]]:
+    """The rows of a file of results and their bytes, up to where it was torn by a kill or a failing machine.
+
+    Args:
+        path: of the file; one that is not there has no rows.
+        first: line number of its first row; the others follow it.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as lines:
+        for number, line in enumerate(lines, first):
+            try:
+                row = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                return
+            if not isinstance(row, dict) or row.get("line") != number or "seconds" not in row:
+                return
+            yield row, len(line)

@@ -1,0 +1,147 @@
+"""One copy of the model, one row after the other: the same for every engine."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+import transformers
+
+import locore
+from locore.batch.parts import Part, results_path
+from locore.batch.plan import Span, lines_of
+from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, read_object, result_of, seed_of
+from locore.batch.settings import Settings
+from locore.batch.tally import tally_of
+from locore.constraints import Constraint
+from locore.errors import DeviceLost, InvalidArgument, LocoreError
+from locore.prepared import prepared_table
+
+MAX_DEATHS = 3  # of workers at one row, until the row is given up
+KEPT_CONSTRAINTS = 64  # that were read from JSON
+
+Watch = Callable[[Record], None]
+
+
+class Worker:
+    """Holds the model and works on shards."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Load the model.
+
+        Raises:
+            ModelNotFound: there is none of this name.
+        """
+        torch.set_num_threads(settings.threads)
+        self.settings = settings
+        self.model = locore.load(settings.model, device=settings.device)
+        self._table = prepared_table(self.model)
+        self._constraint = lru_cache(KEPT_CONSTRAINTS)(_from_json)
+
+    def facts(self) -> Record:
+        """What results depend on beside the settings and the input; equal on every machine that takes part."""
+        return {
+            "model_fingerprint": self.model.fingerprint(),
+            "ngram_table": None if self._table is None else self._table.fingerprint(),
+            "locore": locore.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+
+    def check(self, facts: Record) -> None:
+        """Does this worker give the results that another one would?
+
+        Raises:
+            InvalidArgument: it has other weights, another table or other versions than the run began with.
+        """
+        mine = self.facts()
+        differ = [f"{name} is {mine[name]!r} here and {facts[name]!r} there" for name in facts if mine[name] != facts[name]]
+        if differ:
+            raise InvalidArgument(
+                f"a worker differs from the one that the run began with: {'; '.join(differ)}. Give all machines the "
+                "same model, versions and $LOCORE_CACHE (where `locore prepare` keeps its table)."
+            )
+
+    def shard(self, path: Path, output: Path, span: Span, run: str, watch: Watch | None = None) -> Record:
+        """Work on one shard until its file of results is there.
+
+        Args:
+            path: of the input.
+            output: folder of the batch.
+            span: of the shard.
+            run: a name for the life of one driver.
+            watch: is called with each row that is computed now.
+
+        Returns:
+            The tally of the shard, `shard`, `bytes`, and `adopted`: rows that earlier attempts had computed.
+        """
+        final = results_path(output, span.number)
+        if final.exists() and (known := tally_of(final, span)) is not None:  # an answer was lost, not the work
+            return {"shard": span.number, "adopted": span.rows, **known, "bytes": final.stat().st_size}
+        with Part(output, span, run) as part:
+            given_up = part.deaths >= MAX_DEATHS
+            for number, line in lines_of(path, span, skip=part.adopted):
+                row = self._died(number, line, part.deaths) if given_up else self.row(number, line)
+                given_up = False
+                part.append(row)
+                if watch is not None:
+                    watch(row)
+            return {"shard": span.number, "adopted": part.adopted, **part.finish()}
+
+    def row(self, number: int, line: bytes) -> Record:
+        """What is written for one line of the input.
+
+        Raises:
+            DeviceLost: the accelerator failed; every row after this one would fail too.
+            InvalidArgument: somebody made an n-gram table of the model since this worker started.
+        """
+        start = time.perf_counter()
+        labels: Record = {"id": None}
+        try:
+            fields = read_object(line)
+            labels = labels_of(fields)
+            check_fields(fields)
+            result = self._result(fields)
+        except torch.AcceleratorError as error:
+            raise DeviceLost(f"the device failed in line {number} of the input: {error}. Start again with --resume.") from error
+        except Exception as error:  # one row must not end the others
+            result = error_of(error)
+        if prepared_table(self.model) is not self._table:
+            raise InvalidArgument("the n-gram table of the model was made while the run went on; begin in another folder.")
+        return {"line": number, **labels, "digest": digest_of(line), **result, "seconds": time.perf_counter() - start}
+
+    def _result(self, fields: Record) -> Record:
+        options = {**self.settings.defaults(), **fields}
+        for name in ("id", "meta"):
+            options.pop(name, None)
+        if options["constraint"] is None:
+            raise InvalidArgument('the row has no constraint; add one, or --constraint for all rows; {"type": "true"} is none.')
+        constraint = self._constraint(json.dumps(options.pop("constraint")))
+        seed = options.pop("seed", None)
+        seed = seed_of(self.settings.seed, fields) if seed is None else seed
+        resample = options.pop("resample")
+        if resample is not None and (isinstance(resample, bool) or not isinstance(resample, int)):
+            raise InvalidArgument(f"resample must be a whole number, got {resample!r}.")
+        particles = locore.generate(
+            self.model, options.pop("prompt"), constraint, seed=seed, limits=self.settings.limits, **options
+        )
+        if resample is not None:
+            # Another stream of random numbers than that of the sampler, and as repeatable.
+            particles = particles.resample(resample, seed=seed + 1)
+        return result_of(particles, self.settings.tokens)
+
+    def _died(self, number: int, line: bytes, deaths: int) -> Record:
+        labels: Record = {"id": None}
+        with suppress(LocoreError):
+            labels = labels_of(read_object(line))
+        error = {"type": "WorkerDied", "message": f"{deaths} workers died while they were at this row: too little memory?"}
+        return {"line": number, **labels, "digest": digest_of(line), "error": error, "seconds": 0.0}
+
+
+def _from_json(text: str) -> Constraint:
+    return locore.from_json(json.loads(text))

@@ -1,0 +1,95 @@
+"""`locore batch`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from locore.batch.settings import Settings
+from locore.cli.inputs import LIMIT_HELP, read_constraint, read_limits
+from locore.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from locore.batch.driver import Summary
+
+ALL_ROWS = "of rows that do not say it themselves"
+
+
+def batch(
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="A JSON object a line, with at least a prompt.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
+    constraint: Annotated[str | None, typer.Option(metavar="JSON|@FILE", help=f"{ALL_ROWS.capitalize()}.")] = None,
+    model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = Settings.model,
+    max_new_tokens: Annotated[int, typer.Option(help="A text has at most so many tokens.")] = Settings.max_new_tokens,
+    min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = Settings.min_new_tokens,
+    num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw for a row.")] = Settings.num_particles,
+    sampler: Annotated[str | None, typer.Option(help="Its name, such as greedy, lcr or rejection.")] = Settings.sampler,
+    seed: Annotated[int, typer.Option(help="Of the run; each row gets its own from it.")] = Settings.seed,
+    budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent on a row.")] = Settings.budget,
+    canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,
+    stop: Annotated[str, typer.Option(metavar="eos|complete", help="When a text ends.")] = Settings.stop,
+    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
+    resample: Annotated[int | None, typer.Option(metavar="N", help="Write N equally probable draws instead.")] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids too.")] = Settings.tokens,
+    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
+    threads: Annotated[int, typer.Option(help="Of the arithmetic of one worker.")] = Settings.threads,
+    shard_rows: Annotated[int, typer.Option(help="Rows in one file of results.")] = 100,
+    engine: Annotated[str, typer.Option(metavar="local|ray", help="A loop in this process, or workers on Ray.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="On Ray: copies of the model; as many as there is room for.")] = None,
+    cpus_per_worker: Annotated[float, typer.Option(help="On Ray: cores set aside for one.")] = 1.0,
+    gpus_per_worker: Annotated[float, typer.Option(help="On Ray: accelerators set aside for one.")] = 0.0,
+    ray_address: Annotated[str | None, typer.Option(help="A running cluster, or auto; without it one starts here.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the folder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Sample for every line of a file, on this machine or on many; a killed run goes on with --resume.
+
+    The options of `locore generate` are defaults of rows. Exit code 1 if some rows failed; their lines of the results say why.
+    """
+    settings = Settings(
+        model=model,
+        device=device,
+        threads=threads,
+        seed=seed,
+        constraint=None if constraint is None else read_constraint(constraint).to_json(),
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        num_particles=num_particles,
+        sampler=sampler,
+        budget=budget,
+        canonical=canonical,
+        stop=stop,
+        resample=resample,
+        limits=read_limits(limit or []),
+        tokens=tokens,
+    )
+    from locore.batch import Engine, run  # they import torch
+
+    chosen = Engine(engine, workers, cpus_per_worker, gpus_per_worker, ray_address)  # type: ignore[arg-type]  # it checks
+    with Progress() as progress:
+        summary = run(prompts, output, settings, chosen, shard_rows=shard_rows, resume=resume, progress=progress.show)
+    _show(summary, output, progress.seconds, as_json)
+    if summary.tally.failed:
+        raise typer.Exit(1)
+
+
+def _show(summary: Summary, output: Path, seconds: float, as_json: bool) -> None:
+    tally = summary.tally
+    if as_json:
+        facts: dict[str, Any] = {**tally.to_json(), "computed_now": summary.computed, "wall_seconds": seconds}
+        print(json.dumps(facts))
+        return
+    print(f"{tally.rows - tally.failed:,} of {tally.rows:,} rows done, {tally.failed:,} failed")
+    for what, counts in (("verdict", tally.verdicts), ("failed", tally.errors)):
+        for name, number in counts.most_common():
+            print(f"  {what} {name}: {number:,}")
+    print(f"{tally.lm_tokens:,} LM tokens, {tally.seconds:,.1f} s of work")
+    if summary.computed:
+        print(f"{summary.computed:,} rows now, in {seconds:,.1f} s: {summary.computed / seconds:,.1f} a second")
+    print(f"results: {output / 'results'}")
+    if tally.failed:
+        print("some rows failed; their lines of the results have a field 'error'.", file=sys.stderr)
