@@ -221,7 +221,7 @@ def spoil_answers(change: Callable[[dict], Any]) -> engine_server.Spoil:
 
 
 LIES = {
-    "other distributions": (spoil_rows(shifted), "next-token distributions .* nats a token"),
+    "other distributions": (spoil_rows(shifted), "next-token distributions.* nats a token"),
     "truncated distributions": (spoil_rows(lambda top: dict(list(top.items())[:20])), "next-token distribution of"),
     "NaN": (spoil_rows(lambda top: dict.fromkeys(top, math.nan)), "gave nan"),
     "positive": (spoil_rows(lambda top: dict.fromkeys(top, 7.8e15)), "gave 78000"),
