@@ -93,7 +93,7 @@ def test_the_check_of_independence_sees_shared_particles(computer):
     """Two answers from the same two particles are what must not happen, and what the test above would find."""
     job = {**JOB, "constraint": ALPHA.to_json(), "sampler": "greedy"}
     pairs = Counter()
-    for _ in range(120):
+    for _ in range(400):
         particles, _ = computer.particles(job, 2)
         pairs[tuple(particles.resample(2).texts)] += 1
     assert independent(pairs) < FALSE_ALARM
