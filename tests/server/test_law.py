@@ -84,8 +84,8 @@ def answers_of(computer, sampler, number, **options):
 
 @pytest.mark.parametrize("sampler", ["auto", "greedy"])
 def test_answers_that_share_a_run_are_independent(computer, sampler):
-    """Contingency of the texts of two requests, 120 times; false alarm 1e-6."""
-    pairs = Counter(tuple(answers_of(computer, sampler, 2)) for _ in range(120))
+    """Contingency of the texts of two requests, 300 times; false alarm 1e-6."""
+    pairs = Counter(tuple(answers_of(computer, sampler, 2)) for _ in range(300))
     assert independent(pairs) > FALSE_ALARM
 
 
@@ -93,7 +93,7 @@ def test_the_check_of_independence_sees_shared_particles(computer):
     """Two answers from the same two particles are what must not happen, and what the test above would find."""
     job = {**JOB, "constraint": ALPHA.to_json(), "sampler": "greedy"}
     pairs = Counter()
-    for _ in range(400):
+    for _ in range(300):
         particles, _ = computer.particles(job, 2)
         pairs[tuple(particles.resample(2).texts)] += 1
     assert independent(pairs) < FALSE_ALARM
