@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.http_service import served
 
 Reply = tuple[int, dict[str, str], bytes]
 
@@ -118,15 +120,6 @@ def running() -> Iterator[Service]:
         def log_message(self, *arguments: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    service.address = f"http://127.0.0.1:{server.server_port}/v1alpha1/comments:analyze"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with served(Handler, service.stopping) as root:
+        service.address = f"{root}/v1alpha1/comments:analyze"
         yield service
-    finally:
-        service.stopping.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -17,6 +17,7 @@ ROWS = {
     "codec": 1,
     "ending": 1,
     "jsontext": 1,
+    "lazy": 1,
     "limits": 1,
     "numerics": 1,
     "patience": 1,

@@ -9,23 +9,11 @@ import time
 
 import pytest
 
-from tests.batch.helpers import batch, batch_apart, many, results
+from tests.batch.helpers import batch, batch_apart, results
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 NUMBER = 60
 SHARDS = ("--shard-rows", "8")
-
-
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory):
-    return many(tmp_path_factory.mktemp("kill") / "prompts.jsonl", NUMBER)
-
-
-@pytest.fixture(scope="module")
-def done(prompts):
-    output = prompts.parent / "done"
-    assert batch(prompts, output, *SHARDS) == 1
-    return output
 
 
 def rows_on_disk(output) -> int:

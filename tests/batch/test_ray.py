@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.helpers import OPTIONS, batch, many, results
+from tests.batch.helpers import OPTIONS, batch, results
 from tests.batch.test_kill import rows_on_disk
 
 pytest.importorskip("ray")
@@ -22,18 +22,6 @@ SHARDS = ("--shard-rows", "6")
 RUN = "import sys; from locore.cli import main; sys.exit(main())"
 ACTOR = "ShardActor"
 PATIENCE = 1800  # seconds; only what hangs needs them
-
-
-@pytest.fixture(scope="module")
-def prompts(tmp_path_factory):
-    return many(tmp_path_factory.mktemp("ray") / "prompts.jsonl", NUMBER)
-
-
-@pytest.fixture(scope="module")
-def done(prompts):
-    output = prompts.parent / "done"
-    assert batch(prompts, output, *SHARDS) == 1
-    return output
 
 
 @pytest.fixture(scope="module")

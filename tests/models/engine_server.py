@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ import torch
 from locore.models import HuggingFaceModel, LanguageModel
 from locore.numerics import categorical, make_generator
 from locore.tokenizer import Tokenizer
+from tests.http_service import served
 
 Reply = tuple[int, dict[str, str], bytes]
 Spoil = Callable[[str, dict, Any], Any]
@@ -221,18 +222,8 @@ def running(model: LanguageModel, **options: Any) -> Iterator[Service]:
         def log_message(self, *arguments: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    service.address = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with served(Handler, service.stopping) as service.address:
         yield service
-    finally:
-        service.stopping.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def endless(model: HuggingFaceModel) -> HuggingFaceModel:

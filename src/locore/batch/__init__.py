@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from locore.lazy import lazy_names
 
 if TYPE_CHECKING:
     from locore.batch.driver import run
@@ -14,13 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "Settings", "run"]
 
-_HOME = {"Engine": "engines", "run": "driver", "Settings": "settings"}
-
-
-def __getattr__(name: str) -> Any:
-    # Torch takes a second to import; the shell reads the settings without it.
-    if name in _HOME:
-        from importlib import import_module
-
-        return getattr(import_module(f"locore.batch.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Torch takes a second to import; the shell reads the settings without it.
+__getattr__ = lazy_names(__name__, {"Engine": "engines", "run": "driver", "Settings": "settings"})

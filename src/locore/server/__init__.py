@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from locore.lazy import lazy_names
 
 if TYPE_CHECKING:
     from locore.server.app import create_app
@@ -14,13 +16,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "create_app", "serve"]
 
-_HOME = {"create_app": "app", "serve": "run", "Settings": "settings"}
-
-
-def __getattr__(name: str) -> Any:
-    # The worker is a part of this package too, and needs no web framework.
-    if name in _HOME:
-        from importlib import import_module
-
-        return getattr(import_module(f"locore.server.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# The worker is a part of this package too, and needs no web framework.
+__getattr__ = lazy_names(__name__, {"create_app": "app", "serve": "run", "Settings": "settings"})

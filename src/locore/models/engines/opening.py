@@ -45,9 +45,7 @@ def open_vllm_server(
     if version != "v1" or not found:
         raise InvalidArgument(f"The address of a vLLM server ends with /v1; {address!r} does not.")
     engine = VLLMServer(JsonClient(root, **connection), model)
-    own = _tokenizer(engine, tokenizer if tokenizer is not None else engine.root)
-    _same_ids(engine, own, engine.tokenized(TRIAL))
-    return _checked(engine, own, tolerance)
+    return _served(engine, tokenizer, tolerance)
 
 
 def open_sglang_server(
@@ -63,6 +61,11 @@ def open_sglang_server(
         EngineError, InvalidArgument, ModelNotFound: as `open_vllm_server`.
     """
     engine = SGLangServer(JsonClient(address.rstrip("/").removesuffix("/v1"), **connection))
+    return _served(engine, tokenizer, tolerance)
+
+
+def _served(engine: VLLMServer | SGLangServer, tokenizer: str | Path | Tokenizer | None, tolerance: float) -> EngineModel:
+    """The model behind a server, with a tokenizer that cuts texts as the server's own."""
     own = _tokenizer(engine, tokenizer if tokenizer is not None else engine.root)
     _same_ids(engine, own, engine.tokenized(TRIAL))
     return _checked(engine, own, tolerance)
