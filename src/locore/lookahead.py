@@ -143,12 +143,13 @@ def _singled_out(reader: LeftToRight) -> Tensor:
 
 def _kept(table: NGramTable, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Row starts, tokens and probabilities: the unigram row whole, of other rows the largest entries and the wanted tokens."""
-    sizes = table.start[1:] - table.start[:-1]
-    owner = torch.repeat_interleave(torch.arange(table.num_contexts), sizes)
-    rank = torch.arange(len(owner)) - table.start[owner]
-    keep = (rank < ROW_ENTRIES) | wanted[table.tokens]
-    count = torch.bincount(owner[keep], minlength=table.num_contexts)
-    count[0] = table.vocab_size
-    start = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    tokens = torch.cat([torch.arange(table.vocab_size), table.tokens[keep]])
-    return start, tokens, torch.cat([table.unigram, table.probs[keep]])
+    begin, end = table.start[:-1], table.start[1:]
+    # +1 where a row begins, −1 behind its largest entries: one byte for each of the millions of entries.
+    steps = torch.zeros(len(table.tokens) + 1, dtype=torch.int8)
+    steps.index_add_(0, begin, torch.ones_like(begin, dtype=torch.int8))
+    steps.index_add_(0, torch.minimum(begin + ROW_ENTRIES, end), -torch.ones_like(begin, dtype=torch.int8))
+    kept = (steps[:-1].cumsum(0, dtype=torch.int8).bool() | wanted[table.tokens]).nonzero()[:, 0]
+    start = torch.searchsorted(kept, table.start) + table.vocab_size  # the row of context 0 has no entries, but all tokens
+    start[0] = 0
+    tokens = torch.cat([torch.arange(table.vocab_size), table.tokens[kept].long()])
+    return start, tokens, torch.cat([table.unigram, table.probs[kept].double()])

@@ -25,7 +25,7 @@ class NGramTable:
         single: Long[vocab], the context of a last token, 0 where it was never seen.
         pair_keys: Long[pairs], first · vocab + second, increasing; their contexts are the last ones, in this order.
         start: Long[contexts + 1], where the entries of each context begin.
-        tokens, probs: Long, f64[entries]: the largest entries of each context's row, in decreasing order.
+        tokens, probs: Int, f32[entries]: the largest entries of each context's row, in decreasing order; there are millions.
         backoff: f64[contexts], the mass that a row leaves to its parent's distribution.
         size: f64[contexts], how many distributions each row is the mean of.
         parent: Long[contexts], the context of the next lower order.
@@ -165,14 +165,13 @@ class NGramCounts:
         num_contexts = first_pair + len(pair_keys)
         parent = torch.zeros(num_contexts, dtype=torch.long)
         parent[first_pair:] = single[pair_keys % self.vocab_size]
-        probs, tokens = torch.cat(self._probs), torch.cat(self._tokens)
-        rows = _merge(context, torch.cat([one, two]), tokens, probs, num_contexts, self.vocab_size)
+        recorded = torch.cat(self._tokens), torch.cat(self._probs)
+        rows = _merge(context, torch.cat([one, two]), *recorded, num_contexts, self.vocab_size)
         if self.eos_ids:
             rows = _certain_end(rows, single[ends], self.eos_ids[0])
         size = torch.bincount(context, minlength=num_contexts).double()
-        return NGramTable(
-            total / total.sum(), single, pair_keys, rows.start, rows.tokens, rows.probs, rows.backoff, parent, size
-        )
+        tokens, probs = rows.tokens.int(), rows.probs.float()
+        return NGramTable(total / total.sum(), single, pair_keys, rows.start, tokens, probs, rows.backoff, parent, size)
 
 
 @dataclass(frozen=True, eq=False)

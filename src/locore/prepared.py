@@ -52,8 +52,7 @@ def prepare(model: LanguageModel, positions: int = POSITIONS) -> Prepared:
         table, spent = _make(bare, positions)
         if path is not None:
             _write(path, table)
-            # As it will be read later: a file has half the precision, and a table must not depend on who made it.
-            table = _in_memory[path] = _read(path) or table
+            _in_memory[path] = table
     return Prepared(table, path, spent, time.perf_counter() - start)
 
 
@@ -107,12 +106,9 @@ def _read(path: Path) -> NGramTable | None:
     found = read_tensors(path)
     if found is None or found[1].get("format") != str(FORMAT):
         return None
-    stored = found[0]
-    stored["tokens"], stored["probs"] = stored["tokens"].long(), stored["probs"].double()
-    return NGramTable(**stored)
+    return NGramTable(**found[0])
 
 
 def _write(path: Path, table: NGramTable) -> None:
     tensors = {field.name: getattr(table, field.name).contiguous() for field in fields(table)}
-    tensors["tokens"], tensors["probs"] = table.tokens.int(), table.probs.float()  # half the size is enough on disk
     write_tensors(path, tensors, {"format": str(FORMAT)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch.nn import Linear, Sequential
@@ -80,3 +82,10 @@ def test_a_module_of_the_users_own_is_left_alone(wanted):
     with pytest.raises(LocoreError):  # other vocabulary; what matters is that it was read
         HuggingFaceModel.from_module(module, tokenizer)
     assert not any(type(layer) is PackedLinear for layer in module.modules())
+
+
+def test_few_kernels_are_kept_unless_the_user_says_otherwise(wanted, monkeypatch):
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "9")
+    monkeypatch.delenv("LRU_CACHE_CAPACITY", raising=False)
+    pack(Sequential(Linear(4, 4)))
+    assert (os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"], os.environ["LRU_CACHE_CAPACITY"]) == ("9", "64")
