@@ -3,8 +3,8 @@
 On processors of AMD, MKL does not use AVX-512. With the weights laid out for oneDNN once, products of 32 rows and more are 2.2
 times as fast, those of 5 rows 1.2 to 3.5 times (the more the larger the layer); a single row is not faster.
 
-oneDNN makes a kernel for each number of rows, some .6 MB, and keeps 1,024; neighbours after prompts of all lengths filled them: 1.8 GB
-after an hour. Kept are 64; making one anew takes half a millisecond.
+oneDNN makes a kernel for each number of rows, some .6 MB, and keeps 1,024: neighbours after prompts of all lengths came to
+1.8 GB after an hour. Here it keeps 64; to make one anew takes half a millisecond.
 """
 
 from __future__ import annotations
