@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 import locore
 from locore.cli import main
@@ -83,6 +84,39 @@ BAD_CALLS = {
         "len|loop|range|longer",
     ),
     "missing folder": (lambda m: locore.load("./nowhere"), ModelNotFound, "nowhere is not a folder", "Give the folder"),
+    "no model": (lambda m: locore.generate(None, "I", SUN), InvalidArgument, "got NoneType", "load"),
+    "a model of transformers": (
+        lambda m: locore.generate(m.causal.module, "I", SUN),
+        InvalidArgument,
+        "got LlamaForCausalLM",
+        "HuggingFaceModel.from_module",
+    ),
+    "a tokenizer of transformers": (
+        lambda m: locore.holds(SUN, " sun", AutoTokenizer.from_pretrained(TINY)),
+        InvalidArgument,
+        "holds needs a model or a tokenizer of Locore",
+        "Tokenizer.from_huggingface",
+    ),
+    "a name where a tokenizer belongs": (lambda m: locore.compile(SUN, "tiny", 4), InvalidArgument, "got str", "load"),
+    "explaining without a tokenizer": (lambda m: locore.explain(SUN, "x", None), InvalidArgument, "explain", "got NoneType"),
+    "no prompt": (lambda m: generate(m, prompt=None), InvalidArgument, "got None", "a text or a list of token ids"),
+    "several prompts": (lambda m: generate(m, prompt=["I", "You"]), InvalidArgument, "one at a time", "locore batch"),
+    "a batch of ids": (lambda m: generate(m, prompt=[[5, 6]]), InvalidArgument, "one at a time", "locore batch"),
+    "a prompt of bytes": (lambda m: generate(m, prompt=b"I"), InvalidArgument, "got b'I'", "a text or a list of token ids"),
+    "fractions of ids": (lambda m: generate(m, prompt=[5.5]), InvalidArgument, "integers", "float"),
+    "a sampler that was not made": (
+        lambda m: generate(m, sampler=locore.samplers.GreedyMasking),
+        InvalidArgument,
+        "the class GreedyMasking",
+        r"GreedyMasking\(\)",
+    ),
+    "limits that are none": (lambda m: generate(m, limits={"states": 9}), InvalidArgument, "got dict", r"Limits\(states="),
+    "more particles than fit": (lambda m: generate(m, num_particles=10**12), InvalidArgument, "GB", "fewer"),
+    "unknown device": (lambda m: locore.load("tiny", device="cdua"), InvalidArgument, "'cdua'", "device='cpu'"),
+    "missing accelerator": (lambda m: locore.load("tiny", device="xpu"), InvalidArgument, "'xpu'", "device='cpu'"),
+    "unknown dtype": (lambda m: locore.load("tiny", dtype="float99"), InvalidArgument, "'float99'", "torch.float32"),
+    "half a particle": (lambda m: generate(m).resample(2.5), InvalidArgument, "got 2.5", "whole number"),
+    "a word for a seed": (lambda m: generate(m).resample(2, seed="x"), InvalidArgument, "got 'x'", "whole number"),
     "no resampled particles": (lambda m: generate(m).resample(0), InvalidArgument, "got 0", "at least 1"),
 }
 

@@ -15,6 +15,7 @@ from locore.constraints import Constraint
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load
+from locore.models.validation import tokenizer_of
 from locore.numerics import make_generator
 from locore.options import Canonical, Stop, check_options
 from locore.particles import Particles
@@ -110,7 +111,7 @@ def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMode
     """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text."""
     if not isinstance(text, str):
         raise InvalidArgument(f"holds needs a text, got {type(text).__name__}.")
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.tokenizer
+    known = tokenizer_of(tokenizer, "holds")
     ids = [*known.encode(text), *known.eos_ids[:1]]
     return constraint.at(len(ids)).bind(known).evaluate(ids, known)
 

@@ -143,6 +143,8 @@ class Particles:
 
         They keep the evidence: each weight is the mean of the old ones.
         """
+        if isinstance(num, bool) or not isinstance(num, int):
+            raise InvalidArgument(f"resample needs a whole number of particles, got {num!r}.")
         if num < 1:
             raise InvalidArgument(f"resample needs at least 1 particle, got {num}.")
         chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed))

@@ -48,6 +48,8 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
     if sampler is None:
         return BY_NAME[DEFAULT]
     if not isinstance(sampler, str):
+        if isinstance(sampler, type):
+            raise InvalidArgument(f"sampler is the class {sampler.__name__}; make an object of it: {sampler.__name__}().")
         if not callable(sampler):
             raise InvalidArgument(f"sampler must be a name or an object of locore.samplers, got {sampler!r}.")
         return sampler
