@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from locore.facts import facts
@@ -34,7 +34,7 @@ class Verdict:
     """
 
     level: Level
-    text: str
+    text: str = field(repr=False)
 
 
 def diagnose(particles: Particles) -> Verdict:
