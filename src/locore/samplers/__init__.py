@@ -5,7 +5,7 @@ from locore.samplers.adaptive_rejection import AdaptiveRejection
 from locore.samplers.asap import ASAp
 from locore.samplers.auto import Auto
 from locore.samplers.awrs import AWRS
-from locore.samplers.base import Draws, Sampler
+from locore.samplers.base import Draws, Sampler, keep_positive
 from locore.samplers.enumeration import Enumeration
 from locore.samplers.greedy import GreedyMasking
 from locore.samplers.isir import IteratedSIR
@@ -77,5 +77,6 @@ __all__ = [
     "SequentialMonteCarlo",
     "Twisted",
     "WithoutReplacement",
+    "keep_positive",
     "sampler_by_name",
 ]
