@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 import locore
 from locore.cli import main
@@ -83,6 +84,39 @@ BAD_CALLS = {
         "len|loop|range|longer",
     ),
     "missing folder": (lambda m: locore.load("./nowhere"), ModelNotFound, "nowhere is not a folder", "Give the folder"),
+    "no model": (lambda m: locore.generate(None, "I", SUN), InvalidArgument, "got NoneType", "load"),
+    "a model of transformers": (
+        lambda m: locore.generate(m.causal.module, "I", SUN),
+        InvalidArgument,
+        "got LlamaForCausalLM",
+        "HuggingFaceModel.from_module",
+    ),
+    "a tokenizer of transformers": (
+        lambda m: locore.holds(SUN, " sun", AutoTokenizer.from_pretrained(TINY)),
+        InvalidArgument,
+        "holds needs a model or a tokenizer of Locore",
+        "Tokenizer.from_huggingface",
+    ),
+    "a name where a tokenizer belongs": (lambda m: locore.compile(SUN, "tiny", 4), InvalidArgument, "got str", "load"),
+    "explaining without a tokenizer": (lambda m: locore.explain(SUN, "x", None), InvalidArgument, "explain", "got NoneType"),
+    "no prompt": (lambda m: generate(m, prompt=None), InvalidArgument, "got None", "a text or a list of token ids"),
+    "several prompts": (lambda m: generate(m, prompt=["I", "You"]), InvalidArgument, "one at a time", "locore batch"),
+    "a batch of ids": (lambda m: generate(m, prompt=[[5, 6]]), InvalidArgument, "one at a time", "locore batch"),
+    "a prompt of bytes": (lambda m: generate(m, prompt=b"I"), InvalidArgument, "got b'I'", "a text or a list of token ids"),
+    "fractions of ids": (lambda m: generate(m, prompt=[5.5]), InvalidArgument, "integers", "float"),
+    "a sampler that was not made": (
+        lambda m: generate(m, sampler=locore.samplers.GreedyMasking),
+        InvalidArgument,
+        "the class GreedyMasking",
+        r"GreedyMasking\(\)",
+    ),
+    "limits that are none": (lambda m: generate(m, limits={"states": 9}), InvalidArgument, "got dict", r"Limits\(states="),
+    "more particles than fit": (lambda m: generate(m, num_particles=10**12), InvalidArgument, "GB", "fewer"),
+    "unknown device": (lambda m: locore.load("tiny", device="cdua"), InvalidArgument, "'cdua'", "device='cpu'"),
+    "missing accelerator": (lambda m: locore.load("tiny", device="xpu"), InvalidArgument, "'xpu'", "device='cpu'"),
+    "unknown dtype": (lambda m: locore.load("tiny", dtype="float99"), InvalidArgument, "'float99'", "torch.float32"),
+    "half a particle": (lambda m: generate(m).resample(2.5), InvalidArgument, "got 2.5", "whole number"),
+    "a word for a seed": (lambda m: generate(m).resample(2, seed="x"), InvalidArgument, "got 'x'", "whole number"),
     "no resampled particles": (lambda m: generate(m).resample(0), InvalidArgument, "got 0", "at least 1"),
 }
 
@@ -125,13 +159,14 @@ BAD_COMMANDS = {
     "no tokens": (given(BAN, "--max-new-tokens", "0"), "at least 1"),
     "unknown sampler": (given(BAN, "--sampler", "greddy"), "known are auto"),
     "missing folder": (given(BAN, "--model", "./nowhere"), "nowhere is not a folder"),
-    "unknown type": (given({"type": "and", "of": [BAN, {"type": "bann"}]}), r"'bann' \(at of\[1\].type\)"),
+    "unknown type": (given({"type": "and", "of": [BAN, {"type": "bann"}]}), r"'bann' \(at of\[1\].type\); did you mean 'ban'"),
     "unknown field": (given({**BAN, "case": False}), "no field 'case'"),
     "a field twice": (given('{"type": "ban", "phrases": ["a"], "phrases": ["b"]}'), "'phrases' stands twice"),
     "no JSON": (given('{"type": "ban", "phrases": ["a",]}'), r"line 1, column 3\d"),
     "nested too deeply": (given("[" * 100_000), "nested too deeply|no JSON"),
     "a Python function": (given("lambda tokens: True"), "no JSON"),
     "missing file": (given("@nowhere.json"), "cannot read nowhere.json: No such file"),
+    "a file without its @": (given("latin.json"), "or @latin.json"),
     "not UTF-8": (given("@latin.json"), "no UTF-8"),
     "no particles": (given(BAN, "--num-particles", "0"), "at least 1"),
     "no draws": (given(BAN, "--resample", "0"), "at least 1"),
@@ -147,6 +182,8 @@ BAD_COMMANDS = {
         ["compile", "--length", "500", "--constraint", '{"type": "true"}', "--vocab-size", "9", "--dot", "out.dot"],
         "too many for a drawing",
     ),
+    "results where a file is": (["bench", "fidelity", "--quick", "-o", "latin.json"], "cannot use latin.json: File exists"),
+    "results below a file": (["reproduce", "sudoku", "--quick", "-o", "latin.json/x"], "cannot use latin.json/x: Not a dir"),
     "drawing into a missing folder": (
         ["compile", "--length", "2", "--constraint", '{"type": "true"}', "--vocab-size", "9", "--dot", "nowhere/out.dot"],
         "cannot write nowhere/out.dot",

@@ -133,3 +133,10 @@ def test_bad_input_is_named(model, options, error, words):
     arguments = {"constraint": contains("ab"), "max_new_tokens": 5, **options}
     with pytest.raises(error, match=words):
         locore.generate(model, "", **arguments)
+
+
+def test_a_function_that_changes_its_mind_is_named_as_the_cause():
+    answers = iter([True] + [False] * 1000)  # true when it is compiled, false whenever a text is checked
+    fickle = locore.constraint(lambda tokens: next(answers))
+    with pytest.raises(locore.errors.LocoreError, match="depends on more than its tokens"):
+        locore.generate(MarkovModel([1.0], [[1.0]]), [], fickle, 2, num_particles=2, seed=0)

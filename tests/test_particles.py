@@ -94,3 +94,9 @@ def test_bad_particles_are_refused():
         Particles(torch.zeros(0, 1, dtype=torch.long), torch.zeros(0), TOKENIZER)
     with pytest.raises(InvalidArgument, match="at least 1"):
         particles([1.0]).resample(0)
+
+
+def test_what_a_notebook_shows_is_one_line():
+    p = particles([1.0] * 1000, tokens=torch.tensor([[0, 1]] * 1000))
+    assert repr(p) == "<1000 particles, log p(α) ≈ 0.00, verdict: trust; see report()>"
+    assert repr(p.verdict) == "Verdict(level='trust')" and "nan" in repr(p.unweighted())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from locore.facts import facts
@@ -34,7 +34,7 @@ class Verdict:
     """
 
     level: Level
-    text: str
+    text: str = field(repr=False)
 
 
 def diagnose(particles: Particles) -> Verdict:
@@ -134,15 +134,23 @@ def _by_blocks(particles: Particles) -> Judgement:
 def _by_weights(particles: Particles) -> Judgement:
     """By the effective sample size of independent particles, or of the states of chains."""
     ess = particles.ess
-    found, enough = f"ESS {ess:.1f} of {particles.info.get('drawn', len(particles))}", "the weights are even enough"
-    few = "the chains hardly moved" if "iterations" in particles.info else "a few particles carry all the weight"
     if particles.info.get("exact_draws"):
-        found, enough, few = f"{ess:.0f} exact draws of p(y | α)", "enough", "too few for averages"
+        return _by_exact_draws(particles, round(ess))
+    found = f"ESS {ess:.1f} of {particles.info.get('drawn', len(particles))}"
     if ess >= ENOUGH:
-        return "trust", f"{found}; {enough} for averages over these particles."
+        return "trust", f"{found}; the weights are even enough for averages over these particles."
     if ess >= SOME:
         return "rough", f"{found}; use the result for orientation, or draw more particles."
+    few = "the chains hardly moved" if "iterations" in particles.info else "a few particles carry all the weight"
     return "do not trust", f"{found}; {few}. {_remedy(particles)}"
+
+
+def _by_exact_draws(particles: Particles, number: int) -> Judgement:
+    """Few of them say little of p(y | α), but each one is as good as a draw can be, so none is to be distrusted."""
+    found = f"{number} exact draw{'' if number == 1 else 's'} of p(y | α)"
+    if number >= ENOUGH:
+        return "trust", f"{found}; enough for averages over these particles."
+    return "rough", f"{found}; right as draws, too few for averages. {_remedy(particles)}"
 
 
 def _remedy(particles: Particles) -> str:

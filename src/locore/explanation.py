@@ -18,6 +18,7 @@ from locore.constraints.spelling import spelled
 from locore.constraints.structure import fold
 from locore.errors import BudgetExceeded, InvalidArgument
 from locore.models import LanguageModel
+from locore.models.validation import tokenizer_of
 from locore.tokenizer import Tokenizer
 
 MAX_LEVELS, MAX_PARTS = 20, 1000  # beyond, a part is one line
@@ -99,7 +100,7 @@ def explain(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMo
     """
     if not isinstance(text, str):
         raise InvalidArgument(f"explain needs a text, got {type(text).__name__}.")
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.tokenizer
+    known = tokenizer_of(tokenizer, "explain")
     sequence = TokenSequence([*known.encode(text), *known.eos_ids[:1]], known)
     constraint.at(len(sequence.tokens))  # what it says of positions that are not there is an error, also where no path leads
     truth: dict[int, bool] = {}

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from locore.compilers import compile
-from locore.constraints import Constraint
+from locore.constraints import Constraint, PythonFunction
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load
+from locore.models.validation import tokenizer_of
 from locore.numerics import make_generator
 from locore.options import Canonical, Stop, check_options
 from locore.particles import Particles
@@ -110,7 +111,7 @@ def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMode
     """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text."""
     if not isinstance(text, str):
         raise InvalidArgument(f"holds needs a text, got {type(text).__name__}.")
-    known = tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.tokenizer
+    known = tokenizer_of(tokenizer, "holds")
     ids = [*known.encode(text), *known.eos_ids[:1]]
     return constraint.at(len(ids)).bind(known).evaluate(ids, known)
 
@@ -124,11 +125,19 @@ def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed
     keep = [bound.evaluate(y, tokenizer) for y in draws.tokens.tolist()]
     for y, good in zip(draws.tokens.tolist(), keep, strict=True):
         if not (good or relaxed):
+            spelled = f" ({tokenizer.decode(y)!r})" if tokenizer.has_text else ""
             raise LocoreError(
-                f"internal error: the circuit accepted {tokenizer.decode(y)!r} (tokens {y}), which does not satisfy the "
-                "constraint. Nothing was returned; please report this."
+                f"internal error: the circuit accepted the tokens {y}{spelled}, which do not satisfy the "
+                f"constraint. Nothing was returned; {_whose(constraint)}."
             )
     return torch.tensor(keep, dtype=torch.bool)
+
+
+def _whose(constraint: Constraint) -> str:
+    """Whose error it is that two readings of a constraint differ."""
+    if any(isinstance(leaf, PythonFunction) for leaf in constraint.leaves()):
+        return "if the @constraint function depends on more than its tokens (on chance, say), mend that, else report this"
+    return "please report this"
 
 
 def _exact(particles: Particles, keep: Tensor) -> Particles:

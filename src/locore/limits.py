@@ -105,7 +105,7 @@ def check_progress(what: str, remedy: str) -> None:
     if now > run.deadline:
         raise BudgetExceeded(
             f"{what} took longer than the limit of {run.limits.seconds:g} seconds; raise it with "
-            f"limits=Limits(seconds=...), or ask for less: {remedy}."
+            f"--limit seconds=... or limits=Limits(seconds=...), or ask for less: {remedy}."
         )
     if now > run.next_look:
         run.next_look = now + SECONDS_BETWEEN_LOOKS
@@ -125,6 +125,6 @@ def _check(kind: str, needed: int, what: str, remedy: str) -> None:
     if needed > limit:
         unit = "bytes of memory" if kind == "memory" else kind
         raise BudgetExceeded(
-            f"{what} needs {needed:,} {unit}, more than the limit of {limit:,}; raise it with limits=Limits({kind}=...), or "
-            f"ask for less: {remedy}."
+            f"{what} needs {needed:,} {unit}, more than the limit of {limit:,}; raise it with --limit {kind}=... or "
+            f"limits=Limits({kind}=...), or ask for less: {remedy}."
         )

@@ -89,9 +89,11 @@ def make_generator(seed: int | torch.Generator | None, device: torch.device | st
     """A generator of its own, never the global random state: a given one, one from a seed, or a fresh one."""
     if isinstance(seed, torch.Generator):
         return seed
+    if seed is not None and not hasattr(seed, "__index__"):
+        raise InvalidArgument(f"a seed must be a whole number, got {seed!r}.")
     generator = torch.Generator(device)
     if seed is None:
         generator.seed()
     else:
-        generator.manual_seed(seed)
+        generator.manual_seed(int(seed))
     return generator

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from locore.constraints import Constraint
 from locore.errors import InvalidArgument, InvalidConstraint
 
 Stop = Literal["eos", "complete"]
 Canonical = Literal["alpha", "only"]
+MOST_TOKENS = 2**32  # of all particles together
 
 
 def check_options(constraint: object, canonical: object, stop: object, numbers: Mapping[str, object]) -> None:
@@ -35,3 +36,14 @@ def check_options(constraint: object, canonical: object, stop: object, numbers: 
         low, high = (0 if name in ("seed", "min_new_tokens") else 1), 2**63 - 1
         if not low <= value <= high:
             raise InvalidArgument(f"{name} must be at least {low} and below 2**63, got {value}.")
+    _check_room(numbers["num_particles"], numbers["max_new_tokens"])
+
+
+def _check_room(num_particles: Any, max_new_tokens: Any) -> None:
+    """Better refused than begun: a token of a particle takes an id and a score, of 8 bytes each."""
+    if num_particles * max_new_tokens > MOST_TOKENS:
+        raise InvalidArgument(
+            f"num_particles={num_particles} with max_new_tokens={max_new_tokens} would take "
+            f"{num_particles * max_new_tokens * 16 / 1e9:,.0f} GB at the end; ask for fewer, and call again with another "
+            "seed for more."
+        )

@@ -21,7 +21,7 @@ from locore.tokenizer import Tokenizer
 FOR_ALPHA_ALONE = {"log_evidence_interval", "log_evidence_bounds_95", "log_evidence_lower"}  # not for α ∧ an indicator
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Particles:
     """Sequences that satisfy the constraint, with weights.
 
@@ -45,6 +45,9 @@ class Particles:
             raise InvalidArgument(f"{len(self.tokens)} sequences but {len(self.log_weights)} weights.")
         if not len(self.tokens):
             raise ZeroWeights("there are no particles: every weight was zero.")
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} particles, log p(α) ≈ {self.log_evidence:.2f}, verdict: {self.verdict.level}; see report()>"
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -143,8 +146,8 @@ class Particles:
 
         They keep the evidence: each weight is the mean of the old ones.
         """
-        if num < 1:
-            raise InvalidArgument(f"resample needs at least 1 particle, got {num}.")
+        if isinstance(num, bool) or not isinstance(num, int) or num < 1:
+            raise InvalidArgument(f"resample needs a whole number of particles, at least 1, got {num!r}.")
         chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed))
         info = {
             "resampled_from": len(self),

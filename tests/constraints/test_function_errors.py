@@ -42,6 +42,10 @@ def test_reading_past_the_end():
         (lambda t: t[0] in {1, 2}, "isin"),
         (lambda t: t[0] == [1, 2], "isin"),
         (lambda t: t[0] == "a", "isin"),
+        (lambda t: bytes([int(t[0])]) == b"a", "as a number.*contains, regex"),
+        (lambda t: [False, True][t[0]], "as a number"),
+        (lambda t: t[0] > 5, "orders.*isin"),
+        (lambda t: t[0] <= 5, "orders.*isin"),
         (lambda t: t[0] == True, "integer"),  # noqa: E712
         (lambda t: t["a"] == 1, "position"),
         (lambda t: t(0, []), "empty"),

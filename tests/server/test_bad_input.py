@@ -23,8 +23,9 @@ FIELDS = [
     ({"structured_outputs": {"regex": "a"}, "constraint": {"type": "true"}}, "invalid_value", None),
     ({"response_format": {"type": "text"}, "constraint": {"type": "true"}}, "invalid_value", None),
     ({"response_format": {"type": "xml"}}, "invalid_value", "response_format"),
-    ({"prompt": None}, "invalid_value", None),
-    ({"prompt": ["a", "b"]}, "invalid_value", None),
+    ({"response_format": {"type": "json_object"}}, "invalid_value", "response_format"),
+    ({"structured_outputs": {"json_object": True}}, "invalid_value", "structured_outputs"),
+    ({"prompt": None}, "invalid_value", "prompt"),
     ({"prompt": [99999]}, "invalid_value", None),
     ({"prompt": [-1]}, "invalid_value", None),
     ({"prompt": "\ud800"}, "invalid_value", None),
@@ -88,6 +89,17 @@ def test_a_wrong_field_is_refused_and_named(server, field, code, param):
 def test_a_wrong_chat_is_refused(server, field):
     status, _, body = server.post({**CHAT, **field}, "/v1/chat/completions")
     assert (status, is_error(body)) == (400, True)
+
+
+def test_several_prompts_are_refused_in_words(server):
+    error = server.post({**GOOD, "prompt": ["a", "b"]})[2]["error"]
+    assert (error["param"], "one prompt a request" in error["message"]) == ("prompt", True)
+
+
+def test_an_object_without_a_schema_is_refused_by_the_name_it_came_under(server):
+    for field in ({"response_format": {"type": "json_object"}}, {"structured_outputs": {"json_object": True}}):
+        message = server.post({**GOOD, **field})[2]["error"]["message"]
+        assert message.startswith(next(iter(field))) and "give its schema" in message
 
 
 def test_the_good_requests_are_good(server):

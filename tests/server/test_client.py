@@ -130,7 +130,9 @@ def test_a_quick_error_of_a_stream_has_its_status(client):
 
 
 def test_models_and_where_to_look(client, server):
-    assert [model.id for model in client.models.list()] == ["tiny"]
+    assert [model.id for model in client.models.list()] == ["tiny"] == [client.models.retrieve("tiny").id]
+    with pytest.raises(openai.NotFoundError, match="it has 'tiny'"):
+        client.models.retrieve("some/other")
     assert server.get("/health")[0] == server.get("/ready")[0] == server.get("/metrics")[0] == 200
 
 

@@ -69,6 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LocoreError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # what is read has errors of its own: this is a folder of results
+        if error.filename is None:
+            raise
+        print(f"error: cannot use {error.filename}: {error.strerror}; choose another place.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         code = INTERRUPTED
     except SystemExit as error:

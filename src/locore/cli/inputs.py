@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from dataclasses import fields
+from os.path import isfile as is_file  # false for what is no name at all
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ def read_constraint(value: str) -> Constraint:
     """
     source = f"file {value[1:]}" if value.startswith("@") else "option --constraint"
     text = read_text(value[1:]) if value.startswith("@") else value
-    return locore.from_json(parse_json(text, source, f"write JSON such as {EXAMPLE}, or @file"))
+    file = f"@{value}, since that is a file" if is_file(value) else "@file"
+    return locore.from_json(parse_json(text, source, f"write JSON such as {EXAMPLE}, or {file}"))
 
 
 def parse_json(text: str, source: str, remedy: str) -> Any:

@@ -15,7 +15,7 @@ KEY_HELP = "File with the key that clients must send; or set LOCORE_API_KEY."
 
 
 def serve(
-    model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = Settings.model,
+    model: Annotated[str, typer.Option(help="The bundled model, a folder, a Hugging Face name, an engine.")] = Settings.model,
     name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = Settings.host,
     port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from locore.circuits import Circuit
 from locore.compilers.atom import State
@@ -24,10 +24,10 @@ from locore.compilers.unroll import unroll
 from locore.constraints import Constraint, Not, check_vocabulary, has_text
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.limits import Limits, check_nodes
+from locore.models.validation import tokenizer_of
 from locore.tokenizer import Tokenizer
 
 
-@runtime_checkable
 class HasTokenizer(Protocol):
     """A language model, as far as compiling goes."""
 
@@ -84,7 +84,10 @@ def compile_and_tell(
     use_cache: bool = True,
 ) -> Compiled:
     """As `compile`, and where the circuit came from."""
-    problem = _prepare(constraint, target, length, min_length, Limits() if limits is None else limits)
+    limits = Limits() if limits is None else limits
+    if not isinstance(limits, Limits):
+        raise InvalidArgument(f"limits must be such as locore.Limits(states=100_000), got {type(limits).__name__}.")
+    problem = _prepare(constraint, target, length, min_length, limits)
     if not use_cache:
         return Compiled(_compiled(problem, vtree), "compiled")
     return remembered(problem, vtree, lambda: _compiled(problem, vtree))
@@ -127,13 +130,9 @@ def _without_combinatorial(problem: Problem) -> Problem:
 
 
 def _tokenizer_of(target: HasTokenizer | Tokenizer | int) -> Tokenizer:
-    if isinstance(target, Tokenizer):
-        return target
     if isinstance(target, int) and not isinstance(target, bool):
         return Tokenizer.integers(target)
-    if isinstance(target, HasTokenizer):
-        return target.tokenizer
-    raise InvalidArgument(f"compile needs a model, a tokenizer or a number of tokens, got {type(target).__name__}.")
+    return tokenizer_of(target, "compile")
 
 
 def _left_to_right(problem: Problem) -> Circuit:

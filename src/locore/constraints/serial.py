@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from reprlib import repr as shortened
 from typing import Any, TypeVar
 
@@ -137,10 +138,16 @@ def _kind_of(obj: Any, path: str) -> _Kind:
         )
     if obj["type"] not in _KINDS:
         raise InvalidConstraint(
-            f"unknown constraint type {obj['type']!r} (at {_inside(path, 'type')}); known types "
+            f"unknown constraint type {obj['type']!r} (at {_inside(path, 'type')}); {_meant(obj['type'])}known types "
             f"are: {', '.join(sorted(_KINDS))}"
         )
     return _KINDS[obj["type"]]
+
+
+def _meant(name: str) -> str:
+    """The type that a misspelt one comes next to; of a stranger's long one only the beginning is looked at."""
+    near = get_close_matches(name[:64], _KINDS, n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _inside(path: str, field: str) -> str:

@@ -121,6 +121,19 @@ class TokenView:
     def __bool__(self) -> bool:
         self._refuse("uses a token as a truth value; compare it with an id")
 
+    def __index__(self) -> int:
+        self._refuse(
+            "uses a token as a number, but which one it is is not known yet; compare it with ids, and for what the text says "
+            "combine the function with contains, regex and the like"
+        )
+
+    __int__ = __index__
+
+    def __lt__(self, other: object) -> bool:
+        self._refuse("orders tokens; use .isin with the ids that you mean")
+
+    __le__ = __gt__ = __ge__ = __lt__
+
     def __hash__(self) -> int:
         self._refuse("looks a token up in a set or dictionary; use .isin")
 

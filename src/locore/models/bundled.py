@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from locore.errors import ModelNotFound
+from locore.errors import InvalidArgument, ModelNotFound
 from locore.models.base import LanguageModel
+from locore.models.validation import REMEDY
 
 BUNDLED = ("tiny",)
 VLLM_LOCAL, SGLANG = "vllm:", "sglang:"
@@ -24,9 +26,12 @@ def load(name: str | Path, **options: Any) -> LanguageModel:
         **options: passed on to `HuggingFaceModel.load`: device, dtype, memory_bytes; or to the engine, see docs/engines.md.
 
     Raises:
+        InvalidArgument: no name; or no such device or dtype.
         ModelNotFound: there is no such model, or its folder lacks a needed file.
         EngineError: the engine is out of reach or contradicts itself.
     """
+    if not isinstance(name, str | os.PathLike):
+        raise InvalidArgument(f"a model is named by a text or a folder, got {type(name).__name__}; {REMEDY}.")
     if str(name).startswith(ENGINES):
         return _open_engine(str(name), options)
     near = difflib.get_close_matches(str(name), BUNDLED, cutoff=0.7)

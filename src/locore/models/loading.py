@@ -13,7 +13,7 @@ import huggingface_hub
 import torch
 import transformers
 
-from locore.errors import ModelNotFound
+from locore.errors import InvalidArgument, ModelNotFound
 from locore.models.onednn import pack
 
 # Neither declares all that it documents, so their types are left open.
@@ -54,6 +54,9 @@ def load_parts(
 ) -> tuple[Any, Any]:
     """The module and the fast tokenizer of a model; see `HuggingFaceModel.load`."""
     folder = _folder(name)
+    _require_device(device)
+    if not isinstance(dtype, torch.dtype):
+        raise InvalidArgument(f"dtype must be one of torch, such as torch.float32 or torch.bfloat16, got {dtype!r}.")
     source = str(name if folder is None else folder)
     where = {"trust_remote_code": False, "local_files_only": folder is not None}
     with quiet():
@@ -139,6 +142,17 @@ def _folder(name: str | Path, weights: bool = True) -> Path | None:
             f'{text} is not a folder. Give the folder of a model in Hugging Face format, a name on the Hub, or "tiny".'
         )
     return None
+
+
+def _require_device(device: str | torch.device) -> None:
+    """Before gigabytes are read: can this torch compute there?"""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise InvalidArgument(
+            f"This torch cannot compute on {str(device)!r}: {reason}. Use device='cpu', or a torch that is built for it."
+        ) from error
 
 
 def _require_weights(folder: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from locore.errors import CannotScore
-from locore.models.validation import token_ids, within_context
+from locore.models.validation import prompt_ids, within_context
 from locore.tokenizer import Tokenizer
 
 
@@ -24,10 +22,11 @@ def joint_prompt(
         context: how many tokens the model can read; None if it has no limit.
 
     Raises:
+        InvalidArgument: the prompt is no text and no list of ids of this vocabulary.
         CannotScore: the prompt fills the context, or it is empty and the model has no token to start from.
     """
     if not isinstance(prompt, str):
-        added = token_ids(torch.as_tensor(prompt, dtype=torch.int64), "prompt", tokenizer.vocab_size).tolist()
+        added = prompt_ids(prompt, tokenizer.vocab_size)
     elif before is None:
         added = tokenizer.encode_prompt(prompt)
     else:

@@ -8,6 +8,53 @@ import torch
 from torch import Tensor
 
 from locore.errors import CannotScore, InvalidArgument
+from locore.tokenizer import Tokenizer
+
+SHOWN = 60  # characters of a value that is refused
+
+
+REMEDY = (
+    "load one by its name with locore.load, or make one of what transformers has in memory with "
+    "locore.models.HuggingFaceModel.from_module(module, tokenizer)"
+)
+
+
+def tokenizer_of(given: object, asking: str) -> Tokenizer:
+    """A tokenizer that was given, or the tokenizer of a model.
+
+    Args:
+        given: either of them.
+        asking: the name of the function that needs it, for the message.
+
+    Raises:
+        InvalidArgument: it is neither; what transformers calls a tokenizer or a model is none of Locore.
+    """
+    found = given if isinstance(given, Tokenizer) else getattr(given, "tokenizer", None)
+    if not isinstance(found, Tokenizer):
+        raise InvalidArgument(
+            f"{asking} needs a model or a tokenizer of Locore, got {type(given).__name__}; {REMEDY}, or "
+            "locore.Tokenizer.from_huggingface(tokenizer)."
+        )
+    return found
+
+
+def prompt_ids(prompt: object, vocab_size: int) -> list[int]:
+    """The ids of a prompt that is no text; none at all is the empty prompt.
+
+    Raises:
+        InvalidArgument: not one flat list of integers, or an id out of range.
+    """
+    try:
+        ids = torch.as_tensor(prompt)
+    except (RuntimeError, TypeError, ValueError):
+        ids = None
+    if ids is None or ids.ndim != 1:
+        shown = repr(prompt) if len(repr(prompt)) <= SHOWN else f"{repr(prompt)[:SHOWN]}…"
+        raise InvalidArgument(
+            f"a prompt is a text or a list of token ids, got {shown}; several prompts are asked one at a time, or by "
+            "`locore batch`."
+        )
+    return token_ids(ids if len(ids) else ids.long(), "prompt", vocab_size).tolist()
 
 
 def positive(value: int, name: str) -> int:

@@ -5,7 +5,7 @@ from locore.samplers.adaptive_rejection import AdaptiveRejection
 from locore.samplers.asap import ASAp
 from locore.samplers.auto import Auto
 from locore.samplers.awrs import AWRS
-from locore.samplers.base import Draws, Sampler
+from locore.samplers.base import Draws, Sampler, keep_positive
 from locore.samplers.enumeration import Enumeration
 from locore.samplers.greedy import GreedyMasking
 from locore.samplers.isir import IteratedSIR
@@ -48,6 +48,8 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
     if sampler is None:
         return BY_NAME[DEFAULT]
     if not isinstance(sampler, str):
+        if isinstance(sampler, type):
+            raise InvalidArgument(f"sampler is the class {sampler.__name__}; make an object of it: {sampler.__name__}().")
         if not callable(sampler):
             raise InvalidArgument(f"sampler must be a name or an object of locore.samplers, got {sampler!r}.")
         return sampler
@@ -75,5 +77,6 @@ __all__ = [
     "SequentialMonteCarlo",
     "Twisted",
     "WithoutReplacement",
+    "keep_positive",
     "sampler_by_name",
 ]

@@ -85,7 +85,7 @@ class AdaptiveRejection:
         if not accepted:
             raise ZeroWeights(
                 f"none of {len(attempts)} attempts satisfies the constraint, which has a probability below "
-                f"{trie.remaining:.3g}; use sampler='greedy' or a larger budget."
+                f"{trie.remaining:.3g}; use sampler='twisted' or a larger budget."
             )
         info = {
             "attempts": len(attempts),

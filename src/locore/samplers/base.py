@@ -23,7 +23,8 @@ class Draws:
 
     Attributes:
         tokens: Long[num, length]; all satisfy the constraint.
-        log_weights: f64[num], natural logs, none −inf.
+        log_weights: f64[num], natural logs, none −inf; rescaled by num/drawn, so that their mean is the evidence, as
+            `keep_positive` does.
         drawn: how many weights were drawn, the zeros that are not returned included.
         guarantee: "proper" if E[mean_i w_i f(y_i)] = Σ_y p(y) 1[y ⊨ α] f(y).
         token_scores: f64[num, length], log p(y_t | y_<t), where the sampler knows them.

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from locore.server.access import NEVER_SENT, Authorised, Observed
 from locore.server.answers import ChatCompletion, Completion, Shape, server_sent_events
-from locore.server.asking import ERRORS, answer_or_leave, require_facts, submit
+from locore.server.asking import ERRORS, answer_or_leave, require_facts, require_model, submit
 from locore.server.body import LimitedBody, strict_route
 from locore.server.errors import AsciiJSON, on_http_error, on_invalid_body
 from locore.server.metrics import Metrics
@@ -85,12 +85,18 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
 def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
     """Models and texts."""
     router = APIRouter(prefix="/v1", route_class=strict_route(settings.json_depth))
+    card = {"id": settings.model_id, "object": "model", "created": 0, "owned_by": "locore"}
 
     @router.get("/models", responses={401: ERRORS[401]})
     async def models() -> dict[str, Any]:
         """The one model of this server."""
-        model = {"id": settings.model_id, "object": "model", "created": 0, "owned_by": "locore"}
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [card]}
+
+    @router.get("/models/{name:path}", responses={code: ERRORS[code] for code in (401, 404)})
+    async def one_model(name: str) -> dict[str, Any]:
+        """The model of this name."""
+        require_model(name, settings)
+        return card
 
     async def respond(request: Request, body: Common) -> Response:
         job = await submit(body, queue, settings, metrics)

@@ -36,6 +36,12 @@ def require_facts(queue: Queue) -> dict[str, Any]:
     return queue.facts
 
 
+def require_model(name: str, settings: Settings) -> None:
+    """404 for any model but that of this server."""
+    if name != settings.model_id:
+        raise ApiError(404, f"this server has no such model; it has {settings.model_id!r}.", "model_not_found", "model")
+
+
 async def submit(body: Sampling, queue: Queue, settings: Settings, metrics: Metrics) -> Job:
     """The request in the queue, checked against what this server has and allows.
 
@@ -43,8 +49,7 @@ async def submit(body: Sampling, queue: Queue, settings: Settings, metrics: Metr
         ApiError: it is refused.
     """
     require_facts(queue)
-    if body.model != settings.model_id:
-        raise ApiError(404, f"this server has no such model; it has {settings.model_id!r}.", "model_not_found", "model")
+    require_model(body.model, settings)
     wanted = body.settings()
     refused = refusal(wanted, settings)
     if refused is not None:

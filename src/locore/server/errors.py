@@ -68,6 +68,7 @@ def from_worker(kind: str, message: str) -> ApiError:
     return ApiError(500, "internal error; the log of the server has its traceback.", "internal_error", headers=NO_RETRY)
 
 
+ONE_PROMPT = "prompt must be a text or a list of token ids, one prompt a request; send a request for each."
 OUT_OF_MEMORY = "the request needs more memory than a worker may use; ask for fewer tokens or particles, or for less."
 NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients try again after 5xx unless told not to
 
@@ -119,6 +120,8 @@ async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
     param = ".".join(place) or None
     if first["type"] == "extra_forbidden":
         return ApiError(400, unknown_field(place), "unknown_field", param).response()
+    if place[:1] == ["prompt"] and first["type"] != "missing":  # a union: its branches are no places of the request
+        return ApiError(400, ONE_PROMPT, "invalid_value", "prompt").response()
     message = first["msg"].removeprefix("Value error, ")
     if not place and first["type"] == "value_error":
         return ApiError(400, f"{message}.", "invalid_value").response()

@@ -81,6 +81,7 @@ class WorkerProcess:
             await self.stop()
             raise StartFailed("the worker ended while loading its model." if first is None else str(first["failed"]))
         self.facts = first["ready"]
+        log.info("a worker has loaded %s", self.settings.model_id)
         self._memory_at_start = self._memory()
 
     async def stop(self) -> None:

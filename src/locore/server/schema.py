@@ -10,6 +10,7 @@ import locore
 from locore.server.settings import Settings
 
 Json = dict[str, Any]
+ANY_OBJECT = "any JSON object may nest without end, which no automaton can follow; give its schema (json_schema, or json)"
 EVERYTHING = {"type": "true"}  # the constraint that always holds
 SAMPLERS = (
     *("auto", "exact", "rejection", "twisted", "swor", "greedy", "smc", "masked-is", "lcr", "cars", "ars"),
@@ -48,9 +49,13 @@ class TextFormat(Strict):
 
 
 class ObjectFormat(Strict):
-    """Any JSON object."""
+    """Always refused, in words: any JSON object."""
 
     type: Literal["json_object"]
+
+    @model_validator(mode="after")
+    def _never(self) -> ObjectFormat:
+        raise ValueError(ANY_OBJECT)
 
 
 class SchemaFormat(Strict):
@@ -72,6 +77,8 @@ class StructuredOutputs(Strict):
     def _one(self) -> StructuredOutputs:
         if len([value for value in (self.json_, self.json_object, self.regex, self.choice) if value is not None]) != 1:
             raise ValueError("structured_outputs needs exactly one of json, json_object, regex, choice")
+        if self.json_object is not None:
+            raise ValueError(ANY_OBJECT)
         return self
 
     def constraint(self) -> Json:
@@ -80,7 +87,7 @@ class StructuredOutputs(Strict):
             return {"type": "regex", "pattern": self.regex}
         if self.choice is not None:
             return {"type": "choice", "texts": self.choice}
-        return {"type": "json_schema", "schema": {"type": "object"} if self.json_ is None else self.json_}
+        return {"type": "json_schema", "schema": self.json_}
 
 
 class Sampling(Strict):
@@ -146,11 +153,8 @@ class Common(Sampling):
         """The constraint, by whichever name it came."""
         if self.structured_outputs is not None:
             return self.structured_outputs.constraint()
-        match self.response_format:
-            case SchemaFormat(json_schema=named):
-                return {"type": "json_schema", "schema": named.schema_}
-            case ObjectFormat():
-                return {"type": "json_schema", "schema": {"type": "object"}}
+        if isinstance(self.response_format, SchemaFormat):
+            return {"type": "json_schema", "schema": self.response_format.json_schema.schema_}
         return super().alpha()
 
     def settings(self) -> Json:
