@@ -16,6 +16,11 @@ FIELDS = [
     ({"guided_regex": "a"}, "unknown_field", "guided_regex"),
     ({"logprobs": 2}, "unknown_field", "logprobs"),
     ({"stop": ["."]}, "unknown_field", "stop"),
+    ({"frequency_penalty": 0.5}, "unknown_field", "frequency_penalty"),
+    ({"echo": True}, "unknown_field", "echo"),
+    ({"best_of": 2}, "unknown_field", "best_of"),
+    ({"logit_bias": {"1": 5}}, "unknown_field", "logit_bias"),
+    ({"tools": []}, "unknown_field", "tools"),  # a chat may have none, a completion has no such field
     ({"constrain": {"type": "true"}}, "unknown_field", "constrain"),
     ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "unknown_field", "structured_outputs.grammar"),
     ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
@@ -82,7 +87,7 @@ def test_a_wrong_field_is_refused_and_named(server, field, code, param):
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
         {"messages": [{"role": "user"}]},
         {"max_completion_tokens": 3},
-        {"tools": []},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
     ],
     ids=str,
 )
@@ -104,6 +109,21 @@ def test_an_object_without_a_schema_is_refused_by_the_name_it_came_under(server)
 
 def test_the_good_requests_are_good(server):
     assert server.post(GOOD)[0] == server.post(CHAT, "/v1/chat/completions")[0] == 200
+
+
+def test_values_that_ask_for_nothing_are_taken(server):
+    both = {
+        "frequency_penalty": 0,
+        "presence_penalty": 0.0,
+        "logit_bias": {},
+        "stop": None,
+        "user": None,
+        "response_format": None,
+    }
+    completion = {"best_of": 1, "echo": False, "suffix": None, "logprobs": None}
+    chat = {"logprobs": False, "top_logprobs": None, "tools": [], "tool_choice": "none", "store": False}
+    assert server.post({**GOOD, **both, **completion})[0] == 200
+    assert server.post({**CHAT, **both, **chat}, "/v1/chat/completions")[0] == 200
 
 
 def test_what_no_text_satisfies_is_422(server):

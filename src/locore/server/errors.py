@@ -10,6 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from locore.server.neutral import NEUTRAL
+
 # By the class that the library raised in the worker.
 FROM_LIBRARY = {
     "InvalidConstraint": (400, "invalid_constraint"),
@@ -118,7 +120,7 @@ async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     place = [str(part) for part in first["loc"] if part != "body"]
     param = ".".join(place) or None
-    if first["type"] == "extra_forbidden":
+    if first["type"] == "extra_forbidden" or NEUTRAL.intersection(place[:1]):
         return ApiError(400, unknown_field(place), "unknown_field", param).response()
     if place[:1] == ["prompt"] and first["type"] != "missing":  # a union: its branches are no places of the request
         return ApiError(400, ONE_PROMPT, "invalid_value", "prompt").response()
@@ -139,4 +141,6 @@ def unknown_field(place: list[str]) -> str:
         return f"unknown field {name!r}; write structured_outputs={{...}} or constraint={{...}} instead. Nothing is dropped."
     if name == "stop":
         return "stop sequences are not supported; say with a constraint how the text ends."
+    if name in NEUTRAL:
+        return f"{name!r} is not supported; leave it out, or send the value that asks for nothing. Nothing is dropped."
     return f"unknown or unsupported field {name!r}; leave it out. All fields are in /openapi.json, and none is dropped."
