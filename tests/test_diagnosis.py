@@ -180,3 +180,10 @@ def test_every_sampler_has_its_diagnostics_as_json(model, sampler):
 def test_bare_ids_have_a_report_too():
     p = Particles(torch.tensor([[0, 1], [0, 1], [1, 1]]), torch.zeros(3).double(), Tokenizer.integers(2))
     assert "2 distinct texts in 3 particles" in p.report() and p.to_json()["texts"] is None
+
+
+def test_what_the_model_would_never_write_is_no_matter_of_particles():
+    rare, likely = (particles([shift, shift - 9.0, shift - 9.0]) for shift in (-200.0, -2.0))
+    assert rare.verdict.level == likely.verdict.level == "do not trust"
+    assert "a prompt that leads there" in headline(rare) and "e^-201" in headline(rare)
+    assert "a prompt that leads there" not in headline(likely)

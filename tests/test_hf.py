@@ -110,6 +110,7 @@ def test_a_model_in_training_comes_back_as_it_was(parts):
         ({"constraint": ends_with("."), "repetition_penalty": 1.5}, "RepetitionPenalty"),
         ({"constraint": ends_with("."), "bad_words_ids": [[5]]}, "logits processor"),
         ({"constraint": ends_with("."), "num_beams": 2}, "num_beams=2"),
+        ({"constraint": ends_with("."), "output_scores": True, "return_dict_in_generate": True}, "output_scores"),
         ({"constraint": ends_with("."), "max_time": 5.0}, "stopping criterion MaxTimeCriteria"),
         ({"constraint": ends_with("."), "eos_token_id": 7}, "eos_token_id"),
     ],

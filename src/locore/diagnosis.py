@@ -21,6 +21,7 @@ ENOUGH_BLOCKS, MORE_PARTICLES = 4, 128
 EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative errors of the evidence
 ROUNDING = 1e-6  # nats
+HARDLY_EVER = -50.0  # nats: below, the model as it is would not write such a text in all its use
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,11 @@ def _by_exact_draws(particles: Particles, number: int) -> Judgement:
 
 def _remedy(particles: Particles) -> str:
     drawn = int(particles.info.get("drawn", len(particles)))
+    if particles.log_evidence < HARDLY_EVER:
+        return (
+            f"This model would hardly ever write such a text (p(α) ≈ e^{particles.log_evidence:.0f}): a prompt that leads there, "
+            "or a model that knows such texts, helps more than particles."
+        )
     if particles.info.get("sampler") in ("lcr", "greedy", "smc"):
         return "Try sampler='twisted', or 'rejection' if the constraint is likely."
     more = max(4 * drawn, 128)

@@ -36,6 +36,7 @@ from locore.tokenizer import Tokenizer
 # What `generate` hands on for its own loop; none of it says what to sample.
 OWN_ARGUMENTS = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
 OWN_PROCESSORS = (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)  # both are `min_new_tokens`
+OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 OWN_CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
 
 
@@ -186,6 +187,11 @@ def _refuse_what_would_be_dropped(processors: Any, criteria: Any, config: Any, m
             )
     if (config.num_beams or 1) != 1:
         raise InvalidArgument(f"num_beams={config.num_beams} searches, it does not sample; leave it out.")
+    unanswered = [name for name in OUTPUTS if getattr(config, name, None)]
+    if unanswered:
+        raise InvalidArgument(
+            f"custom_generate does not return {', '.join(unanswered)}; leave them out, `particles` has scores."
+        )
 
 
 def _check_ends(tokenizer: Tokenizer, ends: Any) -> None:
