@@ -158,8 +158,8 @@ def _remedy(particles: Particles) -> str:
     drawn = int(particles.info.get("drawn", len(particles)))
     if particles.log_evidence < HARDLY_EVER:
         return (
-            f"This model would hardly ever write such a text (p(α) ≈ e^{particles.log_evidence:.0f}): a prompt that leads there, "
-            "or a model that knows such texts, helps more than particles."
+            f"This model would hardly ever write such a text (p(α) ≈ e^{particles.log_evidence:.0f}): a prompt that leads "
+            "there, or a model that knows such texts, helps more than particles."
         )
     if particles.info.get("sampler") in ("lcr", "greedy", "smc"):
         return "Try sampler='twisted', or 'rejection' if the constraint is likely."
