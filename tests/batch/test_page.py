@@ -35,9 +35,10 @@ def test_the_commands_and_the_code_run(folder):
     here = [command for command in commands() if "ray" not in command]
     assert [main(command) for command in here] == [0, 0]
     code = blocks("python")
-    assert len(code) == 2
+    assert len(code) == 3
+    names = {}
     for block in code:
-        exec(compile(block, "batch.md", "exec"), {})
+        exec(compile(block, "batch.md", "exec"), names)
 
 
 @pytest.mark.slow
