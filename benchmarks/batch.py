@@ -2,8 +2,9 @@
 
     python benchmarks/batch.py [--ray] [--json benchmarks/results/batch.json]
 
-CPU seconds of one thread; both sides of a ratio take turns in one run, on the same rows with the same seeds. `--ray` adds wall
-time on Ray with one and two workers, which means something only on an idle machine (extra `ray`).
+CPU seconds of one thread; both sides of a ratio take turns in one run, on the same rows with the same seeds. `--ray` adds the
+throughput of the local engine, and of Ray with one and two workers, one after the other (extra `ray`). That is wall time: only
+an idle machine gives rows a second, and a busy one at most their ratios.
 """
 
 import argparse
@@ -33,6 +34,7 @@ WORKLOADS = {
     "small: smc, 4 particles of 4 tokens": Settings(constraint=BAN, max_new_tokens=4, num_particles=4, sampler="smc"),
     "default: auto, 32 particles of 20 tokens": Settings(constraint=BAN),
 }
+SHARD_ROWS = 5  # for the throughput
 SCANNED = 2**28  # bytes of input for the speed of the first pass
 
 
@@ -109,26 +111,27 @@ def finished_shards(folder: Path, shards: int) -> dict:
     return {"ms_a_finished_shard": 1e3 * (time.process_time() - start) / shards}
 
 
-def on_ray(number: int, folder: Path) -> list[dict]:
-    """Wall seconds from the first finished shard to the last, so that starts do not count."""
-    path = folder / "ray.jsonl"
+def throughput(engine: Engine, number: int, folder: Path) -> dict:
+    """From the end of the first shards (one for each worker, and one more) to that of the last, so that no start counts."""
+    path, workers = folder / "throughput.jsonl", engine.workers or 1
     write_rows(path, number)
-    found = []
-    for workers in (1, 2):
-        times: list[tuple[float, int]] = []
-        start = time.perf_counter()
-        run(
-            path,
-            folder / f"ray{workers}",
-            WORKLOADS["default: auto, 32 particles of 20 tokens"],
-            Engine("ray", workers=workers),
-            shard_rows=10,
-            progress=lambda done, failed, rows, times=times: times.append((time.perf_counter(), done)),
-        )
-        whole = time.perf_counter() - start
-        (first, before), (last, after) = times[1 + workers], times[-1]
-        found.append({"workers": workers, "rows_a_second": (after - before) / (last - first), "wall_seconds": whole})
-    return found
+    output = folder / f"{engine.name}{workers}"
+    start = time.perf_counter()
+    run(path, output, WORKLOADS["default: auto, 32 particles of 20 tokens"], engine, shard_rows=SHARD_ROWS)
+    wall = time.perf_counter() - start
+    ended = sorted((file.stat().st_mtime, file) for file in (output / "results").iterdir())
+    before, counted = ended[: 1 + workers], ended[1 + workers :]
+    rows = [json.loads(line) for _, file in counted for line in file.open()]
+    span = counted[-1][0] - before[-1][0]
+    in_rows = sum(row["seconds"] for row in rows)
+    return {
+        "engine": engine.name,
+        "workers": workers,
+        "rows_a_second": len(rows) / span,
+        "seconds_in_a_row": in_rows / len(rows),
+        "ms_a_row_outside_of_rows": 1e3 * (workers * span - in_rows) / len(rows),
+        "wall_seconds": wall,
+    }
 
 
 def main() -> None:
@@ -147,7 +150,9 @@ def main() -> None:
         ]
         result = {"machine": machine(), "load": os.getloadavg()[0], "overhead": rows, "restart": restart(folder)}
         if arguments.ray:
-            result["ray"] = on_ray(arguments.rows * 2, folder)
+            os.environ.update(RAY_worker_niceness="0")  # as the local engine
+            engines = Engine(), Engine("ray", workers=1), Engine("ray", workers=2)
+            result["throughput"] = [throughput(engine, arguments.rows * 2, folder) for engine in engines]
     json.dump(result, sys.stdout, indent=2)
     print()
     print(f"median ratios: {[round(statistics.median(row['ratios']), 3) for row in rows]}", file=sys.stderr)

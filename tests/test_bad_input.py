@@ -39,6 +39,7 @@ def generate(model, constraint=SUN, prompt="The weather is", **options):
 # Python: what is wrong, the error, and words for the cause and the remedy.
 
 BAD_CALLS = {
+    "no such device": (lambda m: locore.load("tiny", device="abacus"), InvalidArgument, "the device 'abacus'", "Take cpu"),
     "unsatisfiable": (lambda m: generate(m, SUN & locore.ban(" sun")), Unsatisfiable, "no sequence of 4 tokens", "weaken"),
     "phrase longer than the horizon": (
         lambda m: generate(m, locore.contains(" a sunny day at the sea"), max_new_tokens=2),
@@ -162,7 +163,8 @@ BAD_COMMANDS = {
     "unknown type": (given({"type": "and", "of": [BAN, {"type": "bann"}]}), r"'bann' \(at of\[1\].type\); did you mean 'ban'"),
     "unknown field": (given({**BAN, "case": False}), "no field 'case'"),
     "a field twice": (given('{"type": "ban", "phrases": ["a"], "phrases": ["b"]}'), "'phrases' stands twice"),
-    "no JSON": (given('{"type": "ban", "phrases": ["a",]}'), r"line 1, column 3\d"),
+    "no JSON": (given('{"type": "ban", "phrases": ["a",]}'), r"at column 3\d"),
+    "no JSON in several lines": (given('{"type": "ban",\n"phrases": ["a",]}'), r"at line 2, column 1\d"),
     "nested too deeply": (given("[" * 100_000), "nested too deeply|no JSON"),
     "a Python function": (given("lambda tokens: True"), "no JSON"),
     "missing file": (given("@nowhere.json"), "cannot read nowhere.json: No such file"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -13,7 +15,7 @@ from locore.testing import enumerate_posterior
 from tests.pages import DOCS, ROOT
 
 REFERENCE = "".join(page.read_text() for page in sorted((DOCS / "api").glob("*.md")))
-PARTS = ("samplers", "models", "circuits", "local", "testing", "hf", "errors", "server")
+PARTS = ("batch", "circuits", "errors", "hf", "local", "models", "samplers", "server", "testing")
 MODULES = ["locore", *(f"locore.{part}" for part in PARTS)]
 # Constants, and modules that have pages of their own.
 LEFT_OUT = {"locore.samplers": {"BY_NAME"}, "locore.circuits": {"DEAD"}, "locore": {"samplers", "errors"}}
@@ -36,6 +38,12 @@ def test_what_the_reference_names_can_be_reached():
     for name in names:
         module, _, attribute = name.rpartition(".")
         assert hasattr(import_module(module), attribute), name
+
+
+def test_the_parts_need_no_import_of_their_own():
+    code = f"import locore; print(*(getattr(locore, part).__name__ for part in {PARTS}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == MODULES[1:]
 
 
 def test_the_truth_of_the_picture_is_the_truth():

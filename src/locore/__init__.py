@@ -109,7 +109,7 @@ def __getattr__(name: str) -> Any:
         # All names of this module: importing `locore.generate` has just bound the name `generate` to the module itself.
         globals().update({other: getattr(home, other) for other, where in _HOME.items() if where == _HOME[name]})
         return globals()[name]
-    if name in ("samplers", "models", "circuits", "constraints", "hf", "local", "server", "testing"):
+    if name in ("batch", "circuits", "constraints", "hf", "local", "models", "samplers", "server", "testing"):
         return import_module(f"locore.{name}")
     raise AttributeError(f"module 'locore' has no attribute {name!r}")
 

@@ -31,7 +31,8 @@ def parse(text: str, max_depth: int | None = None) -> Any:
     except NotJson:
         raise
     except json.JSONDecodeError as error:
-        raise NotJson(f"is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        line = f"line {error.lineno}, " if "\n" in text else ""  # one of many rows is not the first line to whoever reads this
+        raise NotJson(f"is no JSON: {error.msg} at {line}column {error.colno}") from None
     except RecursionError:
         raise NotJson("is nested too deeply; make it flatter") from None
     except ValueError:

@@ -48,12 +48,12 @@ def test_kills_at_random_moments(prompts, done, tmp_path):
     assert {path.name for path in output.iterdir()} - {".lock"} == {"config.json", "progress.jsonl", "results"}
 
 
-def test_an_interrupted_run_keeps_what_is_finished(prompts, done, tmp_path, capsys):
+def test_an_interrupted_run_keeps_what_is_finished(prompts, done, tmp_path, capfd):
     output = tmp_path / "out"
     assert killed_after(prompts, output, 20, signal.SIGINT) == 130
     before = rows_on_disk(output)
     assert before >= 20
-    capsys.readouterr()
+    assert "--resume goes on" in capfd.readouterr().err
     assert batch(prompts, output, *SHARDS, "--resume") == 1
     assert results(output) == results(done)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
 
 import pytest
 import torch
@@ -105,6 +106,9 @@ def test_summaries(prompts, done, tmp_path, capsys):
     assert captured.out.startswith(f"{NUMBER - failed} of {NUMBER} rows done, {failed} failed\n")
     assert "failed InvalidArgument: 2" in captured.out
     assert f"going on: {NUMBER} of {NUMBER} rows" in captured.err
+    command = captured.err.split("what is wrong: ")[1]
+    shown = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    assert len(shown.splitlines()) == failed
     good = write(tmp_path / "good.jsonl", [{"prompt": "I"}])
     assert batch(good, tmp_path / "out", "--json") == 0
     captured = capsys.readouterr()
@@ -165,6 +169,7 @@ REFUSED = {
     "a bad ending": (["--stop", "never"], "stop must be"),
     "no draws": (["--resample", "0"], "resample must be at least 1"),
     "no threads": (["--threads", "0"], "threads must be at least 1"),
+    "a bad device": (["--resume", "--device", "abacus"], "the device 'abacus'"),
     "no rows in a shard": (["--shard-rows", "0"], "shard_rows must be at least 1"),
     "a bad constraint": (["--constraint", '{"type": "bann"}'], "'bann'"),
     "a bad limit": (["--limit", "states=x"], "is no number"),
@@ -186,6 +191,12 @@ def test_another_input_is_refused(prompts, done, tmp_path, capsys):
     changed.write_text(prompts.read_text().replace("Number 3", "Number 4"))
     assert batch(changed, done, "--shard-rows", "5", "--resume") == 2
     assert "is not the file that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "says"), [("nothing.jsonl", "is not there"), (".", "is no file")])
+def test_an_input_that_is_no_file_is_refused(tmp_path, name, says, capsys):
+    assert batch(tmp_path / name, tmp_path / "out") == 2
+    assert says in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_results_of_nobody_are_refused(prompts, tmp_path, capsys):

@@ -409,6 +409,8 @@ def test_wrong_tokenizers(service, stories260k):
         table = Tokenizer(512, here.token_bytes[:512], _codec=here._codec)
         with pytest.raises(EngineError, match="cuts a text into other tokens"):
             opened(other, tokenizer=table)
+        with pytest.raises(EngineError, match="the tokenizer here cannot spell"):
+            opened(other, tokenizer=Tokenizer.from_tokens([chr(i) for i in range(512)]))
 
 
 def scores(one: dict) -> list[list]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.server.conftest import Server, until
+from tests.server.conftest import PATIENCE, Server, until
 
 QUICK = {"model": "tiny", "prompt": "I", "max_tokens": 2, "constraint": {"type": "choice", "texts": [" am"]}}
 # Minutes of work for one core, in small steps; 310 MB.
@@ -143,3 +143,11 @@ def test_a_model_without_a_template_takes_no_messages(fragile):
     body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
     status, _, answer = fragile.post(body, "/v1/chat/completions")
     assert (status, answer["error"]["code"]) == (400, "no_chat_template")
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(tmp_path):
+    server = Server(tmp_path, "--device", "abacus", key=None)
+    assert server.process.wait(PATIENCE) == 2
+    log = server.log.read_text()
+    assert "error: nothing can be computed on the device 'abacus'" in log.splitlines()[-1]
+    assert "Traceback" not in log and "started again" not in log

@@ -69,7 +69,8 @@ class Plan:
         last = b"\n"
         try:
             if not path.is_file():
-                raise InvalidArgument(f"there is no file {path}; give one with one JSON object a line.")
+                what = "is no file" if path.exists() else "is not there"
+                raise InvalidArgument(f"{path} {what}; give a file with one JSON object a line.")
             with path.open("rb") as file:
                 self.num_bytes = path.stat().st_size
                 while chunk := file.read(CHUNK):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,8 +71,12 @@ def batch(
     from locore.batch import Engine, run  # they import torch
 
     chosen = Engine(engine, workers, cpus_per_worker, gpus_per_worker, ray_address)  # type: ignore[arg-type]  # it checks
-    with Progress() as progress:
-        summary = run(prompts, output, settings, chosen, shard_rows=shard_rows, resume=resume, progress=progress.show)
+    try:
+        with Progress() as progress:
+            summary = run(prompts, output, settings, chosen, shard_rows=shard_rows, resume=resume, progress=progress.show)
+    except KeyboardInterrupt:
+        print("finished rows are kept; the same command with --resume goes on from them", file=sys.stderr)
+        raise
     _show(summary, output, progress.seconds, as_json)
     if summary.tally.failed:
         raise typer.Exit(1)
@@ -92,4 +97,4 @@ def _show(summary: Summary, output: Path, seconds: float, as_json: bool) -> None
         print(f"{summary.computed:,} rows now, in {seconds:,.1f} s: {summary.computed / seconds:,.1f} a second")
     print(f"results: {output / 'results'}")
     if tally.failed:
-        print("some rows failed; their lines of the results have a field 'error'.", file=sys.stderr)
+        print(f"some rows failed; what is wrong: grep '\"error\":{{' {shlex.quote(str(output / 'results'))}/*", file=sys.stderr)

@@ -63,6 +63,7 @@ class HuggingFaceModel(LanguageModel):
 
         Raises:
             ModelNotFound: no such model; or no weights, no tokenizer, or it needs its own code.
+            InvalidArgument: torch cannot compute on this device.
         """
         module, tokenizer = load_parts(name, device, dtype, attn_implementation)
         return cls.from_module(module, tokenizer, memory_bytes)

@@ -106,6 +106,8 @@ class Queue:
     async def _work(self, worker: WorkerProcess, on_failure: Any) -> None:
         """What one worker does all its life, however often its process ends."""
         await self._started(worker, on_failure)
+        if self.failure is not None:
+            return
         taking = asyncio.ensure_future(self._take())
         try:
             while True:

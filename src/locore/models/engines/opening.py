@@ -115,7 +115,13 @@ def _same_ids(engine: Engine, own: Tokenizer, theirs: list[int] | None) -> None:
     """Refuse a tokenizer that cuts a text otherwise than the engine's own, where that can be asked."""
     if theirs is None or not own.has_text:
         return
-    ours = own.encode_prompt(TRIAL)
+    try:
+        ours = own.encode_prompt(TRIAL)
+    except InvalidArgument as error:
+        raise EngineError(
+            f"{engine.name} cuts a text that the tokenizer here cannot spell. Give the `tokenizer` of the model that it "
+            "serves; if it is this one, start the server without one of its own (--skip-tokenizer-init)."
+        ) from error
     if ours != theirs:
         at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
         raise EngineError(
