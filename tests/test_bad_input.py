@@ -39,7 +39,6 @@ def generate(model, constraint=SUN, prompt="The weather is", **options):
 # Python: what is wrong, the error, and words for the cause and the remedy.
 
 BAD_CALLS = {
-    "no such device": (lambda m: locore.load("tiny", device="abacus"), InvalidArgument, "the device 'abacus'", "Take cpu"),
     "unsatisfiable": (lambda m: generate(m, SUN & locore.ban(" sun")), Unsatisfiable, "no sequence of 4 tokens", "weaken"),
     "phrase longer than the horizon": (
         lambda m: generate(m, locore.contains(" a sunny day at the sea"), max_new_tokens=2),

@@ -149,5 +149,5 @@ def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(tmp_path)
     server = Server(tmp_path, "--device", "abacus", key=None)
     assert server.process.wait(PATIENCE) == 2
     log = server.log.read_text()
-    assert "error: nothing can be computed on the device 'abacus'" in log.splitlines()[-1]
+    assert "error: This torch cannot compute on 'abacus'" in log.splitlines()[-1]
     assert "Traceback" not in log and "started again" not in log

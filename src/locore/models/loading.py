@@ -53,7 +53,6 @@ def load_parts(
     attn_implementation: str | None,
 ) -> tuple[Any, Any]:
     """The module and the fast tokenizer of a model; see `HuggingFaceModel.load`."""
-    _require_device(device)
     folder = _folder(name)
     _require_device(device)
     if not isinstance(dtype, torch.dtype):
@@ -109,17 +108,6 @@ def tokenizer_parts(name: str | Path) -> tuple[Any, int, list[int]]:
 def declared_ends(module: Any) -> list[int]:
     """Every EOS id that the model's files declare, in their order."""
     return _ends(getattr(module, "generation_config", None), module.config.get_text_config())
-
-
-def _require_device(device: str | torch.device) -> None:
-    """Refuse, before weights are read, what torch cannot compute on here; it says so by errors of several kinds."""
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        said = str(error).partition("\n")[0].rstrip(".")
-        raise InvalidArgument(
-            f"nothing can be computed on the device {str(device)!r}: {said}. Take cpu, or one that is here."
-        ) from error
 
 
 def _if_there(kind: Any, source: str, where: dict[str, Any]) -> Any:
