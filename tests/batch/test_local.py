@@ -169,7 +169,7 @@ REFUSED = {
     "a bad ending": (["--stop", "never"], "stop must be"),
     "no draws": (["--resample", "0"], "resample must be at least 1"),
     "no threads": (["--threads", "0"], "threads must be at least 1"),
-    "a bad device": (["--resume", "--device", "abacus"], "the device 'abacus'"),
+    "a bad device": (["--resume", "--device", "abacus"], "cannot compute on 'abacus'"),
     "no rows in a shard": (["--shard-rows", "0"], "shard_rows must be at least 1"),
     "a bad constraint": (["--constraint", '{"type": "bann"}'], "'bann'"),
     "a bad limit": (["--limit", "states=x"], "is no number"),
