@@ -212,7 +212,14 @@ def test_interrupted(delay, tmp_path):
     time.sleep(delay)
     try:
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        try:
+            out, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            # Python drops an exception that meets a callback, as there are in imports (once in some hundred runs under load):
+            # whoever waits presses again.
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            err = err[-len("interrupted\n") :]  # before it stands what Python says of the first one
     finally:
         process.kill()
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
