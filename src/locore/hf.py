@@ -36,8 +36,8 @@ from locore.tokenizer import Tokenizer
 # What `generate` hands on for its own loop; none of it says what to sample.
 OWN_ARGUMENTS = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
 OWN_PROCESSORS = (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)  # both are `min_new_tokens`
-OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 OWN_CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
+OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")  # of that loop; here there are none
 
 
 @dataclass

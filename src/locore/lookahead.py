@@ -146,8 +146,9 @@ def _kept(table: NGramTable, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     begin, end = table.start[:-1], table.start[1:]
     # +1 where a row begins, −1 behind its largest entries: one byte for each of the millions of entries.
     steps = torch.zeros(len(table.tokens) + 1, dtype=torch.int8)
-    steps.index_add_(0, begin, torch.ones_like(begin, dtype=torch.int8))
-    steps.index_add_(0, torch.minimum(begin + ROW_ENTRIES, end), -torch.ones_like(begin, dtype=torch.int8))
+    ones = torch.ones_like(begin, dtype=torch.int8)
+    steps.index_add_(0, begin, ones)
+    steps.index_add_(0, torch.minimum(begin + ROW_ENTRIES, end), ones, alpha=-1)
     kept = (steps[:-1].cumsum(0, dtype=torch.int8).bool() | wanted[table.tokens]).nonzero()[:, 0]
     start = torch.searchsorted(kept, table.start) + table.vocab_size  # the row of context 0 has no entries, but all tokens
     start[0] = 0

@@ -41,9 +41,10 @@ def check_options(constraint: object, canonical: object, stop: object, numbers: 
 
 def _check_room(num_particles: Any, max_new_tokens: Any) -> None:
     """Better refused than begun: a token of a particle takes an id and a score, of 8 bytes each."""
-    if num_particles * max_new_tokens > MOST_TOKENS:
+    tokens = num_particles * max_new_tokens
+    if tokens > MOST_TOKENS:
         raise InvalidArgument(
             f"num_particles={num_particles} with max_new_tokens={max_new_tokens} would take "
-            f"{num_particles * max_new_tokens * 16 / 1e9:,.0f} GB at the end; ask for fewer, and call again with another "
+            f"{tokens * 16 / 1e9:,.0f} GB at the end; ask for fewer, and call again with another "
             "seed for more."
         )

@@ -1,7 +1,8 @@
 """Language models: one protocol, from tables of probabilities to Hugging Face checkpoints."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from locore.lazy import lazy_names
 from locore.models.base import Drafts, LanguageModel
 from locore.models.bundled import load
 from locore.models.counting import Counted
@@ -27,11 +28,5 @@ __all__ = [
 if TYPE_CHECKING:
     from locore.models.huggingface import HuggingFaceModel
 
-
-def __getattr__(name: str) -> Any:
-    # `transformers` takes seconds to import, and only this class needs it.
-    if name == "HuggingFaceModel":
-        from locore.models.huggingface import HuggingFaceModel
-
-        return HuggingFaceModel
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# `transformers` takes seconds to import, and only this class needs it.
+__getattr__ = lazy_names(__name__, {"HuggingFaceModel": "huggingface"})

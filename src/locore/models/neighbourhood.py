@@ -9,7 +9,7 @@ from locore.ending import absorb_scores, is_end, live_lengths
 from locore.models.base import substituted
 from locore.models.batching import in_batches
 from locore.models.causal import CausalLM, KeyValues
-from locore.models.prefix import UNCOUNTED, batch_size, gathered_scores
+from locore.models.prefix import batch_size, fitting, gathered_scores
 
 # Tokens that are read together: fewer make products of thin matrices, more in one row attend to each other in vain.
 _IN_ROWS, _IN_ONE_ROW = 1024, 256
@@ -99,7 +99,7 @@ class Neighbourhood:
         copied = 1 + past // width if apart else 0
         table = 8 * self._causal.vocab_size + self._causal.bytes_per_token * (2 + copied)
         free = self._causal.memory_bytes - (0 if apart else 2 * past * self._causal.bytes_per_token)
-        room = min(_IN_ROWS if apart else _IN_ONE_ROW, int(free / (UNCOUNTED * table)))
+        room = min(_IN_ROWS if apart else _IN_ONE_ROW, fitting(free, table))
 
         def work(strands: slice) -> Tensor:
             first, last = torch.searchsorted(strand, torch.tensor([strands.start, strands.stop])).tolist()

@@ -8,7 +8,7 @@ from locore.models.causal import CausalLM, KeyValues
 from locore.models.cursor import Cursor
 from locore.models.validation import row_indices, within_context
 
-UNCOUNTED = 1.5  # activations, and what the allocator cannot use: of 100 and 21 million parameters 1.45 and 1.9 were measured
+_UNCOUNTED = 1.5  # activations, and what the allocator cannot use: of 100 and 21 million parameters 1.45 and 1.9 were measured
 
 
 def gathered_scores(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -22,7 +22,12 @@ def batch_size(causal: CausalLM, past: int, new: int) -> int:
     # Keys and values are there twice while they are joined, logits while they are normalised.
     keys_and_values = 2 * causal.bytes_per_token * (past + new)
     logits = 2 * 4 * causal.vocab_size * new
-    return max(1, int(causal.memory_bytes / (UNCOUNTED * (keys_and_values + logits))))
+    return max(1, fitting(causal.memory_bytes, keys_and_values + logits))
+
+
+def fitting(free: int, needed: int) -> int:
+    """How many parts that need so many bytes, as far as they can be counted, fit into the memory that is free."""
+    return int(free / (_UNCOUNTED * needed))
 
 
 class CachedCursor(Cursor):

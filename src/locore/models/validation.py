@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from reprlib import repr as shortened
 
 import torch
 from torch import Tensor
 
 from locore.errors import CannotScore, InvalidArgument
 from locore.tokenizer import Tokenizer
-
-SHOWN = 60  # characters of a value that is refused
-
 
 REMEDY = (
     "load one by its name with locore.load, or make one of what transformers has in memory with "
@@ -49,10 +47,9 @@ def prompt_ids(prompt: object, vocab_size: int) -> list[int]:
     except (RuntimeError, TypeError, ValueError):
         ids = None
     if ids is None or ids.ndim != 1:
-        shown = repr(prompt) if len(repr(prompt)) <= SHOWN else f"{repr(prompt)[:SHOWN]}…"
         raise InvalidArgument(
-            f"a prompt is a text or a list of token ids, got {shown}; several prompts are asked one at a time, or by "
-            "`locore batch`."
+            f"a prompt is a text or a list of token ids, got {shortened(prompt)}; several prompts are asked one at "
+            "a time, or by `locore batch`."
         )
     return token_ids(ids if len(ids) else ids.long(), "prompt", vocab_size).tolist()
 
