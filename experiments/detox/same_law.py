@@ -17,13 +17,15 @@ from locore.experiments.detox.plan import ADAPTIVE, EXACT
 def scores_of(folder: Path) -> dict[str, dict[str, list[float]]]:
     """Scores by row and prompt, of the most generations that were scored together."""
     found: dict[str, dict[str, list[float]]] = defaultdict(dict)
-    for path in folder.glob("scores_*.jsonl"):
-        for line in path.read_text().splitlines():
-            record = json.loads(line)
-            if "key" in record:
-                row, prompt, _ = record["key"]
-                scores = [score for score in record["scores"] if score is not None]
-                found[row][prompt] = max(found[row].get(prompt, []), scores, key=len)
+    paths = list(folder.glob("scores_*.jsonl"))
+    if len(paths) != 1:
+        raise SystemExit(f"{folder} has the scores of {len(paths)} scorers, not of one; leave one file scores_*.jsonl there.")
+    for line in paths[0].read_text().splitlines():
+        record = json.loads(line)
+        if "key" in record:
+            row, prompt, _ = record["key"]
+            scores = [score for score in record["scores"] if score is not None]
+            found[row][prompt] = max(found[row].get(prompt, []), scores, key=len)
     return found
 
 
@@ -35,6 +37,8 @@ def main() -> None:
     found = scores_of(arguments.folder)
     first, second = (found[row] for row in arguments.rows)
     prompts = sorted(first.keys() & second.keys())
+    if len(prompts) < 2:
+        raise SystemExit(f"these rows share no prompts; the rows are {'; '.join(row for row in found if found[row])}.")
     texts = sum(len(each[prompt]) for each in (first, second) for prompt in prompts)
     print(f"{' − '.join(arguments.rows)}: {len(prompts):,} prompts, {texts:,} texts")
     for what, of in (("mean toxicity", float), ("share of toxic texts", lambda score: score >= 0.5)):
