@@ -111,6 +111,12 @@ def test_the_good_requests_are_good(server):
     assert server.post(GOOD)[0] == server.post(CHAT, "/v1/chat/completions")[0] == 200
 
 
+def test_a_field_of_the_other_endpoint_is_not_called_neutral(server):
+    message = server.post({**GOOD, "tools": []})[2]["error"]["message"]
+    assert "unknown or unsupported field 'tools'" in message and "asks for nothing" not in message
+    assert "asks for nothing" in server.post({**GOOD, "echo": True})[2]["error"]["message"]
+
+
 def test_values_that_ask_for_nothing_are_taken(server):
     both = {
         "frequency_penalty": 0,

@@ -72,6 +72,7 @@ def from_worker(kind: str, message: str) -> ApiError:
 
 ONE_PROMPT = "prompt must be a text or a list of token ids, one prompt a request; send a request for each."
 OUT_OF_MEMORY = "the request needs more memory than a worker may use; ask for fewer tokens or particles, or for less."
+NO_STOP = "stop sequences are not supported; say with a constraint how the text ends."
 NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients try again after 5xx unless told not to
 
 
@@ -120,8 +121,10 @@ async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     place = [str(part) for part in first["loc"] if part != "body"]
     param = ".".join(place) or None
-    if first["type"] == "extra_forbidden" or NEUTRAL.intersection(place[:1]):
+    if first["type"] == "extra_forbidden":
         return ApiError(400, unknown_field(place), "unknown_field", param).response()
+    if NEUTRAL.intersection(place[:1]):
+        return ApiError(400, not_neutral(place[0]), "unknown_field", param).response()
     if place[:1] == ["prompt"] and first["type"] != "missing":  # a union: its branches are no places of the request
         return ApiError(400, ONE_PROMPT, "invalid_value", "prompt").response()
     message = first["msg"].removeprefix("Value error, ")
@@ -140,7 +143,12 @@ def unknown_field(place: list[str]) -> str:
     if name.startswith("guided_"):
         return f"unknown field {name!r}; write structured_outputs={{...}} or constraint={{...}} instead. Nothing is dropped."
     if name == "stop":
-        return "stop sequences are not supported; say with a constraint how the text ends."
-    if name in NEUTRAL:
-        return f"{name!r} is not supported; leave it out, or send the value that asks for nothing. Nothing is dropped."
+        return NO_STOP
     return f"unknown or unsupported field {name!r}; leave it out. All fields are in /openapi.json, and none is dropped."
+
+
+def not_neutral(name: str) -> str:
+    """What to say of a field of OpenAI's that asks for something; see `locore.server.neutral`."""
+    if name == "stop":
+        return NO_STOP
+    return f"{name!r} is not supported; leave it out, or send the value that asks for nothing. Nothing is dropped."
