@@ -54,6 +54,41 @@ def fidelity(
 
 
 @bench.command()
+def tasks(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results; a killed run goes on.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Six problems, small budgets, in five minutes.")] = False,
+    model: Annotated[str | None, typer.Option(help='Another name or a folder of the weights of "smollm2".')] = None,
+    problem: Annotated[list[str] | None, typer.Option(help="Only these problems.")] = None,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: keywords, ban, ending, infilling, count, json, format, choice."),
+    ] = None,
+    sampler: Annotated[list[str] | None, typer.Option(help="Only these samplers.")] = None,
+    budget: Annotated[list[int] | None, typer.Option(help="LM tokens of a run.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Of each sampler at each budget.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything; other seeds than 0 draw problems whose truth takes hours.")] = 0,
+    truths: Annotated[bool, typer.Option("--truths", help="Make the truths that are missing, and stop.")] = False,
+    threads: Annotated[int, typer.Option(help="Of the model's arithmetic.")] = 1,
+) -> None:
+    """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
+    import_module("locore.bench.tasks.command").run(
+        output,
+        quick,
+        model,
+        problem or None,
+        family or None,
+        sampler or None,
+        budget or None,
+        runs,
+        seed,
+        truths_only=truths,
+        threads=threads,
+    )
+    if not truths:
+        print((output / "table.md").read_text())
+
+
+@bench.command()
 def speed(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
     quick: Annotated[bool, typer.Option("--quick", help="The same rows with small models, in a few minutes.")] = False,

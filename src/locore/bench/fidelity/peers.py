@@ -22,6 +22,7 @@ from locore.errors import InvalidArgument, MissingExtra
 from locore.models import Counted, LanguageModel
 from locore.numerics import NEG_INF
 from locore.samplers.base import Draws, affordable, keep_positive, left_to_right
+from locore.stopping import StopWhenComplete
 
 if TYPE_CHECKING:
     from locore.models import HuggingFaceModel
@@ -129,7 +130,9 @@ def _huggingface(model: LanguageModel) -> HuggingFaceModel:
     # `transformers` takes seconds to import.
     from locore.models import HuggingFaceModel
 
-    inner = model.base if isinstance(model, Counted) else model
+    inner = model
+    while isinstance(inner, Counted | StopWhenComplete):  # a mask that leaves the end alone makes it certain as well
+        inner = inner.base
     if not isinstance(inner, HuggingFaceModel):
         raise InvalidArgument(f"transformers generates from its own models only, and this is a {type(inner).__name__}.")
     if not inner.full_support:
