@@ -14,11 +14,12 @@ from locore.ending import live_lengths
 from locore.errors import CannotScore
 from locore.models.base import LanguageModel, neighbour_arguments
 from locore.models.batching import in_batches
-from locore.models.causal import CausalLM, KeyValues
+from locore.models.causal import CausalLM
 from locore.models.cursor import Cursor
+from locore.models.keyvalues import KeyValues, Tails
 from locore.models.loading import declared_ends, load_parts, quiet
 from locore.models.neighbourhood import Neighbourhood
-from locore.models.prefix import CachedCursor, batch_size, gathered_scores
+from locore.models.prefix import CachedCursor, SharingCursor, batch_size, gathered_scores
 from locore.models.prompting import joint_prompt
 from locore.models.validation import within_context
 from locore.tokenizer import Tokenizer
@@ -133,6 +134,8 @@ class HuggingFaceModel(LanguageModel):
         if past is None:
             return super()._begin(batch)
         rows = logits.log_softmax(-1).cpu().expand(batch, -1)
+        if self.causal.shares:
+            return SharingCursor(self.causal, past, Tails.empty(batch, self.causal.device), rows)
         return CachedCursor(self.causal, past.repeated(batch), rows)
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
@@ -179,6 +182,8 @@ class HuggingFaceModel(LanguageModel):
         """Logits after the last `keep` (by default all) of the tokens Long[batch, time]."""
         keep = tokens.shape[1] if keep is None else keep
         past = self._start[1]
+        if past is not None and self.causal.shares:
+            return self.causal.read_shared(tokens, past, keep=keep)[0]
         if past is not None:
             return self.causal.read(tokens, past.repeated(len(tokens)), keep)
         prompt = torch.tensor(self.prompt_ids).expand(len(tokens), -1)
@@ -200,4 +205,5 @@ class HuggingFaceModel(LanguageModel):
         return Neighbourhood(self.causal, logits, past, tokens, eos_ids).scores(candidates)
 
     def _batch_size(self, length: int) -> int:
-        return batch_size(self.causal, len(self.prompt_ids) + length, length)
+        past = 0 if self.causal.shares else len(self.prompt_ids)
+        return batch_size(self.causal, past + length, length)
