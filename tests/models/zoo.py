@@ -45,16 +45,17 @@ _QWEN_NEXT = _SHAPE | {
     "layer_types": ["linear_attention", "full_attention"],
 }
 
-# Architecture -> its configuration; can its cache be cut and continued; can rows be packed?
+# Architecture -> its configuration; can its cache be cut and continued; can rows be packed; can rows share a prompt?
 ARCHITECTURES = {
-    "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True, True),
-    "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True, True),
+    "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True, True, True),
+    "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True, True, True),
     "bloom": (
         lambda: transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.4),
         True,
         False,
+        False,
     ),
-    "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True, False),
+    "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True, False, False),
     "hybrid sliding": (
         lambda: transformers.Gemma3TextConfig(
             **_SHAPE,
@@ -64,9 +65,10 @@ ARCHITECTURES = {
         ),
         True,
         False,
+        False,
     ),
-    "state space": (lambda: transformers.MambaConfig(**_SSM, initializer_range=0.4), False, False),
-    "hybrid recurrent": (lambda: transformers.Qwen3NextConfig(**_QWEN_NEXT), False, False),
+    "state space": (lambda: transformers.MambaConfig(**_SSM, initializer_range=0.4), False, False, False),
+    "hybrid recurrent": (lambda: transformers.Qwen3NextConfig(**_QWEN_NEXT), False, False, False),
 }
 
 

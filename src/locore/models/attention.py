@@ -69,13 +69,13 @@ class SharedCache(Cache):
         batch, heads, time, size = query.shape
         shared = key.shape[1]
         # Heads with the same keys are more queries to them.
-        grouped = query.reshape(batch, shared, -1, size)
+        grouped = (query * scaling).reshape(batch, shared, -1, size)
         together = grouped.transpose(0, 1).reshape(shared, -1, size)
         prompt_keys, prompt_values = self._prompt.layers[layer]
-        prompt = _weighted(together, prompt_keys[0], prompt_values[0], scaling, None)
+        prompt = _weighted(together, prompt_keys[0], prompt_values[0], None)
         per_row = [part.view(shared, batch, -1, part.shape[-1]).transpose(0, 1) for part in prompt]
         keys, values = self._after_prompt(layer, new).flatten(0, 1).split([size, value.shape[-1]], -1)
-        own = _weighted(grouped.flatten(0, 1), keys, values, scaling, self._hidden(time, heads // shared, key.device))
+        own = _weighted(grouped.flatten(0, 1), keys, values, self._hidden(time, heads // shared, key.device))
         joined = _joined(per_row, [part.view(batch, shared, -1, part.shape[-1]) for part in own])
         return joined.reshape(batch, heads, time, -1).transpose(1, 2).to(query.dtype)
 
@@ -152,35 +152,39 @@ AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, _mask)
 
 
-def _weighted(queries: Tensor, keys: Tensor, values: Tensor, scaling: float, hidden: Tensor | None) -> _Weighted:
-    """Float[batch, queries, size] on Float[batch, keys, size], in blocks of few scores.
+def _weighted(queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> _Weighted:
+    """Attention of queries Float[batch, queries, size], in blocks of few scores.
 
     Args:
-        queries: Float[batch, queries, size].
+        queries: scaled, and contiguous.
         keys: Float[batch, keys, size].
         values: Float[batch, keys, value size].
-        scaling: of the scores.
-        hidden: Bool[queries, keys], which keys a query does not see; at most all but one.
+        hidden: Bool[queries, keys], which keys a query does not see; never all of them.
     """
     batch, count, _ = queries.shape
+    width, exact = keys.shape[1], torch.promote_types(queries.dtype, torch.float32)
     at_once = _SCORES_CPU if queries.device.type == "cpu" else _SCORES_ELSEWHERE
-    rows = min(count, max(_FEWEST_QUERIES, at_once // keys.shape[1]))
-    batches = max(1, at_once // (rows * keys.shape[1]))
-    exact = torch.promote_types(queries.dtype, torch.float32)
-    weighted = queries.new_empty(batch, count, values.shape[-1], dtype=exact)
+    rows = min(count, max(_FEWEST_QUERIES, at_once // width))
+    batches = min(batch, max(1, at_once // (rows * width)))
+    buffer = queries.new_empty(batches * rows * width)  # the same for all blocks, so that it stays in the cache
+    weighted = queries.new_empty(batch, count, values.shape[-1])
     top, total = queries.new_empty(2, batch, count, 1, dtype=exact)
-    for first in range(0, batch, batches):
-        for at in range(0, count, rows):
-            place = (slice(first, first + batches), slice(at, at + rows))
-            scores = (queries[place] * scaling) @ keys[place[0]].transpose(1, 2)
-            scores = scores.to(exact)
+    for some in _slices(batch, batches):
+        for block in _slices(count, rows):
+            asked, at = queries[some, block], (some, block)
+            raw = buffer[: asked.shape[0] * asked.shape[1] * width].view(*asked.shape[:2], width)
+            scores = torch.bmm(asked, keys[some].transpose(1, 2), out=raw).to(exact)
             if hidden is not None:
-                scores.masked_fill_(hidden[place[1]], -torch.inf)
-            torch.amax(scores, -1, keepdim=True, out=top[place])
-            scores.sub_(top[place]).exp_()
-            torch.sum(scores, -1, keepdim=True, out=total[place])
-            weighted[place] = scores.to(values.dtype) @ values[place[0]]
+                scores.masked_fill_(hidden[block], -torch.inf)
+            torch.amax(scores, -1, keepdim=True, out=top[at])
+            scores.sub_(top[at]).exp_()
+            torch.sum(scores, -1, keepdim=True, out=total[at])
+            weighted[at] = scores.to(values.dtype) @ values[some]
     return weighted, top, total
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    return (slice(at, at + size) for at in range(0, count, size))
 
 
 def _joined(one: list[Tensor], other: list[Tensor]) -> Tensor:

@@ -115,5 +115,9 @@ class Tails:
 
     def fill(self, layer: int, out: Tensor) -> None:
         """Write keys and values of a layer to Float[length, batch, heads, key size + value size]."""
-        for step, places, part in zip(self.steps, self.places, out, strict=True):
+        for step, places, part in zip(self.steps, self._by_step, out.unbind(), strict=True):
             torch.index_select(step[layer], 0, places, out=part)
+
+    @cached_property
+    def _by_step(self) -> tuple[Tensor, ...]:
+        return self.places.unbind()
