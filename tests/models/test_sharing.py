@@ -134,6 +134,16 @@ def test_the_module_stays_as_it_was(implementation):
     assert all(id(p) in shared for p in (*model.causal.twin.parameters(), *model.causal.twin.buffers()))
 
 
+def test_hooks_of_the_module_run():
+    model, seen = zoo.huggingface(eos_ids=()), []
+    hook = model.causal.module.register_forward_pre_hook(lambda _, inputs, named: seen.append(inputs[0].shape), with_kwargs=True)
+    list(walk(model, 2))
+    assert seen == [(1, 3), (4, 1), (7, 1)]
+    hook.remove()
+    list(walk(model, 1))
+    assert len(seen) == 3
+
+
 def test_threads_do_not_see_each_other():
     """Two walks and the module itself, at once."""
     model = zoo.huggingface(eos_ids=())
