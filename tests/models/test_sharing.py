@@ -136,7 +136,9 @@ def test_the_module_stays_as_it_was(implementation):
 
 def test_hooks_of_the_module_run():
     model, seen = zoo.huggingface(eos_ids=()), []
-    hook = model.causal.module.register_forward_pre_hook(lambda _, inputs, named: seen.append(inputs[0].shape), with_kwargs=True)
+    hook = model.causal.module.register_forward_pre_hook(
+        lambda _, inputs, named: seen.append(inputs[0].shape), with_kwargs=True
+    )
     list(walk(model, 2))
     assert seen == [(1, 3), (4, 1), (7, 1)]
     hook.remove()

@@ -8,7 +8,7 @@ import itertools
 import torch
 import transformers
 
-from locore.models import Counted, HuggingFaceModel, Mixture, TableModel, Tempered, TopK, TopP, load
+from locore.models import Counted, HuggingFaceModel, Mixture, Remembered, TableModel, Tempered, TopK, TopP, load
 from locore.models.base import LanguageModel
 from locore.models.engines.model import EngineModel
 from locore.models.loading import quiet
@@ -138,12 +138,15 @@ MODELS = {
     "counted": lambda: Counted(Tempered(table(), 1.5)),
     "counted inside": lambda: Tempered(Counted(table()), 1.5),
     **{name: lambda name=name: huggingface(name) for name in ARCHITECTURES},
+    "remembered llama": lambda: Remembered(huggingface()),
+    "remembered gpt2, as far as memory goes": lambda: Remembered(huggingface("gpt2"), max_bytes=20_000),
     "tempered llama": lambda: Tempered(huggingface(), 0.8),
     **{kind: lambda kind=kind: engine(kind) for kind in ENGINES},
 }
 
+WRAPPED = ("tempered llama", "remembered llama", "remembered gpt2, as far as memory goes")
 # Few enough tokens to enumerate all sequences.
-SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, "tempered llama", *ENGINES)] + ["vllm server of a chain"]
+SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, *WRAPPED, *ENGINES)] + ["vllm server of a chain"]
 
 
 def ending_sequences(model: LanguageModel, num: int, length: int) -> torch.Tensor:

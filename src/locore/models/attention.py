@@ -38,7 +38,7 @@ class SharedCache(Cache):
 
     def __init__(self, prompt: KeyValues, tail: Tail | None, keeps: bool) -> None:
         """Rows that have read the prompt and a tail each; `keeps` if what they read now is wanted."""
-        super().__init__(layers=[DynamicLayer() for _ in prompt.layers])
+        super().__init__(layers=[DynamicLayer() for _ in prompt.layers])  # type: ignore[no-untyped-call]
         self._prompt = prompt
         self._tail = tail
         self._before = 0 if tail is None else tail.length
@@ -74,7 +74,7 @@ class SharedCache(Cache):
         prompt_keys, prompt_values = self._prompt.layers[layer]
         prompt = _weighted(together, prompt_keys[0], prompt_values[0], None)
         per_row = [part.view(shared, batch, -1, part.shape[-1]).transpose(0, 1) for part in prompt]
-        keys, values = self._after_prompt(layer, new).flatten(0, 1).split([size, value.shape[-1]], -1)
+        keys, values = torch.split(self._after_prompt(layer, new).flatten(0, 1), [size, value.shape[-1]], -1)
         own = _weighted(grouped.flatten(0, 1), keys, values, self._hidden(time, heads // shared, key.device))
         joined = _joined(per_row, [part.view(batch, shared, -1, part.shape[-1]) for part in own])
         return joined.reshape(batch, heads, time, -1).transpose(1, 2).to(query.dtype)

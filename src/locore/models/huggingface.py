@@ -16,10 +16,10 @@ from locore.models.base import LanguageModel, neighbour_arguments
 from locore.models.batching import in_batches
 from locore.models.causal import CausalLM
 from locore.models.cursor import Cursor
-from locore.models.keyvalues import KeyValues, Tails
+from locore.models.keyvalues import KeyValues, Step, Tail, Tails
 from locore.models.loading import declared_ends, load_parts, quiet
 from locore.models.neighbourhood import Neighbourhood
-from locore.models.prefix import CachedCursor, SharingCursor, batch_size, gathered_scores
+from locore.models.prefix import CachedCursor, SharingCursor, batch_size, gathered_scores, next_step
 from locore.models.prompting import joint_prompt
 from locore.models.validation import within_context
 from locore.tokenizer import Tokenizer
@@ -135,8 +135,31 @@ class HuggingFaceModel(LanguageModel):
             return super()._begin(batch)
         rows = logits.log_softmax(-1).cpu().expand(batch, -1)
         if self.causal.shares:
-            return SharingCursor(self.causal, past, Tails.empty(batch, self.causal.device), rows)
+            return self.cursor(Tails.empty(batch, self.causal.device), rows)
         return CachedCursor(self.causal, past.repeated(batch), rows)
+
+    def next_step(self, tail: Tail, tokens: Tensor) -> tuple[Tensor, Step]:
+        """Feed one token to each row, in batches that fit into memory. Only if `causal.shares`.
+
+        Args:
+            tail: what each row has read after the prompt.
+            tokens: Long[batch].
+
+        Returns:
+            Float[batch, vocab] on the CPU, log p of the token after, and what the rows have read now.
+        """
+        return next_step(self.causal, self._shared, tail, tokens)
+
+    def cursor(self, tails: Tails, log_probs: Tensor) -> Cursor:
+        """Rows that have read these tails after the prompt, and expect `log_probs`. Only if `causal.shares`."""
+        return SharingCursor(self.causal, self._shared, tails, log_probs)
+
+    @property
+    def _shared(self) -> KeyValues:
+        """Of the prompt, for all rows."""
+        past = self._start[1]
+        assert past is not None
+        return past
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         def work(rows: slice) -> Tensor:

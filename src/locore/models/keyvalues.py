@@ -108,10 +108,10 @@ class Tails:
         """Some of the rows."""
         return Tails(self.steps, self.places[:, rows])
 
-    def then(self, step: Step) -> Tails:
-        """With one more token of each row."""
-        last = torch.arange(len(step[0]), device=self.places.device)
-        return Tails((*self.steps, step), torch.cat([self.places, last[None]]))
+    def then(self, step: Step, places: Tensor | None = None) -> Tails:
+        """With one more token of each row: those of the step in their order, or at places Long[batch] of it."""
+        last = torch.arange(len(step[0])) if places is None else places
+        return Tails((*self.steps, step), torch.cat([self.places, last[None].to(self.places.device)]))
 
     def fill(self, layer: int, out: Tensor) -> None:
         """Write keys and values of a layer to Float[length, batch, heads, key size + value size]."""

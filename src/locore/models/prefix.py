@@ -107,6 +107,6 @@ def next_step(causal: CausalLM, prompt: KeyValues, tail: Tail, tokens: Tensor) -
 
 def normalised(logits: Tensor) -> Tensor:
     """log p of Float[batch, vocab] under logits, in their place: a second table would be large."""
-    for part in logits.split(_ROWS_AT_ONCE):
+    for part in torch.split(logits, _ROWS_AT_ONCE):
         part.copy_(part.log_softmax(-1))
     return logits
