@@ -1,5 +1,6 @@
 """Hugging Face models: caching, memory, what is evaluated, and how loading fails."""
 
+import functools
 import json
 import math
 import shutil
@@ -33,7 +34,7 @@ def uncached(architecture: str, attention: str | None = None) -> HuggingFaceMode
 @pytest.mark.parametrize("architecture", zoo.ARCHITECTURES)
 def test_caches_are_recognised(architecture):
     causal = zoo.huggingface(architecture).causal
-    assert (causal.caches, causal.packs) == zoo.ARCHITECTURES[architecture][1:]
+    assert (causal.caches, causal.packs, causal.shares) == zoo.ARCHITECTURES[architecture][1:]
 
 
 ATTENTIONS = [
@@ -95,7 +96,7 @@ def test_little_memory_means_small_batches_and_the_same_numbers(architecture):
 
 
 class Recorder:
-    """Stands before the module, records the shapes it reads and has memory for few tokens."""
+    """Stands before the module and its twin, records the shapes they read and has memory for few tokens."""
 
     def __init__(self, model: HuggingFaceModel, limit: float = math.inf) -> None:
         self.shapes: list[tuple[int, int]] = []
@@ -104,12 +105,13 @@ class Recorder:
         self.config = self.forward.config
         self.dtype = self.forward.dtype
         model.causal.module = self
+        model.causal.twin = functools.partial(self, forward=model.causal.twin)
 
-    def __call__(self, tokens, **options):
+    def __call__(self, tokens, forward=None, **options):
         if tokens.numel() > self.limit:
             raise torch.OutOfMemoryError("CUDA out of memory")
         self.shapes.append(tuple(tokens.shape))
-        return self.forward(tokens, **options)
+        return (forward or self.forward)(tokens, **options)
 
     @property
     def tokens(self) -> int:

@@ -8,7 +8,7 @@ import itertools
 import torch
 import transformers
 
-from locore.models import Counted, HuggingFaceModel, Mixture, TableModel, Tempered, TopK, TopP, load
+from locore.models import Counted, HuggingFaceModel, Mixture, Remembered, TableModel, Tempered, TopK, TopP, load
 from locore.models.base import LanguageModel
 from locore.models.engines.model import EngineModel
 from locore.models.loading import quiet
@@ -45,16 +45,17 @@ _QWEN_NEXT = _SHAPE | {
     "layer_types": ["linear_attention", "full_attention"],
 }
 
-# Architecture -> its configuration; can its cache be cut and continued; can rows be packed?
+# Architecture -> its configuration; can its cache be cut and continued; can rows be packed; can rows share a prompt?
 ARCHITECTURES = {
-    "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True, True),
-    "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True, True),
+    "llama": (lambda: transformers.LlamaConfig(**_SHAPE), True, True, True),
+    "gpt2": (lambda: transformers.GPT2Config(**_GPT2, initializer_range=0.4), True, True, True),
     "bloom": (
         lambda: transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.4),
         True,
         False,
+        False,
     ),
-    "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True, False),
+    "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True, False, False),
     "hybrid sliding": (
         lambda: transformers.Gemma3TextConfig(
             **_SHAPE,
@@ -64,9 +65,10 @@ ARCHITECTURES = {
         ),
         True,
         False,
+        False,
     ),
-    "state space": (lambda: transformers.MambaConfig(**_SSM, initializer_range=0.4), False, False),
-    "hybrid recurrent": (lambda: transformers.Qwen3NextConfig(**_QWEN_NEXT), False, False),
+    "state space": (lambda: transformers.MambaConfig(**_SSM, initializer_range=0.4), False, False, False),
+    "hybrid recurrent": (lambda: transformers.Qwen3NextConfig(**_QWEN_NEXT), False, False, False),
 }
 
 
@@ -136,12 +138,15 @@ MODELS = {
     "counted": lambda: Counted(Tempered(table(), 1.5)),
     "counted inside": lambda: Tempered(Counted(table()), 1.5),
     **{name: lambda name=name: huggingface(name) for name in ARCHITECTURES},
+    "remembered llama": lambda: Remembered(huggingface()),
+    "remembered gpt2, as far as memory goes": lambda: Remembered(huggingface("gpt2"), max_bytes=20_000),
     "tempered llama": lambda: Tempered(huggingface(), 0.8),
     **{kind: lambda kind=kind: engine(kind) for kind in ENGINES},
 }
 
+WRAPPED = ("tempered llama", "remembered llama", "remembered gpt2, as far as memory goes")
 # Few enough tokens to enumerate all sequences.
-SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, "tempered llama", *ENGINES)] + ["vllm server of a chain"]
+SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, *WRAPPED, *ENGINES)] + ["vllm server of a chain"]
 
 
 def ending_sequences(model: LanguageModel, num: int, length: int) -> torch.Tensor:

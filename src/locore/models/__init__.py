@@ -18,6 +18,7 @@ __all__ = [
     "LanguageModel",
     "MarkovModel",
     "Mixture",
+    "Remembered",
     "TableModel",
     "Tempered",
     "TopK",
@@ -27,6 +28,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from locore.models.huggingface import HuggingFaceModel
+    from locore.models.remembered import Remembered
 
-# `transformers` takes seconds to import, and only this class needs it.
-__getattr__ = lazy_names(__name__, {"HuggingFaceModel": "huggingface"})
+# `transformers` takes seconds to import, and only these classes need it.
+__getattr__ = lazy_names(__name__, {"HuggingFaceModel": "huggingface", "Remembered": "remembered"})

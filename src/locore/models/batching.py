@@ -35,7 +35,7 @@ def in_batches(rows: int, size: int, work: Callable[[slice], Tensor]) -> Tensor:
                     "There is not enough memory for a single sequence. Use a shorter prompt, a smaller dtype or another device."
                 ) from error
             size //= 2
-    return torch.cat(parts)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

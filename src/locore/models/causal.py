@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,58 +13,13 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from locore.models.attention import SharedCache, reading
+from locore.models.keyvalues import KeyValues, Step, Tail, Tails
+from locore.models.sharing import sharing_twin
+
 # Two ways to read the same text may differ by this total variation, by the dtype of the weights.
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _TOLERANCE_16_BITS = 0.05
-
-
-@dataclass(frozen=True, eq=False)
-class KeyValues:
-    """What attention keeps of the tokens that were read.
-
-    Attributes:
-        layers: keys and values of each layer, Float[batch, heads, time, size].
-    """
-
-    layers: tuple[tuple[Tensor, Tensor], ...]
-
-    @property
-    def length(self) -> int:
-        """How many tokens were read."""
-        return self.layers[0][0].shape[2]
-
-    @cached_property
-    def bytes_per_token(self) -> int:
-        """Memory of one token of one row."""
-        numbers = sum(k.shape[1] * (k.shape[3] + v.shape[3]) for k, v in self.layers)
-        return numbers * self.layers[0][0].element_size()
-
-    def first(self, length: int) -> KeyValues:
-        """Of the first `length` tokens; a view."""
-        return KeyValues(tuple((k[:, :, :length], v[:, :, :length]) for k, v in self.layers))
-
-    def repeated(self, batch: int) -> KeyValues:
-        """One row seen as `batch` rows; a view."""
-        shape = (batch, -1, -1, -1)
-        return KeyValues(tuple((k.expand(shape), v.expand(shape)) for k, v in self.layers))
-
-    def rows(self, index: Tensor) -> KeyValues:
-        """These rows, in this order; a copy, unless they are all rows as they are."""
-        keys = self.layers[0][0]
-        if torch.equal(index, torch.arange(len(keys))):
-            return self
-        index = index.to(keys.device)
-        return KeyValues(tuple((k[index], v[index]) for k, v in self.layers))
-
-    def to_cache(self) -> DynamicCache:
-        """A cache that a forward pass may change without changing this."""
-        cache = DynamicCache()
-        for index, (keys, values) in enumerate(self.layers):
-            # An update with everything would copy it, and reading on copies it once more.
-            cache.update(keys[:, :, :0], values[:, :, :0], index)
-            layer: Any = cache.layers[index]
-            layer.keys, layer.values = keys, values
-        return cache
 
 
 HASHED_NUMBERS = 1 << 20  # of each tensor, in a fingerprint
@@ -84,6 +38,8 @@ class CausalLM:
         context: how many tokens it can read; None if it has no limit.
         caches: can its keys and values be cut and continued?
         packs: can several continuations share a row behind a mask?
+        shares: can all rows read one copy of the prompt?
+        twin: the same weights in a module whose attention shares a prompt.
         full_support: are all its logits finite?
         memory_bytes: what a batch may take beside the weights, roughly.
     """
@@ -99,8 +55,10 @@ class CausalLM:
         self.vocab_size = logits.shape[-1]
         self.full_support = bool(torch.isfinite(logits).all())
         self.bytes_per_token = 0
+        self.twin: Any = None
         self.caches = "past_key_values" in self._accepted and _passes(self._check_cache)
         self.packs = self.caches and _passes(self._check_packing)
+        self.shares = self.caches and _passes(self._check_sharing)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -131,6 +89,27 @@ class CausalLM:
         logits, cache = self._forward(tokens, past.to_cache() if past else DynamicCache(), keep)
         return logits, KeyValues(tuple((layer.keys, layer.values) for layer in cache.layers))
 
+    def read_shared(
+        self, tokens: Tensor, prompt: KeyValues, tail: Tail | None = None, keep: int = 1, keeps_step: bool = False
+    ) -> tuple[Tensor, Step]:
+        """As `read`, after a prompt that all rows share and a tail of each. Only if `shares`.
+
+        Args:
+            tokens: Long[batch, time], all rows equally long.
+            prompt: of one row.
+            tail: what each row has read since; nothing by default.
+            keep: how many positions to give.
+            keeps_step: is what the rows read now wanted? Then it is one token each.
+
+        Returns:
+            The logits, as those of `read`, and the keys and values of the tokens, if wanted.
+        """
+        cache = SharedCache(prompt, tail, keeps_step)
+        with reading(cache):
+            logits = self._forward(tokens, cache, keep, module=self.twin)[0]
+        cache.require_complete()
+        return logits, cache.step()
+
     def read_packed(self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor) -> Tensor:
         """Logits after each token of rows that hold several continuations. Only if `packs`.
 
@@ -153,7 +132,9 @@ class CausalLM:
         return self._forward(tokens, past.to_cache(), tokens.shape[1], options)[0]
 
     @torch.no_grad()
-    def _forward(self, tokens: Tensor, cache: Any, keep: int, options: dict[str, Any] | None = None) -> tuple[Tensor, Any]:
+    def _forward(
+        self, tokens: Tensor, cache: Any, keep: int, options: dict[str, Any] | None = None, module: Any = None
+    ) -> tuple[Tensor, Any]:
         """Logits of the last positions, and the cache, which has grown."""
         tokens = tokens.to(self.device)
         options = {**(options or {}), "use_cache": cache is not None}
@@ -166,7 +147,7 @@ class CausalLM:
             options["position_ids"] = positions.expand(len(tokens), -1)
         if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = keep
-        logits = self.module(tokens, **options).logits[:, -keep:]
+        logits = (module or self.module)(tokens, **options).logits[:, -keep:]
         return logits.to(torch.promote_types(logits.dtype, torch.float32)), cache
 
     def _check_cache(self) -> bool:
@@ -185,8 +166,7 @@ class CausalLM:
         if not {"attention_mask", "position_ids"} <= self._accepted:
             return False
         # A window counts keys, not positions, so layers with one need rows of their own.
-        layers = DynamicCache(config=self.module.config).layers
-        if not all(type(layer) is DynamicLayer for layer in layers):
+        if not self._keeps_all():
             return False
         # Other implementations of attention take no mask of this shape, or crash on it.
         if self.module.config._attn_implementation not in ("eager", "sdpa"):
@@ -204,6 +184,29 @@ class CausalLM:
         first = self.read(tokens[:1, 4:7], past, keep=3)[0]
         second = self.read(tokens[1:, 4:7], past.first(3), keep=3)[0]
         return self._agree(packed, torch.cat([first, second]))
+
+    def _check_sharing(self) -> bool:
+        """Do rows behind one copy of a prompt, at once and step by step, get what they get in rows of their own?"""
+        self.twin = sharing_twin(self.module)
+        if self.twin is None or not self._keeps_all():
+            return False
+        tokens = self._trial()
+        # The third row goes on from the second after two tokens.
+        rows = torch.stack([tokens[0, 4:], tokens[1, 4:], torch.cat([tokens[1, 4:6], tokens[0, 6:]])])
+        expected = self.read(torch.cat([tokens[:1, :4].expand(3, -1), rows], 1), keep=4)
+        prompt = self.read_on(tokens[:1, :4])[1]
+        at_once = self.read_shared(rows, prompt, keep=4)[0]
+        tails, logits = Tails.empty(1, self.device), at_once
+        for time, (parents, going) in enumerate((([0, 0], [1, 0]), ([1, 0], [0, 1]), ([0, 1, 1], [0, 1, 2]), ([0, 1, 2],) * 2)):
+            tails = tails.rows(torch.tensor(parents))
+            logits, step = self.read_shared(rows[going, time][:, None], prompt, tails, keeps_step=True)
+            tails = tails.then(step)
+        return self._agree(expected, at_once) and self._agree(expected[:, -1], logits[:, 0])
+
+    def _keeps_all(self) -> bool:
+        """Does no layer forget keys that are far back?"""
+        layers = DynamicCache(config=self.module.config).layers
+        return all(type(layer) is DynamicLayer for layer in layers)
 
     def _trial(self) -> Tensor:
         """Long[2, 8], any tokens."""

@@ -14,11 +14,12 @@ from locore.ending import live_lengths
 from locore.errors import CannotScore
 from locore.models.base import LanguageModel, neighbour_arguments
 from locore.models.batching import in_batches
-from locore.models.causal import CausalLM, KeyValues
+from locore.models.causal import CausalLM
 from locore.models.cursor import Cursor
+from locore.models.keyvalues import KeyValues, Step, Tail, Tails
 from locore.models.loading import declared_ends, load_parts, quiet
 from locore.models.neighbourhood import Neighbourhood
-from locore.models.prefix import CachedCursor, batch_size, gathered_scores
+from locore.models.prefix import CachedCursor, SharingCursor, batch_size, gathered_scores, next_step
 from locore.models.prompting import joint_prompt
 from locore.models.validation import within_context
 from locore.tokenizer import Tokenizer
@@ -133,7 +134,32 @@ class HuggingFaceModel(LanguageModel):
         if past is None:
             return super()._begin(batch)
         rows = logits.log_softmax(-1).cpu().expand(batch, -1)
+        if self.causal.shares:
+            return self.cursor(Tails.empty(batch, self.causal.device), rows)
         return CachedCursor(self.causal, past.repeated(batch), rows)
+
+    def next_step(self, tail: Tail, tokens: Tensor) -> tuple[Tensor, Step]:
+        """Feed one token to each row, in batches that fit into memory. Only if `causal.shares`.
+
+        Args:
+            tail: what each row has read after the prompt.
+            tokens: Long[batch].
+
+        Returns:
+            Float[batch, vocab] on the CPU, log p of the token after, and what the rows have read now.
+        """
+        return next_step(self.causal, self._shared, tail, tokens)
+
+    def cursor(self, tails: Tails, log_probs: Tensor) -> Cursor:
+        """Rows that have read these tails after the prompt, and expect `log_probs`. Only if `causal.shares`."""
+        return SharingCursor(self.causal, self._shared, tails, log_probs)
+
+    @property
+    def _shared(self) -> KeyValues:
+        """Of the prompt, for all rows."""
+        past = self._start[1]
+        assert past is not None
+        return past
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         def work(rows: slice) -> Tensor:
@@ -179,6 +205,8 @@ class HuggingFaceModel(LanguageModel):
         """Logits after the last `keep` (by default all) of the tokens Long[batch, time]."""
         keep = tokens.shape[1] if keep is None else keep
         past = self._start[1]
+        if past is not None and self.causal.shares:
+            return self.causal.read_shared(tokens, past, keep=keep)[0]
         if past is not None:
             return self.causal.read(tokens, past.repeated(len(tokens)), keep)
         prompt = torch.tensor(self.prompt_ids).expand(len(tokens), -1)
@@ -200,4 +228,5 @@ class HuggingFaceModel(LanguageModel):
         return Neighbourhood(self.causal, logits, past, tokens, eos_ids).scores(candidates)
 
     def _batch_size(self, length: int) -> int:
-        return batch_size(self.causal, len(self.prompt_ids) + length, length)
+        past = 0 if self.causal.shares else len(self.prompt_ids)
+        return batch_size(self.causal, past + length, length)

@@ -8,7 +8,8 @@ from torch import Tensor
 from locore.ending import absorb_scores, is_end, live_lengths
 from locore.models.base import substituted
 from locore.models.batching import in_batches
-from locore.models.causal import CausalLM, KeyValues
+from locore.models.causal import CausalLM
+from locore.models.keyvalues import KeyValues
 from locore.models.prefix import batch_size, fitting, gathered_scores
 
 # Tokens that are read together: fewer make products of thin matrices, more in one row attend to each other in vain.
