@@ -128,10 +128,12 @@ class TransformersMasking:
 
 def _huggingface(model: LanguageModel) -> HuggingFaceModel:
     # `transformers` takes seconds to import.
-    from locore.models import HuggingFaceModel
+    from locore.models import HuggingFaceModel, Remembered
 
     inner = model
-    while isinstance(inner, Counted | StopWhenComplete):  # a mask that leaves the end alone makes it certain as well
+    while isinstance(
+        inner, Counted | StopWhenComplete | Remembered
+    ):  # a mask that leaves the end alone makes it certain as well
         inner = inner.base
     if not isinstance(inner, HuggingFaceModel):
         raise InvalidArgument(f"transformers generates from its own models only, and this is a {type(inner).__name__}.")

@@ -21,12 +21,13 @@ from locore.bench.tasks.report import JUDGED_AT, write_results, write_texts
 from locore.bench.tasks.study import Plan, Study
 from locore.bench.tasks.written import written_problems
 from locore.errors import InvalidArgument
-from locore.models import LanguageModel
+from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore.records import only_writer
 
 QUICK = Plan(rounds={250: 2}, few={250: 1})
 QUICK_PROBLEMS = ("keyword-dog", "ending-happy", "count-six-words", "json-capital", "format-date", "choice-colour")
 QUICK_SAMPLERS = ["auto", "masked-is", "smc", "swor", "twisted, learned", "rejection", "transformers-masking"]
+MEMORY_BYTES = 5 * 2**30  # of contexts that are remembered
 FEW_RUNS = 2  # of samplers that are not among the main ones
 
 
@@ -131,6 +132,12 @@ def _plotted(row: Row) -> Row:
     return {**row, "noise": row["noise"] or 0.0, "rmse_error": row["rmse_error"] or 0.0, "log_weights": None}
 
 
-def remembering() -> Callable[[LanguageModel], LanguageModel] | None:
-    """Wraps a model so that a context is evaluated once."""
-    return None
+def remembering() -> Callable[[LanguageModel], LanguageModel]:
+    """Wraps a model so that no context is evaluated twice; a model that cannot be wrapped stays as it is."""
+
+    def wrapped(model: LanguageModel) -> LanguageModel:
+        if isinstance(model, HuggingFaceModel) and model.causal.shares:
+            return Remembered(model, MEMORY_BYTES)
+        return model
+
+    return wrapped
