@@ -33,6 +33,7 @@ class ModelInfo:
         vocabulary: columns of its next-token distributions.
         context: how many tokens it can read; None if nothing is declared.
         dtype: in which it computes, such as "float32".
+        place: the folder that its weights are read from, or its name on the Hub; "" if they are in memory only.
         origin: what its files say about where it comes from.
     """
 
@@ -42,6 +43,7 @@ class ModelInfo:
     vocabulary: int
     context: int | None
     dtype: str
+    place: str
     origin: Origin
 
     def __str__(self) -> str:
@@ -54,5 +56,6 @@ class ModelInfo:
             "licence": self.origin.licence,
             "quantisation": self.origin.quantisation,
             "caution": self.origin.caution,
+            "read from": self.place or None,
         }
         return "\n".join([self.name, *(f"  {key:<14}{value}" for key, value in lines.items() if value is not None)])

@@ -74,6 +74,7 @@ def _described(source: Source, module: Any) -> ModelInfo:
         vocabulary=text.vocab_size,
         context=getattr(text, "max_position_embeddings", None),
         dtype=str(module.dtype).removeprefix("torch."),
+        place=source.place,
         origin=source.origin,
     )
 
