@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ def find_source(name: str | Path, weights: bool = True) -> Source:
         return Source(path.resolve().name, str(path), True, Origin())
     if is_gguf(path):
         found = opened(path)
+        if found.origin.caution is not None:
+            warnings.warn(f"{path.name}: {found.origin.caution}.", stacklevel=2)
         if isinstance(found, Converted):
             return Source(path.stem, "", True, found.origin, found)
         return Source(path.stem, str(found.folder), True, found.origin)
