@@ -88,8 +88,8 @@ def read(path: Path) -> Converted:
     if report["missing_keys"]:
         raise Damaged(path, f"it lacks {min(report['missing_keys'])}")
     caution = mend_splitting(tokenizer, header)
-    config, generation = _plain(module.config), module.generation_config
-    return Converted(type(module), config, generation, module.state_dict(), tokenizer, _origin(header, caution))
+    origin = _origin(header, caution)
+    return Converted(type(module), _plain(module), module.generation_config, module.state_dict(), tokenizer, origin)
 
 
 def _require_extra(path: Path) -> None:
@@ -140,12 +140,14 @@ def _dense() -> dict[str, Any]:
     return {} if kind is None else {"quantization_config": kind(dequantize=True)}
 
 
-def _plain(config: Any) -> Any:
-    config = copy.deepcopy(config)
+def _plain(module: Any) -> Any:
+    """Its configuration, as `save_pretrained` would write it of a module that never was in a GGUF file."""
+    config = copy.deepcopy(module.config)
     for name in _OF_THE_FILE:
         if hasattr(config, name):
             delattr(config, name)
     config._name_or_path = ""
+    config.architectures = [type(module).__name__]
     return config
 
 
