@@ -11,7 +11,7 @@ import transformers
 from locore.models import Counted, HuggingFaceModel, Mixture, Remembered, TableModel, Tempered, TopK, TopP, load
 from locore.models.base import LanguageModel
 from locore.models.engines.model import EngineModel
-from locore.models.loading import quiet
+from locore.models.quiet import quiet
 from locore.models.table import MarkovModel
 from locore.tokenizer import Tokenizer
 

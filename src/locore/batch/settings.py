@@ -20,7 +20,7 @@ class Settings:
     """Settings of one run; those that a row may also give are its defaults.
 
     Attributes:
-        model: the bundled model, a folder, or a Hugging Face name.
+        model: "tiny", "smollm2", a folder, a GGUF file, or a Hugging Face name.
         device: where the model computes, as in `torch`.
         threads: of the arithmetic of one worker; the last digits of a result can depend on it.
         seed: of the run; that of a row follows from it and from the content of the row.

@@ -1,4 +1,4 @@
-"""The shell's way in: `locore generate`, `batch`, `check`, `compile`, `prepare`, `serve`, `bench` and `reproduce`.
+"""The shell's way in: `locore generate`, `batch`, `check`, `compile`, `prepare`, `info`, `serve`, `bench` and `reproduce`.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a text does not satisfy the constraint,
 or rows of a batch failed, 2 wrong usage, constraint or input, 130 interrupted.
@@ -18,6 +18,7 @@ from locore.cli.bench import bench
 from locore.cli.check import check
 from locore.cli.compile import compile
 from locore.cli.generate import generate
+from locore.cli.info import info
 from locore.cli.prepare import prepare
 from locore.cli.reproduce import reproduce
 from locore.cli.serve import serve
@@ -37,6 +38,7 @@ app.command()(check)
 app.command()(compile)
 app.command()(batch)
 app.command()(prepare)
+app.command()(info)
 app.command()(serve)
 app.add_typer(bench, name="bench")
 app.add_typer(reproduce, name="reproduce")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locore.batch.settings import Settings
-from locore.cli.inputs import LIMIT_HELP, read_constraint, read_limits
+from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, read_constraint, read_limits
 from locore.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def batch(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="A JSON object a line, with at least a prompt.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
     constraint: Annotated[str | None, typer.Option(metavar="JSON|@FILE", help=f"{ALL_ROWS.capitalize()}.")] = None,
-    model: Annotated[str, typer.Option(help="The bundled model, a folder, or a Hugging Face name.")] = Settings.model,
+    model: Annotated[str, typer.Option(help=MODEL_HELP)] = Settings.model,
     max_new_tokens: Annotated[int, typer.Option(help="A text has at most so many tokens.")] = Settings.max_new_tokens,
     min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = Settings.min_new_tokens,
     num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw for a row.")] = Settings.num_particles,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import locore
-from locore.cli.inputs import LIMIT_HELP, parse_json, read_constraint, read_limits, write_atomically
+from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, parse_json, read_constraint, read_limits, write_atomically
 from locore.cli.show import working
 from locore.errors import InvalidArgument
 
@@ -25,7 +25,7 @@ LONG_DIGITS = 12
 def compile(
     constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What to compile; @- reads stdin.")],
     length: Annotated[int, typer.Option(help="Number of tokens.")],
-    model: Annotated[str | None, typer.Option(help="Whose tokens: tiny, a folder, or a Hugging Face name.")] = None,
+    model: Annotated[str | None, typer.Option(help=f"Whose tokens: {MODEL_HELP}")] = None,
     vocab_size: Annotated[int | None, typer.Option(help="Instead of a model: so many bare token ids.")] = None,
     min_length: Annotated[int, typer.Option(help="The text has at least so many tokens.")] = 0,
     vtree: Annotated[str | None, typer.Option(metavar="JSON", help="Nested pairs of positions, as [[0, 1], [2, 3]].")] = None,

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 import locore
-from locore.cli.inputs import LIMIT_HELP, read_constraint, read_limits
+from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, read_constraint, read_limits
 from locore.cli.show import show_draws, show_particles, working
 
 
 def generate(
     prompt: Annotated[str, typer.Option(help="Text before the continuation.")],
     constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the continuation must satisfy; @- reads stdin.")],
-    model: Annotated[str, typer.Option(help="The bundled model, a folder, a Hugging Face name, or an engine.")] = "tiny",
+    model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = "tiny",
     max_new_tokens: Annotated[int, typer.Option(help="The text has at most so many tokens.")] = 20,
     min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = 0,
     num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw.")] = 32,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from locore.constraints import Constraint
 
 LIMIT_HELP = "What compiling may use: states, nodes, seconds or memory (bytes); may be given several times."
+MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
 

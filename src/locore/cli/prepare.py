@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 import locore
+from locore.cli.inputs import MODEL_HELP
 from locore.cli.show import working
 
 
 def prepare(
-    model: Annotated[str, typer.Argument(help="The bundled model, a folder, or a Hugging Face name.")] = "tiny",
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "tiny",
 ) -> None:
     """Make the n-gram table of a model, once; the samplers "auto" and "twisted" are much more exact with it."""
     with working("reading the model's own text"):

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from locore.cli.inputs import MODEL_HELP
 from locore.errors import InvalidArgument
 
 reproduce = typer.Typer(help="Run an experiment of the paper.", no_args_is_help=True, rich_markup_mode=None)
@@ -51,7 +52,7 @@ def sudoku(
     quick: Quick = False,
     data: Data = None,
     seed: Seed = 0,
-    model: Annotated[list[str] | None, typer.Option(help="trained, tiny, a folder or a Hugging Face name.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help=f"trained, or: {MODEL_HELP}")] = None,
     answers: Annotated[list[str] | None, typer.Option(help="NAME=FILE: saved answers of a model that gives text only.")] = None,
     puzzles: Annotated[int | None, typer.Option(help="Puzzles of each set, at most.")] = None,
     samples: Annotated[int | None, typer.Option(help="Samples of which the best is taken.")] = None,
@@ -80,7 +81,7 @@ def detox(
     quick: Quick = False,
     data: Data = None,
     seed: Seed = 0,
-    model: Annotated[str, typer.Option(help="tiny, a folder or a Hugging Face name.")] = "tiny",
+    model: Annotated[str, typer.Option(help=MODEL_HELP)] = "tiny",
     judge: Annotated[str | None, typer.Option(help="Another model, for perplexity; a small bundled one if not given.")] = None,
     scorer: Annotated[str, typer.Option(help="local, perspective, detoxify, or MODEL:LABEL of a text classifier.")] = "local",
     device: Annotated[str, typer.Option(help="Where models compute.")] = "cpu",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from locore.cli.inputs import read_text
+from locore.cli.inputs import MODEL_HELP, read_text
 from locore.errors import MissingExtra
 from locore.server.settings import Settings
 
@@ -15,7 +15,7 @@ KEY_HELP = "File with the key that clients must send; or set LOCORE_API_KEY."
 
 
 def serve(
-    model: Annotated[str, typer.Option(help="The bundled model, a folder, a Hugging Face name, an engine.")] = Settings.model,
+    model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = Settings.model,
     name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = Settings.host,
     port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port,

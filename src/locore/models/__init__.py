@@ -7,6 +7,7 @@ from locore.models.base import Drafts, LanguageModel
 from locore.models.bundled import load
 from locore.models.counting import Counted
 from locore.models.cursor import Cursor
+from locore.models.info import ModelInfo, Origin
 from locore.models.table import MarkovModel, TableModel
 from locore.models.wrappers import Mixture, Tempered, TopK, TopP
 
@@ -18,6 +19,8 @@ __all__ = [
     "LanguageModel",
     "MarkovModel",
     "Mixture",
+    "ModelInfo",
+    "Origin",
     "Remembered",
     "TableModel",
     "Tempered",

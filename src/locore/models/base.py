@@ -12,6 +12,7 @@ from torch import Tensor
 from locore.ending import absorb_rows, absorb_scores
 from locore.errors import InvalidArgument
 from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor
+from locore.models.info import ModelInfo
 from locore.models.validation import positive, token_ids
 from locore.numerics import categorical, make_generator
 from locore.tokenizer import Tokenizer
@@ -47,10 +48,12 @@ class LanguageModel(ABC):
     Attributes:
         tokenizer: the vocabulary.
         full_support: is every token possible at every position before the end?
+        info: what is known of it; None if nothing is.
     """
 
     tokenizer: Tokenizer
     full_support: bool
+    info: ModelInfo | None = None
 
     @abstractmethod
     def prompted(self, prompt: str | Sequence[int]) -> LanguageModel:

@@ -16,11 +16,13 @@ from locore.models.base import LanguageModel, neighbour_arguments
 from locore.models.batching import in_batches
 from locore.models.causal import CausalLM
 from locore.models.cursor import Cursor
+from locore.models.info import ModelInfo
 from locore.models.keyvalues import KeyValues, Step, Tail, Tails
-from locore.models.loading import declared_ends, load_parts, quiet
+from locore.models.loading import declared_ends, load_parts
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.prefix import CachedCursor, SharingCursor, batch_size, gathered_scores, next_step
 from locore.models.prompting import joint_prompt
+from locore.models.quiet import quiet
 from locore.models.validation import within_context
 from locore.tokenizer import Tokenizer
 
@@ -33,9 +35,12 @@ class HuggingFaceModel(LanguageModel):
     Without a prompt it is the model after the empty one.
     """
 
-    def __init__(self, causal: CausalLM, tokenizer: Tokenizer, prompt: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self, causal: CausalLM, tokenizer: Tokenizer, prompt: tuple[int, ...] | None = None, info: ModelInfo | None = None
+    ) -> None:
         """Most users want `load` or `from_module`."""
         self.causal = causal
+        self.info = info
         self.tokenizer = tokenizer
         self.full_support = causal.full_support
         self._prompt = prompt
@@ -49,13 +54,13 @@ class HuggingFaceModel(LanguageModel):
         memory_bytes: int | None = None,
         attn_implementation: str | None = None,
     ) -> HuggingFaceModel:
-        """A model and its tokenizer from a folder or from the Hub.
+        """A model and its tokenizer from a folder, a GGUF file, or from the Hub.
 
-        Weights are read from safetensors only, and no code of the model's is run. A folder is
-        read without the network.
+        Weights in folders are read from safetensors only, and no code of the model's is run. A
+        folder is read without the network. A GGUF file is converted once, see docs/models.md.
 
         Args:
-            name: a folder, or a name on the Hub.
+            name: a folder, a GGUF file, or a name on the Hub; or "tiny" or "smollm2".
             device: where to compute.
             dtype: of the weights; in 16 bits a text's score can be off by a nat.
             memory_bytes: what a batch may take beside the weights; 256 MiB on a CPU and 2 GiB
@@ -64,19 +69,23 @@ class HuggingFaceModel(LanguageModel):
 
         Raises:
             ModelNotFound: no such model; or no weights, no tokenizer, or it needs its own code.
+            MissingExtra: the packages that read GGUF are not installed.
             InvalidArgument: torch cannot compute on this device.
         """
-        module, tokenizer = load_parts(name, device, dtype, attn_implementation)
-        return cls.from_module(module, tokenizer, memory_bytes)
+        module, tokenizer, info = load_parts(name, device, dtype, attn_implementation)
+        return cls.from_module(module, tokenizer, memory_bytes, info)
 
     @classmethod
-    def from_module(cls, module: Any, tokenizer: Any, memory_bytes: int | None = None) -> HuggingFaceModel:
+    def from_module(
+        cls, module: Any, tokenizer: Any, memory_bytes: int | None = None, info: ModelInfo | None = None
+    ) -> HuggingFaceModel:
         """A model that is in memory already.
 
         Args:
             module: a causal model of `transformers`; it is put in evaluation mode.
             tokenizer: its fast tokenizer, or a `Tokenizer`.
             memory_bytes: as in `load`.
+            info: what is known of it, if anything.
         """
         with quiet():
             causal = CausalLM(module, memory_bytes)
@@ -88,7 +97,7 @@ class HuggingFaceModel(LanguageModel):
                 f"The tokenizer has {tokenizer.vocab_size} tokens, but the model's logits have "
                 f"{causal.vocab_size} columns. Make the tokenizer with that vocab_size."
             )
-        return cls(causal, tokenizer)
+        return cls(causal, tokenizer, info=info)
 
     def prompted(self, prompt: str | Sequence[int]) -> HuggingFaceModel:
         """The model after a prompt; after a second one, if it has one already.
@@ -102,11 +111,11 @@ class HuggingFaceModel(LanguageModel):
                 no token to start from.
         """
         joint = joint_prompt(self.tokenizer, self._prompt, prompt, self.causal.context)
-        return HuggingFaceModel(self.causal, self.tokenizer, joint)
+        return HuggingFaceModel(self.causal, self.tokenizer, joint, self.info)
 
     def unprompted(self) -> HuggingFaceModel:
         """The model before any prompt."""
-        return HuggingFaceModel(self.causal, self.tokenizer)
+        return HuggingFaceModel(self.causal, self.tokenizer, info=self.info)
 
     def fingerprint(self) -> str:
         """A hash of configuration, vocabulary and weights."""

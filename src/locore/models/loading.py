@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import torch
 import transformers
 
 from locore.errors import InvalidArgument, ModelNotFound
+from locore.models.info import ModelInfo
 from locore.models.onednn import pack
-
-# Neither declares all that it documents, so their types are left open.
-hub: Any = huggingface_hub.utils
-logging: Any = transformers.utils.logging
-
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the progress bars and warnings of `transformers`; all settings come back after."""
-    verbosity, hub_verbosity = logging.get_verbosity(), hub.logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
-    hub_bars = not hub.are_progress_bars_disabled()
-    logging.set_verbosity_error()
-    hub.logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    hub.disable_progress_bars()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        hub.logging.set_verbosity(hub_verbosity)
-        if bars:
-            logging.enable_progress_bar()
-        if hub_bars:
-            hub.enable_progress_bars()
+from locore.models.quiet import quiet
+from locore.models.sources import Source, find_source
 
 
 def load_parts(
@@ -51,55 +22,79 @@ def load_parts(
     device: str | torch.device,
     dtype: torch.dtype,
     attn_implementation: str | None,
-) -> tuple[Any, Any]:
-    """The module and the fast tokenizer of a model; see `HuggingFaceModel.load`."""
-    folder = _folder(name)
+) -> tuple[Any, Any, ModelInfo]:
+    """The module, the fast tokenizer and the description of a model; see `HuggingFaceModel.load`."""
     _require_device(device)
     if not isinstance(dtype, torch.dtype):
         raise InvalidArgument(f"dtype must be one of torch, such as torch.float32 or torch.bfloat16, got {dtype!r}.")
-    source = str(name if folder is None else folder)
-    where = {"trust_remote_code": False, "local_files_only": folder is not None}
+    source = find_source(name)
+    if source.converted is None:
+        module, tokenizer = _read(source, dtype, attn_implementation)
+    else:
+        module, tokenizer = source.converted.module(dtype, attn_implementation), source.converted.tokenizer
+    info = _described(source, module)
+    module = module.to(device)
+    if module.device.type == "cpu" and dtype == torch.float32:
+        pack(module)
+    return module, tokenizer, info
+
+
+def _read(source: Source, dtype: torch.dtype, attn_implementation: str | None) -> tuple[Any, Any]:
+    """Module and tokenizer of a folder or of a name on the Hub."""
     with quiet():
-        with _explained(source, "config.json"):
-            config = transformers.AutoConfig.from_pretrained(source, **where)
-        with _explained(source, "tokenizer"):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, use_fast=True, **where)
-        with _explained(source, "safetensors weights"):
+        with _explained(source.place, "config.json"):
+            config = transformers.AutoConfig.from_pretrained(source.place, **source.where)
+        with _explained(source.place, "tokenizer"):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source.place, use_fast=True, **source.where)
+        with _explained(source.place, "safetensors weights"):
             loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                source,
+                source.place,
                 config=config,
                 dtype=dtype,
                 use_safetensors=True,
                 attn_implementation=attn_implementation,
                 output_loading_info=True,
-                **where,
+                **source.where,
             )
     module, report = loaded
     if report["missing_keys"]:
         raise ModelNotFound(
-            f"The weights of {source} lack {sorted(report['missing_keys'])[0]} and "
+            f"The weights of {source.place} lack {sorted(report['missing_keys'])[0]} and "
             f"{len(report['missing_keys']) - 1} more. Get a complete copy of the model."
         )
-    module = module.to(device)
-    if module.device.type == "cpu" and dtype == torch.float32:
-        pack(module)
     return module, tokenizer
+
+
+def _described(source: Source, module: Any) -> ModelInfo:
+    text = module.config.get_text_config()
+    return ModelInfo(
+        name=source.name,
+        architecture=module.config.model_type,
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        vocabulary=text.vocab_size,
+        context=getattr(text, "max_position_embeddings", None),
+        dtype=str(module.dtype).removeprefix("torch."),
+        place=source.place,
+        origin=source.origin,
+    )
 
 
 def tokenizer_parts(name: str | Path) -> tuple[Any, int, list[int]]:
     """The fast tokenizer of a model, its number of logits, and its declared ends, without the weights.
 
     Raises:
-        ModelNotFound: no such folder or name, or no tokenizer there.
+        ModelNotFound: no such folder, file or name, or no tokenizer there.
+        MissingExtra: the packages that read GGUF are not installed.
     """
-    folder = _folder(name, weights=False)
-    source = str(name if folder is None else folder)
-    where = {"trust_remote_code": False, "local_files_only": folder is not None}
-    with quiet():
-        with _explained(source, "tokenizer"):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, use_fast=True, **where)
-        config = _if_there(transformers.AutoConfig, source, where)
-        generation = _if_there(transformers.GenerationConfig, source, where)
+    source = find_source(name, weights=False)
+    if source.converted is not None:
+        tokenizer, config, generation = source.converted.tokenizer, source.converted.config, source.converted.generation
+    else:
+        with quiet():
+            with _explained(source.place, "tokenizer"):
+                tokenizer = transformers.AutoTokenizer.from_pretrained(source.place, use_fast=True, **source.where)
+            config = _if_there(transformers.AutoConfig, source)
+            generation = _if_there(transformers.GenerationConfig, source)
     text = None if config is None else config.get_text_config()
     size = len(tokenizer) if text is None else text.vocab_size
     return tokenizer, size, _ends(generation, text)
@@ -110,10 +105,10 @@ def declared_ends(module: Any) -> list[int]:
     return _ends(getattr(module, "generation_config", None), module.config.get_text_config())
 
 
-def _if_there(kind: Any, source: str, where: dict[str, Any]) -> Any:
+def _if_there(kind: Any, source: Source) -> Any:
     """A configuration; None where a tokenizer came without one."""
     try:
-        return kind.from_pretrained(source, **where)
+        return kind.from_pretrained(source.place, **source.where)
     except OSError:
         return None
 
@@ -127,23 +122,6 @@ def _ends(*configs: Any) -> list[int]:
     return list(ends)
 
 
-def _folder(name: str | Path, weights: bool = True) -> Path | None:
-    """The folder of this name, complete; None if it is a name on the Hub."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if weights:
-            _require_weights(folder)
-        _require_tokenizer(folder)
-        return folder
-    text = str(name)
-    looks_like_path = isinstance(name, Path) or text.startswith((".", "~", os.sep))
-    if looks_like_path or text.count("/") > 1 or folder.exists():
-        raise ModelNotFound(
-            f'{text} is not a folder. Give the folder of a model in Hugging Face format, a name on the Hub, or "tiny".'
-        )
-    return None
-
-
 def _require_device(device: str | torch.device) -> None:
     """Before gigabytes are read: can this torch compute there?"""
     try:
@@ -153,23 +131,6 @@ def _require_device(device: str | torch.device) -> None:
         raise InvalidArgument(
             f"This torch cannot compute on {str(device)!r}: {reason}. Use device='cpu', or a torch that is built for it."
         ) from error
-
-
-def _require_weights(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise ModelNotFound(f"{folder} has no config.json. Give a folder that save_pretrained wrote.")
-    if not any(folder.glob("*.safetensors")):
-        raise ModelNotFound(
-            f"{folder} has no *.safetensors file, the only format of weights that Locore reads. "
-            "Convert the weights: load them with transformers and call save_pretrained."
-        )
-
-
-def _require_tokenizer(folder: Path) -> None:
-    if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
-        raise ModelNotFound(
-            f"{folder} has no tokenizer (such as tokenizer.json). Save the tokenizer there with save_pretrained."
-        )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ class Settings:
     """Settings of one server.
 
     Attributes:
-        model: the bundled model, a folder, or a Hugging Face name.
+        model: "tiny", "smollm2", a folder, a GGUF file, or a Hugging Face name.
         name: what clients call the model; as `model` by default.
         device: where the model computes, as in `torch`.
         host: address to listen at; any but this machine's own needs a key.

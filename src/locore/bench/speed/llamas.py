@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from locore.models import HuggingFaceModel
-from locore.models.loading import quiet
 from locore.models.onednn import pack
+from locore.models.quiet import quiet
 from locore.tokenizer import Tokenizer
 
 

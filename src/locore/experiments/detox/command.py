@@ -54,7 +54,7 @@ def run(
         quick: a few mild prompts and phrases of our own; every row and column, no data.
         data: folder with prompts and phrases, see `load_material`.
         seed: of everything.
-        model: "tiny", a folder or a Hugging Face name.
+        model: as `locore.load` takes it.
         judge: another model, for perplexity; None for a small one that comes with the experiment.
         scorer: a name for `open_scorer`.
         device: where models compute.

@@ -46,7 +46,7 @@ def run(
         quick: grids of 4 × 4 and a model trained in seconds; every row and column, no data.
         data: folder of the CSV files, or of SATNet's tensors, that docs/reproduce.md names.
         seed: of the draws.
-        models: "trained", "tiny", folders or Hugging Face names; the first two by default.
+        models: "trained", or as `locore.load` takes them; "trained" and "tiny" by default.
         answers: name of a row → JSONL file of saved answers of a model that gives text only.
         puzzles: of each set, at most.
         samples: draws of "best of S samples".

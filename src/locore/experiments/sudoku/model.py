@@ -35,7 +35,7 @@ def save_model(trainer: Trainer, folder: Path) -> None:
 
 
 def open_models(names: tuple[str, ...], box: int, output: Path, split: Mapping[str, list[Puzzle]]) -> dict[str, LanguageModel]:
-    """Models by name: "trained", "tiny", a folder, or a Hugging Face name.
+    """Models by name: "trained", or as `locore.load` takes it.
 
     For 9 × 9 the trained one comes with Locore; a smaller one for 4 × 4 is trained in the output folder, in seconds.
 

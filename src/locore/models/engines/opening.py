@@ -31,8 +31,8 @@ def open_vllm_server(
 
     Args:
         address: that of its API, such as http://127.0.0.1:8000/v1.
-        tokenizer: of the model: a folder, a Hugging Face name, or a `Tokenizer`; by default from where the server says it has
-            its model.
+        tokenizer: of the model: a folder, a GGUF file, a Hugging Face name, or a `Tokenizer`; by default from where the
+            server says it has its model.
         model: its name at the server; by default the only one there.
         tolerance: nats a token by which the server may differ from its own plain scores.
         **connection: of `JsonClient`: api_key, timeout, retries, backoff, connections.
