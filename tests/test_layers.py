@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
 ROWS = {
     "errors": 0,
     "cache": 1,
+    "chat": 1,
     "codec": 1,
     "ending": 1,
     "jsontext": 1,
@@ -22,6 +23,7 @@ ROWS = {
     "numerics": 1,
     "patience": 1,
     "records": 1,
+    "template": 1,
     "tokenizer": 1,
     "constraints": 2,
     "circuits": 2,

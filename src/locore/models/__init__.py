@@ -7,6 +7,7 @@ from locore.models.base import Drafts, LanguageModel
 from locore.models.bundled import load
 from locore.models.counting import Counted
 from locore.models.cursor import Cursor
+from locore.models.prompting import prompt_ids
 from locore.models.table import MarkovModel, TableModel
 from locore.models.wrappers import Mixture, Tempered, TopK, TopP
 
@@ -23,6 +24,7 @@ __all__ = [
     "TopK",
     "TopP",
     "load",
+    "prompt_ids",
 ]
 
 if TYPE_CHECKING:
