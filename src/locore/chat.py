@@ -43,7 +43,7 @@ def plain_messages(messages: object) -> list[dict[str, str]]:
     """The messages of a chat, each with its role and one text.
 
     Raises:
-        InvalidArgument: no list of messages, or one of them has another role, field or content than is known; its index is named.
+        InvalidArgument: no list of messages, or one of them has a role, field or content that is not known; its index is named.
     """
     if not isinstance(messages, list | tuple):
         raise InvalidArgument(

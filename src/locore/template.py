@@ -63,7 +63,7 @@ class ChatTemplate:
             return list(ids)
         if _restored(with_marks, spelled) != written:
             raise InvalidArgument(
-                "a message spells a special token of this model, and its chat template does not treat messages as mere text, so "
+                "a message spells a special token of this model, and its chat template does not treat messages as text, so "
                 f"the token cannot be kept apart from the template's own; leave out {self._found(plain)}."
             )
         return self._guarded(with_marks, spelled, plain)
@@ -126,8 +126,8 @@ class ChatTemplate:
             alone = [*messages[:i], message, *messages[i + 1 :]]
             if message["content"][-1] not in text and self._rendered(alone) == written:
                 raise InvalidArgument(
-                    f"the chat template of this model leaves out messages[{i}] (of the {message['role']}); leave it out too, or "
-                    "put its text into a message that the model reads."
+                    f"the chat template of this model leaves out messages[{i}] (of the {message['role']}); leave it out too, "
+                    "or put its text into a message that the model reads."
                 )
 
     # Messages that spell special tokens
@@ -204,7 +204,7 @@ class ChatTemplate:
 
 
 def _restored(text: str, spelled: dict[str, str]) -> str:
-    return text.translate(str.maketrans(spelled)) if spelled else text
+    return text.translate({ord(character): whole for character, whole in spelled.items()}) if spelled else text
 
 
 def _unused(messages: Messages, template: object) -> Iterator[str]:

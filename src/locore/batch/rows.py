@@ -80,7 +80,8 @@ def prompt_of(row: Record) -> Prompt:
     Raises:
         InvalidArgument: `messages` are no messages.
     """
-    return plain_messages(row["messages"]) if "messages" in row else row["prompt"]  # type: ignore[no-any-return]
+    prompt: Prompt = plain_messages(row["messages"]) if "messages" in row else row["prompt"]
+    return prompt
 
 
 def digest_of(line: bytes) -> str:

@@ -127,9 +127,7 @@ class ChatMessage(Strict):
 class ChatRequest(Common, NeutralInChats):
     """Messages to answer."""
 
-    messages: list[ChatMessage] = Field(
-        min_length=1, description="If the last one is of the assistant, the answer goes on from it."
-    )
+    messages: list[ChatMessage] = Field(min_length=1, description="An answer goes on from a last one of the assistant.")
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
 
