@@ -7,6 +7,7 @@ import re
 import secrets
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -41,7 +42,9 @@ class ChatTemplate:
         self._special = {t["content"]: t for t in spec["added_tokens"] if t["special"] or t["id"] in declared}
         longest_first = sorted(self._special, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        self._unknown = spec["model"].get("unk_token")  # any character may become it, at no harm
+        model = spec["model"]
+        of_unigrams = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else None
+        self._unknown = model.get("unk_token", of_unigrams)  # any character may become it, at no harm
         self._special_ids = {t["id"] for content, t in self._special.items() if content != self._unknown}
 
     def encode(self, messages: object) -> list[int]:
@@ -54,27 +57,53 @@ class ChatTemplate:
             )
         written = self._write(plain)
         self._check_nothing_left_out(plain, written)
-        marked, spelled = self._marked(plain)
-        with_marks = self._write(marked) if spelled else written
-        ids = self._tokenizer(written, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
-        # Marks at the edges of a message are there in case; mostly nothing comes of it.
-        by_template = self._count(with_marks)
-        if self._count(_restored(with_marks, spelled)) == by_template == sum(i in self._special_ids for i in ids):
-            return list(ids)
-        if _restored(with_marks, spelled) != written:
-            raise InvalidArgument(
-                "a message spells a special token of this model, and its chat template does not treat messages as text, so "
-                f"the token cannot be kept apart from the template's own; leave out {self._found(plain)}."
-            )
+        with_marks, spelled = self._with_marks(plain, written)
+        ids, own = self._ids(written), self._count(with_marks)
+        # Mostly nothing but the template makes special tokens, and `transformers` is right.
+        if self._count(written) == own and (
+            self._specials(ids) == own or not any(self._specials(self._ids(m["content"])) for m in plain)
+        ):
+            return ids
         return self._guarded(with_marks, spelled, plain)
+
+    def _ids(self, text: str) -> list[int]:
+        """As `transformers` reads what a template wrote."""
+        return list(
+            self._tokenizer(text, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
+        )
+
+    def _specials(self, ids: list[int]) -> int:
+        return sum(i in self._special_ids for i in ids)
+
+    def _with_marks(self, messages: Messages, written: str) -> tuple[str, dict[str, str]]:
+        """What the template writes of messages with marks instead of special tokens, and what each mark spells.
+
+        Raises:
+            InvalidArgument: the template looks into a message that spells a special token.
+        """
+        marked, spelled = self._marked(messages)
+        if not spelled:
+            return written, {}
+        with suppress(Exception):  # of a template that refuses the marks
+            with_marks = self._rendered(marked)
+            if _restored(with_marks, spelled) == written:
+                return with_marks, spelled
+        if not any(self._pattern.search(m["content"]) for m in messages):
+            return written, {}
+        raise InvalidArgument(
+            f"{self._found(messages)} is a special token of this model, and its chat template does not treat messages as text, "
+            "so it cannot be kept apart from the template's own; leave it out."
+        )
 
     def _count(self, text: str) -> int:
         return sum(found != self._unknown for found in self._pattern.findall(text))
 
     def _found(self, messages: Messages) -> str:
-        """The special tokens that messages spell, for an error."""
-        spelled = [(i, found) for i, m in enumerate(messages) for found in self._pattern.findall(m["content"])]
-        return ", ".join(f"{found!r} in messages[{i}]" for i, found in spelled[:3]) or "what looks like one"
+        """The first special token that messages spell, for an error."""
+        for i, message in enumerate(messages):
+            if found := self._pattern.search(message["content"]):
+                return f"{found[0]!r} in messages[{i}]"
+        return "what a message spells"
 
     # The template
 
@@ -190,15 +219,15 @@ class ChatTemplate:
         return backend, twins, ids
 
     def _guarded(self, with_marks: str, spelled: dict[str, str], messages: Messages) -> list[int]:
-        """Ids of a text in which nothing but special tokens outside the marks is one."""
+        """Ids of a text whose special tokens are those outside the marks."""
         backend, twins, id_of = self._twins
         wanted = len(self._pattern.findall(with_marks))
         text = _restored(self._pattern.sub(lambda found: twins[found[0]], with_marks), spelled)
         ids = backend.encode(text, add_special_tokens=False).ids
-        if sum(i in id_of for i in ids) != wanted or any(i in self._special_ids for i in ids):
+        if sum(i in id_of for i in ids) != wanted or self._specials(ids):
             raise InvalidArgument(
-                "a message spells a special token of this model, and its tokenizer cannot read it as text; leave out "
-                f"{self._found(messages)}."
+                f"{self._found(messages)} is a special token of this model, and its tokenizer cannot read it as text; leave it "
+                "out."
             )
         return [id_of.get(i, i) for i in ids]
 

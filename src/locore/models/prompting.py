@@ -22,7 +22,7 @@ def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
     """
     if isinstance(prompt, str):
         return tokenizer.encode_prompt(prompt)
-    return tokenizer.encode_chat(prompt) if is_chat(prompt) else plain_ids(prompt, tokenizer.vocab_size)
+    return plain_ids(tokenizer.encode_chat(prompt) if is_chat(prompt) else prompt, tokenizer.vocab_size)
 
 
 def joint_prompt(tokenizer: Tokenizer, before: tuple[int, ...] | None, prompt: Prompt, context: int | None) -> tuple[int, ...]:
