@@ -20,6 +20,7 @@ ROWS = {
     "jsontext": 1,
     "lazy": 1,
     "limits": 1,
+    "marks": 1,
     "numerics": 1,
     "patience": 1,
     "records": 1,

@@ -52,6 +52,12 @@ class HuggingFaceCodec:
         """Ids of messages as the chat template of the tokenizer writes them; see `Tokenizer.encode_chat`."""
         return self._template.encode(messages)
 
+    @property
+    def chat_source(self) -> str | None:
+        """What the writing of a chat depends on beside `source`, as JSON; None without a template."""
+        template = self._tokenizer.chat_template
+        return json.dumps([template, self._tokenizer.special_tokens_map], sort_keys=True, default=str) if template else None
+
     @cached_property
     def _template(self) -> ChatTemplate:
         return ChatTemplate(self._tokenizer, self._spec)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from locore.chat import plain_messages
 from locore.errors import InvalidArgument, MissingTemplate
+from locore.marks import Messages, SpecialTokens, restored, unused
 
-_PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # characters to which Unicode will never give a meaning
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
-
-Messages = list[dict[str, str]]
 
 
 class ChatTemplate:
@@ -38,14 +33,7 @@ class ChatTemplate:
         """
         self._tokenizer = tokenizer
         self._spec = spec
-        declared = set(tokenizer.all_special_ids)
-        self._special = {t["content"]: t for t in spec["added_tokens"] if t["special"] or t["id"] in declared}
-        longest_first = sorted(self._special, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        model = spec["model"]
-        of_unigrams = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else None
-        self._unknown = model.get("unk_token", of_unigrams)  # any character may become it, at no harm
-        self._special_ids = {t["id"] for content, t in self._special.items() if content != self._unknown}
+        self._special = SpecialTokens(spec, tokenizer.all_special_ids)
 
     def encode(self, messages: object) -> list[int]:
         """Ids of a chat, up to where the answer begins or goes on; errors as `Tokenizer.encode_chat`."""
@@ -57,53 +45,20 @@ class ChatTemplate:
             )
         written = self._write(plain)
         self._check_nothing_left_out(plain, written)
-        with_marks, spelled = self._with_marks(plain, written)
-        ids, own = self._ids(written), self._count(with_marks)
-        # Mostly nothing but the template makes special tokens, and `transformers` is right.
-        if self._count(written) == own and (
-            self._specials(ids) == own or not any(self._specials(self._ids(m["content"])) for m in plain)
-        ):
-            return ids
-        return self._guarded(with_marks, spelled, plain)
+        with_marks, marks = self._with_marks(plain, written)
+        ids, own = self._ids(written), self._special.spelled(with_marks)
+        if self._special.spelled(written) == own and (self._special.among(ids) == own or not self._read_in(plain)):
+            return ids  # as a rule: nothing but the template makes special tokens, so `transformers` is right
+        return self._guarded(with_marks, marks, plain)
 
     def _ids(self, text: str) -> list[int]:
         """As `transformers` reads what a template wrote."""
-        return list(
-            self._tokenizer(text, add_special_tokens=False, padding=False, truncation=False, verbose=False)["input_ids"]
-        )
+        found = self._tokenizer(text, add_special_tokens=False, padding=False, truncation=False, verbose=False)
+        return list(found["input_ids"])
 
-    def _specials(self, ids: list[int]) -> int:
-        return sum(i in self._special_ids for i in ids)
-
-    def _with_marks(self, messages: Messages, written: str) -> tuple[str, dict[str, str]]:
-        """What the template writes of messages with marks instead of special tokens, and what each mark spells.
-
-        Raises:
-            InvalidArgument: the template looks into a message that spells a special token.
-        """
-        marked, spelled = self._marked(messages)
-        if not spelled:
-            return written, {}
-        with suppress(Exception):  # of a template that refuses the marks
-            with_marks = self._rendered(marked)
-            if _restored(with_marks, spelled) == written:
-                return with_marks, spelled
-        if not any(self._pattern.search(m["content"]) for m in messages):
-            return written, {}
-        raise InvalidArgument(
-            f"{self._found(messages)} is a special token of this model, and its chat template does not treat messages as text, "
-            "so it cannot be kept apart from the template's own; leave it out."
-        )
-
-    def _count(self, text: str) -> int:
-        return sum(found != self._unknown for found in self._pattern.findall(text))
-
-    def _found(self, messages: Messages) -> str:
-        """The first special token that messages spell, for an error."""
-        for i, message in enumerate(messages):
-            if found := self._pattern.search(message["content"]):
-                return f"{found[0]!r} in messages[{i}]"
-        return "what a message spells"
+    def _read_in(self, messages: Messages) -> bool:
+        """Does the tokenizer read a special token in a message, by whatever spelling?"""
+        return any(self._special.among(self._ids(message["content"])) for message in messages)
 
     # The template
 
@@ -145,58 +100,45 @@ class ChatTemplate:
         Raises:
             InvalidArgument: one does not.
         """
-        tails = _unused(messages, self._tokenizer.chat_template)
+        tails = unused(messages, self._tokenizer.chat_template)
         changed = [{**m, "content": m["content"] + tail} for m, tail in zip(messages, tails, strict=False)]
-        try:
-            text = self._rendered(changed)
-        except Exception:  # no message of theirs
-            return
+        text = self._attempt(changed)
         for i, message in enumerate(changed):
-            alone = [*messages[:i], message, *messages[i + 1 :]]
-            if message["content"][-1] not in text and self._rendered(alone) == written:
+            if text is None or message["content"][-1] in text:
+                continue
+            if self._attempt([*messages[:i], message, *messages[i + 1 :]]) == written:
                 raise InvalidArgument(
                     f"the chat template of this model leaves out messages[{i}] (of the {message['role']}); leave it out too, "
                     "or put its text into a message that the model reads."
                 )
 
+    def _attempt(self, messages: Messages) -> str | None:
+        """The text of messages that nobody sent; None if the template refuses them."""
+        with suppress(Exception):
+            return self._rendered(messages)
+        return None
+
     # Messages that spell special tokens
 
-    def _marked(self, messages: Messages) -> tuple[Messages, dict[str, str]]:
-        """Messages with one unused character for whatever could be (part of) a special token, and what each spells."""
-        unused = _unused(messages, self._tokenizer.chat_template)
-        mark_of: dict[str, str] = {}
+    def _with_marks(self, messages: Messages, written: str) -> tuple[str, dict[str, str]]:
+        """What the template writes of messages with marks instead of special tokens, and what the marks stand for.
 
-        def mark(text: str) -> str:
-            if text not in mark_of:
-                mark_of[text] = next(unused)
-            return mark_of[text]
-
-        marked = []
-        for message in messages:
-            content = self._pattern.sub(lambda found: mark(found[0]), message["content"])
-            edges = self._edges(content)
-            marked.append({**message, "content": "".join(mark(c) if i in edges else c for i, c in enumerate(content))})
-        return marked, {character: text for text, character in mark_of.items()}
-
-    def _edges(self, content: str) -> set[int]:
-        """Characters without which neither end of a message can make a special token with what stands beside it."""
-        start = len(content) - len(content.lstrip())
-        text = content.strip()
-        sizes = range(1, min(len(text), self._longest) + 1)
-        heads = {start + size - 1 for size in sizes if text[:size] in self._parts[1]}
-        tails = {start + len(text) - size for size in sizes if text[-size:] in self._parts[0]}
-        inside = {start} if text and any(text in token for token in self._special if len(text) < len(token)) else set()
-        return heads | tails | inside
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self._special), default=1) - 1
-
-    @cached_property
-    def _parts(self) -> tuple[set[str], set[str]]:
-        """Beginnings and ends of special tokens."""
-        cuts = [(token, cut) for token in self._special for cut in range(1, len(token))]
-        return {token[:cut] for token, cut in cuts}, {token[cut:] for token, cut in cuts}
+        Raises:
+            InvalidArgument: the template looks into a message that spells a special token.
+        """
+        marked, marks = self._special.marked(messages, self._tokenizer.chat_template)
+        if not marks:
+            return written, {}
+        with_marks = self._attempt(marked)
+        if with_marks is not None and restored(with_marks, marks) == written:
+            return with_marks, marks
+        spelled = self._special.first_in(messages)
+        if spelled is None:
+            return written, {}
+        raise InvalidArgument(
+            f"{spelled} is a special token of this model, and its chat template does not treat messages as text, so it cannot "
+            "be kept apart from the template's own; leave it out."
+        )
 
     @cached_property
     def _twins(self) -> tuple[Any, dict[str, str], dict[int, int]]:
@@ -207,37 +149,25 @@ class ChatTemplate:
         """
         from tokenizers import AddedToken
 
-        added = [{**t, "special": t["content"] in self._special} for t in self._spec["added_tokens"]]
+        declared = self._special.declared
+        added = [{**t, "special": t["content"] in declared} for t in self._spec["added_tokens"]]
         spec = {**self._spec, "truncation": None, "padding": None, "added_tokens": added}
         backend = type(self._tokenizer.backend_tokenizer).from_str(json.dumps(spec))
         name = secrets.token_hex(16)
-        twins = {content: f"{name}{number:06d}" for number, content in enumerate(self._special)}
-        flags = {content: {flag: t[flag] for flag in _FLAGS} for content, t in self._special.items()}
+        twins = {content: f"{name}{number:06d}" for number, content in enumerate(declared)}
+        flags = {content: {flag: t[flag] for flag in _FLAGS} for content, t in declared.items()}
         backend.add_tokens([AddedToken(twin, special=False, **flags[content]) for content, twin in twins.items()])
         backend.encode_special_tokens = True
-        ids = {backend.token_to_id(twin): self._special[content]["id"] for content, twin in twins.items()}
-        return backend, twins, ids
+        return backend, twins, {backend.token_to_id(twin): declared[content]["id"] for content, twin in twins.items()}
 
-    def _guarded(self, with_marks: str, spelled: dict[str, str], messages: Messages) -> list[int]:
+    def _guarded(self, with_marks: str, marks: dict[str, str], messages: Messages) -> list[int]:
         """Ids of a text whose special tokens are those outside the marks."""
         backend, twins, id_of = self._twins
-        wanted = len(self._pattern.findall(with_marks))
-        text = _restored(self._pattern.sub(lambda found: twins[found[0]], with_marks), spelled)
-        ids = backend.encode(text, add_special_tokens=False).ids
-        if sum(i in id_of for i in ids) != wanted or self._specials(ids):
+        text, wanted = self._special.pattern.subn(lambda found: twins[found[0]], with_marks)
+        ids = backend.encode(restored(text, marks), add_special_tokens=False).ids
+        if sum(i in id_of for i in ids) != wanted or self._special.among(ids):
             raise InvalidArgument(
-                f"{self._found(messages)} is a special token of this model, and its tokenizer cannot read it as text; leave it "
-                "out."
+                f"{self._special.first_in(messages) or 'what a message spells'} is a special token of this model, and its "
+                "tokenizer cannot read it as text; leave it out."
             )
         return [id_of.get(i, i) for i in ids]
-
-
-def _restored(text: str, spelled: dict[str, str]) -> str:
-    return text.translate({ord(character): whole for character, whole in spelled.items()}) if spelled else text
-
-
-def _unused(messages: Messages, template: object) -> Iterator[str]:
-    """Private characters that stand nowhere in the messages nor in the template."""
-    used = set(chain(str(template), *(m["content"] for m in messages)))
-    yield from (chr(code) for codes in _PRIVATE for code in codes if chr(code) not in used)
-    raise InvalidArgument("the messages use up the private characters of Unicode (planes 15 and 16); leave some of them out.")

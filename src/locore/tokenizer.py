@@ -168,6 +168,11 @@ class Tokenizer:
         """A sha256 of everything that encoding and decoding depend on, in hexadecimal."""
         return self._fingerprint
 
+    def chat_fingerprint(self) -> str | None:
+        """A sha256 of the chat template and the special tokens that it knows of; None for a model without a template."""
+        source = None if self._codec is None else self._codec.chat_source
+        return None if source is None else hashlib.sha256(source.encode()).hexdigest()
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tokenizer):
             return NotImplemented

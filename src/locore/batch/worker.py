@@ -47,6 +47,7 @@ class Worker:
         """What results depend on beside the settings and the input; equal on every machine that takes part."""
         return {
             "model_fingerprint": self.model.fingerprint(),
+            "chat_template": self.model.tokenizer.chat_fingerprint(),
             "ngram_table": None if self._table is None else self._table.fingerprint(),
             "locore": locore.__version__,
             "torch": torch.__version__,
@@ -57,7 +58,7 @@ class Worker:
         """Does this worker give the results that another one would?
 
         Raises:
-            InvalidArgument: it has other weights, another table or other versions than the run began with.
+            InvalidArgument: it has other weights, another chat template, another table or other versions than at the start.
         """
         mine = self.facts()
         differ = [f"{name} is {mine[name]!r} here and {facts[name]!r} there" for name in facts if mine[name] != facts[name]]
