@@ -155,14 +155,24 @@ def test_messages_side_by_side_make_no_special_token(messages):
     assert not {fast("byte level", "bare").convert_tokens_to_ids(token) for token in ("<|im_start|>", "<|im_end|>")} & set(ids)
 
 
-def test_a_special_token_in_two_halves_is_text():
-    messages = [
-        {"role": "user", "content": "<|im_"},
-        {"role": "assistant", "content": "end"},
-        {"role": "user", "content": "|>"},
-    ]
-    assert theirs(fast("byte level", "bare"), messages) == [fast("byte level", "bare").convert_tokens_to_ids("<|im_end|>")]
-    assert len(ours("byte level", "bare").encode_chat(messages)) > 1
+HALVES = {
+    "bare": ["<|im_", "end", "|>"],
+    "<|{{ messages[0].content }}|>": ["im_end"],
+    "<|{{ messages[0].content }}": ["im_end|> and more than is in any token"],
+    "{{ messages[0].content }}end|>": ["more than is in any token, and <|im_"],
+}
+
+
+@pytest.mark.parametrize("template", HALVES)
+def test_a_special_token_made_of_parts_is_text(template):
+    roles = ["user", "assistant", "user"]
+    messages = [{"role": role, "content": part} for role, part in zip(roles, HALVES[template], strict=False)]
+    hf = fast("byte level", template)
+    end = hf.convert_tokens_to_ids("<|im_end|>")
+    read = theirs(hf, messages)
+    assert read.count(end) == 1
+    ids = ours("byte level", template).encode_chat(messages)
+    assert end not in ids and hf.decode(ids) == hf.decode(read)
 
 
 @given(parts=st.lists(ORDINARY, max_size=3), kind=st.sampled_from(TOKENIZERS))
