@@ -12,7 +12,6 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,6 +22,7 @@ import locore
 from locore.bench.fidelity import run
 from locore.bench.fidelity.problems import Problem, enumerable
 from locore.bench.fidelity.truth import enumerated, write_truth
+from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.models import LanguageModel
 from locore.testing import Posterior, enumerate_posterior
@@ -40,7 +40,7 @@ class Masked(LanguageModel):
         self.base, self.circuit, self.tokenizer = base, circuit, base.tokenizer
         self.full_support = False
 
-    def prompted(self, prompt: str | Sequence[int]) -> LanguageModel:
+    def prompted(self, prompt: Prompt) -> LanguageModel:
         raise NotImplementedError
 
     def _log_probs(self, tokens: Tensor) -> Tensor:

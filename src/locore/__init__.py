@@ -15,6 +15,7 @@ from locore import errors
 
 if TYPE_CHECKING:
     from locore import samplers
+    from locore.chat import Message, Prompt
     from locore.compilers import compile
     from locore.constraints import (
         Constraint,
@@ -95,6 +96,8 @@ _HOME = {
     "generate": "locore.generate",
     "holds": "locore.generate",
     "Limits": "locore.limits",
+    "Message": "locore.chat",
+    "Prompt": "locore.chat",
     "load": "locore.models",
     "Particles": "locore.particles",
     "prepare": "locore.prepared",
@@ -121,7 +124,9 @@ def __dir__() -> list[str]:
 __all__ = [
     "Constraint",
     "Limits",
+    "Message",
     "Particles",
+    "Prompt",
     "Tokenizer",
     "all_different",
     "all_equal",

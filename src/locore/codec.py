@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
-from locore.errors import InvalidArgument, LocoreError, MissingTemplate
+from locore.errors import LocoreError
+from locore.template import ChatTemplate
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"  # how SentencePiece writes a space
@@ -46,15 +48,19 @@ class HuggingFaceCodec:
         """Ids of a prompt, with the special tokens that the tokenizer itself adds."""
         return list(self._tokenizer(text, verbose=False)["input_ids"])
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
-        """Ids of messages as the tokenizer's chat template writes them, with the beginning of an answer."""
-        if not self._tokenizer.chat_template:
-            raise MissingTemplate("this model has no chat template, so nobody knows how it reads messages; send a prompt.")
-        try:
-            written = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
-        except Exception as error:  # a template is a program of the model's, and says in any way what it does not take
-            raise InvalidArgument(f"the chat template of this model does not take these messages: {error}") from error
-        return list(written["input_ids"])
+    def encode_chat(self, messages: object) -> list[int]:
+        """Ids of messages as the chat template of the tokenizer writes them; see `Tokenizer.encode_chat`."""
+        return self._template.encode(messages)
+
+    @property
+    def chat_source(self) -> str | None:
+        """What the writing of a chat depends on beside `source`, as JSON; None without a template."""
+        template = self._tokenizer.chat_template
+        return json.dumps([template, self._tokenizer.special_tokens_map], sort_keys=True, default=str) if template else None
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        return ChatTemplate(self._tokenizer, self._spec)
 
     def token_bytes(self, size: int) -> list[bytes | None]:
         """Bytes of the tokens 0 … size−1; None for special tokens and ids without a token."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.limits import Limits
-from locore.models import Counted, LanguageModel, load
+from locore.models import Counted, LanguageModel, load, prompt_ids
 from locore.models.validation import tokenizer_of
 from locore.numerics import make_generator
 from locore.options import Canonical, Stop, check_options
@@ -29,7 +29,7 @@ RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
 def generate(
     model: LanguageModel | str | Path,
-    prompt: str | Sequence[int],
+    prompt: Prompt,
     constraint: Constraint,
     max_new_tokens: int = 20,
     min_new_tokens: int = 0,
@@ -45,7 +45,9 @@ def generate(
 
     Args:
         model: a language model, or what `locore.load` accepts.
-        prompt: text or token ids before the continuation.
+        prompt: what comes before the continuation: a text, token ids, or the messages of a chat,
+            `[{"role": "user", "content": "..."}]`, which the model's chat template writes. Special tokens that a message spells
+            are text there. Where the last message is of the assistant, the continuation goes on from it.
         constraint: what the continuation must satisfy; it never speaks about the prompt.
         max_new_tokens: the horizon; a text may end before it.
         min_new_tokens: the text may not end before so many tokens; part of the constraint.
@@ -66,7 +68,7 @@ def generate(
     Raises:
         Unsatisfiable: nothing of this length satisfies the constraint.
         ZeroWeights: the sampler found nothing.
-        BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint: as their messages say.
+        BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint, MissingTemplate: as their messages say.
     """
     numbers = {
         "max_new_tokens": max_new_tokens,
@@ -154,17 +156,17 @@ def _exact(particles: Particles, keep: Tensor) -> Particles:
 
 
 def _canonical(
-    particles: Particles, constraint: Constraint, mode: Canonical, prompt: str | Sequence[int], model: LanguageModel
+    particles: Particles, constraint: Constraint, mode: Canonical, prompt: Prompt, model: LanguageModel
 ) -> Particles:
     """Multiply by the indicator of the paper's Algorithm 2, line 6: canonize(y) ⊨ α, or of canonize(y) = y."""
     tokenizer = model.tokenizer
-    prompt_ids = tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt)
+    before = prompt_ids(tokenizer, prompt)
     length = particles.tokens.shape[1]
     bound = constraint.at(length).bind(tokenizer)
     keep = []
     for y in particles.tokens.tolist():
         end = next((i for i, token in enumerate(y) if token in tokenizer.eos_ids), length)
-        canonical = list(tokenizer.canonize(y, prompt_ids))
+        canonical = list(tokenizer.canonize(y, before))
         if mode == "only":
             keep.append(canonical == y[:end])
         else:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument
 from locore.models import Cursor, LanguageModel
@@ -32,7 +31,7 @@ class StopWhenComplete(LanguageModel):
         self._reader = circuit.reader
         self._ends = base.tokenizer.eos_ids
 
-    def prompted(self, prompt: str | Sequence[int]) -> LanguageModel:
+    def prompted(self, prompt: Prompt) -> LanguageModel:
         """Not possible: the circuit belongs to one continuation."""
         raise InvalidArgument("prompt the model first, then stop it: StopWhenComplete belongs to one continuation.")
 

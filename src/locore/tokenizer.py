@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from locore.chat import Chat, plain_messages
 from locore.codec import HuggingFaceCodec
 from locore.errors import InvalidArgument, LocoreError, MissingTemplate
 
@@ -105,15 +106,25 @@ class Tokenizer:
             return self._codec.encode_prompt(text) or list(self.bos_ids)
         return self.encode(text) if text else []
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
-        """Ids of a chat, each message with `role` and `content`, by the model's own template; an answer is what follows.
+    def encode_chat(self, messages: Chat) -> list[int]:
+        """Ids of a chat by the model's own template, up to where the answer begins.
+
+        Where the last message is of the assistant, the answer goes on from it. Special tokens are only those that the template
+        writes; what a message spells like one is text. Without such a message the ids are those of `transformers`'
+        `apply_chat_template`, with `add_generation_prompt`, or `continue_final_message` where the answer goes on.
+
+        Args:
+            messages: each with `role` (system, developer, user or assistant) and `content` (a text, or a list of parts
+                {"type": "text", "text": ...}), and nothing else.
 
         Raises:
             MissingTemplate: there is none.
-            InvalidArgument: the template does not take these messages.
+            InvalidArgument: these are no messages; or the template refuses them, leaves one out, or looks into a message that
+                spells a special token.
         """
         if self._codec is None:
-            raise MissingTemplate("this tokenizer has no chat template; encode a prompt instead.")
+            plain_messages(messages)
+            raise MissingTemplate("this model has no tokenizer with a chat template; give a plain prompt, or token ids.")
         return self._codec.encode_chat(messages)
 
     def text_bytes(self, ids: Iterable[int]) -> bytes:
@@ -156,6 +167,11 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """A sha256 of everything that encoding and decoding depend on, in hexadecimal."""
         return self._fingerprint
+
+    def chat_fingerprint(self) -> str | None:
+        """A sha256 of the chat template and the special tokens that it knows of; None for a model without a template."""
+        source = None if self._codec is None else self._codec.chat_source
+        return None if source is None else hashlib.sha256(source.encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tokenizer):

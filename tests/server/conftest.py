@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +18,10 @@ import pytest
 
 import locore
 from locore.models import LanguageModel
-from locore.models.bundled import _bundled_folder
+from tests.chatting import talking
 
 KEY = "a-key-for-tests-0123456789"
 RUN = "import sys; from locore.cli import main; sys.exit(main())"
-TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 PATIENCE = 600  # seconds; only a server that hangs needs them
 
 
@@ -106,9 +104,7 @@ def until(condition: Any) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A server of the bundled model, which was given a chat template."""
     folder = tmp_path_factory.mktemp("server")
-    model = shutil.copytree(_bundled_folder("tiny"), folder / "model")
-    config = json.loads((model / "tokenizer_config.json").read_text())
-    (model / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
+    model = talking(folder / "model")
     running = Server(folder, "--model", str(model), "--name", "tiny", "--keep-alive", "0.2").wait()
     yield running
     workers = running.workers()

@@ -20,7 +20,7 @@ from locore.tokenizer import Tokenizer
 FALSE_ALARM = 1e-6
 TEXTS = [" very", " so", " too", " a", " not"]
 JOB = {
-    **{"prompt": [], "messages": None, "temperature": 1, "top_p": 1, "sampler": None, "budget": None, "canonical": None},
+    **{"prompt": [], "temperature": 1, "top_p": 1, "sampler": None, "budget": None, "canonical": None},
     "task": "sample",
     **{"max_tokens": 2, "min_tokens": 0, "ending": "eos", "n": 1, "seed": None, "num_particles": 2, "return_particles": False},
 }

@@ -12,11 +12,12 @@ from typing import Any
 from locore import jsontext
 from locore.batch.plan import MAX_ROW_BYTES
 from locore.batch.settings import ROW_OPTIONS
+from locore.chat import Prompt, plain_messages
 from locore.errors import InvalidArgument, UnsupportedKeyword
 from locore.particles import Particles
 
 MAX_DEPTH = 200  # of objects and lists in a row
-FIELDS = ("prompt", "id", "meta", *ROW_OPTIONS)
+FIELDS = ("prompt", "messages", "id", "meta", *ROW_OPTIONS)
 SEED_BYTES = 4  # torch's generators on a CPU use no more of a seed
 COPIED = (
     *("log_weights", "log_evidence", "log_evidence_error", "log_evidence_interval", "log_evidence_bounds", "ess", "pareto_k"),
@@ -65,10 +66,22 @@ def check_fields(row: Record) -> None:
             f"the row has a field {unknown[0]!r}, which is not known; known are {', '.join(FIELDS)}. Put what is only to be "
             "kept under 'meta'."
         )
-    if not isinstance(row.get("prompt"), str | list):
-        raise InvalidArgument("the row needs a field 'prompt': a text, or a list of token ids.")
+    if ("prompt" in row) == ("messages" in row) or not isinstance(row.get("prompt", []), str | list):
+        raise InvalidArgument(
+            "the row needs a field 'prompt': a text, a list of token ids, or messages; or a field 'messages' instead."
+        )
     if isinstance(row.get("id"), bool | float | list | dict):
         raise InvalidArgument(f"the id must be a text or a whole number, got {row['id']!r}.")
+
+
+def prompt_of(row: Record) -> Prompt:
+    """The prompt of a row whose fields are known.
+
+    Raises:
+        InvalidArgument: `messages` are no messages.
+    """
+    prompt: Prompt = plain_messages(row["messages"]) if "messages" in row else row["prompt"]
+    return prompt
 
 
 def digest_of(line: bytes) -> str:

@@ -15,7 +15,7 @@ import transformers
 import locore
 from locore.batch.parts import Part, results_path
 from locore.batch.plan import Span, lines_of
-from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, read_object, result_of, seed_of
+from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, prompt_of, read_object, result_of, seed_of
 from locore.batch.settings import Settings
 from locore.batch.tally import tally_of
 from locore.constraints import Constraint
@@ -47,6 +47,7 @@ class Worker:
         """What results depend on beside the settings and the input; equal on every machine that takes part."""
         return {
             "model_fingerprint": self.model.fingerprint(),
+            "chat_template": self.model.tokenizer.chat_fingerprint(),
             "ngram_table": None if self._table is None else self._table.fingerprint(),
             "locore": locore.__version__,
             "torch": torch.__version__,
@@ -57,7 +58,7 @@ class Worker:
         """Does this worker give the results that another one would?
 
         Raises:
-            InvalidArgument: it has other weights, another table or other versions than the run began with.
+            InvalidArgument: it has other weights, another chat template, another table or other versions than at the start.
         """
         mine = self.facts()
         differ = [f"{name} is {mine[name]!r} here and {facts[name]!r} there" for name in facts if mine[name] != facts[name]]
@@ -117,7 +118,7 @@ class Worker:
 
     def _result(self, fields: Record) -> Record:
         options = {**self.settings.defaults(), **fields}
-        for name in ("id", "meta"):
+        for name in ("id", "meta", "prompt", "messages"):
             options.pop(name, None)
         if options["constraint"] is None:
             raise InvalidArgument('the row has no constraint; add one, or --constraint for all rows; {"type": "true"} is none.')
@@ -128,7 +129,7 @@ class Worker:
         if resample is not None and (isinstance(resample, bool) or not isinstance(resample, int)):
             raise InvalidArgument(f"resample must be a whole number, got {resample!r}.")
         particles = locore.generate(
-            self.model, options.pop("prompt"), constraint, seed=seed, limits=self.settings.limits, **options
+            self.model, prompt_of(fields), constraint, seed=seed, limits=self.settings.limits, **options
         )
         if resample is not None:
             # Another stream of random numbers than that of the sampler, and as repeatable.

@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import typer
 
 import locore
-from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, read_constraint, read_limits
+from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, read_constraint, read_limits, read_prompt
 from locore.cli.show import show_draws, show_particles, working
 
 
 def generate(
-    prompt: Annotated[str, typer.Option(help="Text before the continuation.")],
+    prompt: Annotated[str, typer.Option(help="Text before the continuation; with --chat a message, or @FILE with messages.")],
     constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the continuation must satisfy; @- reads stdin.")],
     model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = "tiny",
+    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; the model's chat template writes it.")] = False,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system before it.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The text has at most so many tokens.")] = 20,
     min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = 0,
     num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw.")] = 32,
@@ -31,8 +33,12 @@ def generate(
     """Sample continuations of a prompt from p(text | constraint).
 
     The constraint is JSON, such as '{"type": "ends_with", "text": " happy."}'.
+
+    A chat: --chat --prompt "Write one sentence about the sea.", or --chat --prompt @messages.json with a list such as
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]. An answer that the last message
+    begins (role "assistant") goes on from there.
     """
-    parsed = read_constraint(constraint)
+    asked, parsed = read_prompt(prompt, chat, system), read_constraint(constraint)
     options: dict[str, Any] = {
         "canonical": canonical,
         "stop": stop,
@@ -40,7 +46,7 @@ def generate(
     }  # checked by `generate`, like all the rest
     with working("sampling"):
         particles = locore.generate(
-            model, prompt, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options
+            model, asked, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options
         )
     if resample is not None:
         # Another stream of random numbers than that of the sampler, and as repeatable.

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import locore
 from locore import jsontext
+from locore.chat import EXAMPLE as CHAT_EXAMPLE
+from locore.chat import Prompt, plain_messages
 from locore.errors import InvalidArgument, InvalidConstraint
 from locore.limits import Limits
 
@@ -34,6 +36,28 @@ def read_constraint(value: str) -> Constraint:
     text = read_text(value[1:]) if value.startswith("@") else value
     file = f"@{value}, since that is a file" if is_file(value) else "@file"
     return locore.from_json(parse_json(text, source, f"write JSON such as {EXAMPLE}, or {file}"))
+
+
+def read_prompt(prompt: str, chat: bool, system: str | None) -> Prompt:
+    """The prompt of `--prompt`, `--chat` and `--system`.
+
+    Raises:
+        InvalidArgument: options that do not go together, or a file that holds no messages.
+    """
+    if not chat:
+        if system is not None:
+            raise InvalidArgument("--system is of a chat; add --chat, or write it into the prompt.")
+        return prompt
+    if not prompt.startswith("@"):
+        turns = [("system", system)] if system is not None else []
+        return plain_messages([{"role": role, "content": text} for role, text in (*turns, ("user", prompt))])
+    if system is not None:
+        raise InvalidArgument("--system goes with a message, not with a file of them; put it into the file, as the first one.")
+    try:
+        messages = jsontext.parse(read_text(prompt[1:]))
+    except jsontext.NotJson as error:
+        raise InvalidArgument(f"file {prompt[1:]} {error}; write a list of messages such as {CHAT_EXAMPLE}.") from None
+    return plain_messages(messages)
 
 
 def parse_json(text: str, source: str, remedy: str) -> Any:

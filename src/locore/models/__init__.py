@@ -8,6 +8,7 @@ from locore.models.bundled import load
 from locore.models.counting import Counted
 from locore.models.cursor import Cursor
 from locore.models.info import ModelInfo, Origin
+from locore.models.prompting import prompt_ids
 from locore.models.table import MarkovModel, TableModel
 from locore.models.wrappers import Mixture, Tempered, TopK, TopP
 
@@ -27,6 +28,7 @@ __all__ = [
     "TopK",
     "TopP",
     "load",
+    "prompt_ids",
 ]
 
 if TYPE_CHECKING:

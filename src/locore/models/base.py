@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.ending import absorb_rows, absorb_scores
 from locore.errors import InvalidArgument
 from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor
@@ -56,14 +56,16 @@ class LanguageModel(ABC):
     info: ModelInfo | None = None
 
     @abstractmethod
-    def prompted(self, prompt: str | Sequence[int]) -> LanguageModel:
+    def prompted(self, prompt: Prompt) -> LanguageModel:
         """The model after a prompt, which is again a model.
 
         Args:
-            prompt: a text, or token ids.
+            prompt: a text, token ids, or the messages of a chat.
 
         Raises:
             CannotScore: the model cannot read this prompt.
+            InvalidArgument: a chat after an earlier prompt, or messages that the chat template does not take.
+            MissingTemplate: messages, for a model without a chat template.
         """
 
     def unprompted(self) -> LanguageModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.ending import ended_before, is_end
 from locore.models.base import Drafts, LanguageModel, substituted
 from locore.models.cursor import Cursor
@@ -93,7 +94,7 @@ class Counted(LanguageModel):
         """Wall-clock seconds inside the model."""
         return self._tally.seconds
 
-    def prompted(self, prompt: str | Sequence[int]) -> Counted:
+    def prompted(self, prompt: Prompt) -> Counted:
         """The prompted model, on the same count."""
         with self._tally.timed():
             after = self.base.prompted(prompt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.ending import live_lengths
 from locore.errors import CannotScore
 from locore.models.base import LanguageModel, neighbour_arguments
@@ -99,16 +99,19 @@ class HuggingFaceModel(LanguageModel):
             )
         return cls(causal, tokenizer, info=info)
 
-    def prompted(self, prompt: str | Sequence[int]) -> HuggingFaceModel:
+    def prompted(self, prompt: Prompt) -> HuggingFaceModel:
         """The model after a prompt; after a second one, if it has one already.
 
         Args:
             prompt: a text, which gets the special tokens that the tokenizer puts at a start (and
-                none if there is a prompt already); or token ids, which are taken as they are.
+                none if there is a prompt already); token ids, which are taken as they are; or the
+                messages of a chat, written by the chat template (see `Tokenizer.encode_chat`).
 
         Raises:
             CannotScore: the prompt is longer than the context, or it is empty and the model has
                 no token to start from.
+            InvalidArgument: a chat after an earlier prompt, or messages that the template refuses.
+            MissingTemplate: messages, for a model without a chat template.
         """
         joint = joint_prompt(self.tokenizer, self._prompt, prompt, self.causal.context)
         return HuggingFaceModel(self.causal, self.tokenizer, joint, self.info)

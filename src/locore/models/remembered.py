@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.ending import live_lengths
 from locore.errors import InvalidArgument
 from locore.models.base import LanguageModel
@@ -61,7 +62,7 @@ class Remembered(LanguageModel):
         """What they take, prompts included."""
         return self._trees.bytes
 
-    def prompted(self, prompt: str | Sequence[int]) -> Remembered:
+    def prompted(self, prompt: Prompt) -> Remembered:
         """The prompted model, with the same memory."""
         return Remembered(self.base.prompted(prompt), trees=self._trees)
 

@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.errors import CannotScore, InvalidArgument
 from locore.models.base import LanguageModel
+from locore.models.prompting import prompt_ids
 from locore.tokenizer import Tokenizer
 
 _Numbers = Tensor | Sequence[Any]
@@ -67,7 +69,7 @@ class TableModel(LanguageModel):
         tables = [torch.from_numpy(generator.dirichlet(alpha, size=(vocab_size,) * step)) for step in range(length)]
         return cls(tables, (vocab_size - 1,) if eos else ())
 
-    def prompted(self, prompt: str | Sequence[int]) -> TableModel:
+    def prompted(self, prompt: Prompt) -> TableModel:
         """The same model for the empty prompt; there is no table for any other."""
         if len(prompt):
             raise CannotScore("A table model has no prompt. Use the empty one.")
@@ -123,9 +125,9 @@ class MarkovModel(LanguageModel):
         _check_distributions(live, "the transition")
         self.full_support = bool((self._initial > 0).all() and (live > 0).all())
 
-    def prompted(self, prompt: str | Sequence[int]) -> MarkovModel:
+    def prompted(self, prompt: Prompt) -> MarkovModel:
         """The chain that starts after the last token of the prompt."""
-        ids = self.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else list(prompt)
+        ids = prompt_ids(self.tokenizer, prompt)
         if not ids:
             return self
         if not 0 <= ids[-1] < self.vocab_size or ids[-1] in self.tokenizer.eos_ids:

@@ -36,8 +36,8 @@ def tokenizer_of(given: object, asking: str) -> Tokenizer:
     return found
 
 
-def prompt_ids(prompt: object, vocab_size: int) -> list[int]:
-    """The ids of a prompt that is no text; none at all is the empty prompt.
+def plain_ids(prompt: object, vocab_size: int) -> list[int]:
+    """The ids of a prompt that is no text and no chat; none at all is the empty prompt.
 
     Raises:
         InvalidArgument: not one flat list of integers, or an id out of range.
@@ -48,8 +48,8 @@ def prompt_ids(prompt: object, vocab_size: int) -> list[int]:
         ids = None
     if ids is None or ids.ndim != 1:
         raise InvalidArgument(
-            f"a prompt is a text or a list of token ids, got {shortened(prompt)}; several prompts are asked one at "
-            "a time, or by `locore batch`."
+            f"a prompt is a text, a list of token ids, or a chat (a list of messages {{'role': ..., 'content': ...}}), got "
+            f"{shortened(prompt)}; several prompts are asked one at a time, or by `locore batch`."
         )
     return token_ids(ids if len(ids) else ids.long(), "prompt", vocab_size).tolist()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.errors import InvalidArgument
 from locore.models.base import LanguageModel
 from locore.models.cursor import Cursor
@@ -38,7 +39,7 @@ class Reshaped(LanguageModel):
     def _around(self, base: LanguageModel) -> Reshaped:
         """The same function around another model."""
 
-    def prompted(self, prompt: str | Sequence[int]) -> Reshaped:
+    def prompted(self, prompt: Prompt) -> Reshaped:
         """The same function around the prompted model."""
         return self._around(self.base.prompted(prompt))
 
@@ -163,8 +164,8 @@ class Mixture(LanguageModel):
         self.tokenizer = first.tokenizer
         self.full_support = (first.full_support and weight < 1) or (second.full_support and weight > 0)
 
-    def prompted(self, prompt: str | Sequence[int]) -> Mixture:
-        """The mixture of the two prompted models."""
+    def prompted(self, prompt: Prompt) -> Mixture:
+        """The mixture of the two prompted models; each reads a chat by its own template."""
         return Mixture(self.base.prompted(prompt), self.second.prompted(prompt), self.weight)
 
     def unprompted(self) -> Mixture:

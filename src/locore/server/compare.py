@@ -17,7 +17,6 @@ from locore.particles import Particles
 from locore.samplers.masked import read
 from locore.server.compute import Computer, Message, diagnostics, is_exact_posterior
 from locore.server.drawing import described
-from locore.server.prompts import prompt_ids
 from locore.server.shifts import is_forced, log_shares
 from locore.stopping import StopWhenComplete
 from locore.tokenizer import Tokenizer
@@ -68,7 +67,7 @@ class Comparison:
 
     def _target(self) -> LanguageModel:
         """The model after the prompt, as both samplers read it."""
-        model = self._computer.model_of(self._job).prompted(prompt_ids(self._computer.model.tokenizer, self._job))
+        model = self._computer.model_of(self._job).prompted(self._job["prompt"])
         return StopWhenComplete(model, self._circuit()) if self._job["ending"] == "complete" else model
 
 

@@ -18,10 +18,9 @@ import torch
 import locore
 from locore.errors import LocoreError, ZeroWeights
 from locore.limits import Limits
-from locore.models import LanguageModel, Tempered, TopP
+from locore.models import LanguageModel, Tempered, TopP, prompt_ids
 from locore.particles import Particles
 from locore.samplers import BY_NAME
-from locore.server.prompts import prompt_ids
 
 INDEPENDENT = ("greedy",)  # every particle by itself, a fixed number of them, none merged, and zeros counted in `drawn`
 Message = dict[str, Any]
@@ -60,7 +59,7 @@ class Computer:
     def particles(self, job: Message, num_particles: int) -> tuple[Particles, int]:
         """Weighted texts for a request, and the number of tokens of its prompt."""
         constraint = locore.from_json(job["constraint"])
-        model, prompt = self.model_of(job), prompt_ids(self.model.tokenizer, job)
+        model, prompt = self.model_of(job), prompt_ids(self.model.tokenizer, job["prompt"])
         options = {name: job[name] for name in ("sampler", "budget", "seed", "canonical")}
         particles = locore.generate(
             model,

@@ -52,7 +52,7 @@ class Sampling(Strict):
         """What the worker needs."""
         names = ("min_tokens", "num_particles", "sampler", "budget", "seed", "temperature", "top_p", "canonical", "ending")
         chosen = {name: getattr(self, name) for name in names}
-        return {**chosen, "task": "sample", "constraint": self.alpha(), "prompt": None, "messages": None}
+        return {**chosen, "task": "sample", "constraint": self.alpha()}
 
 
 class CompareRequest(Sampling):
@@ -123,16 +123,11 @@ class ChatMessage(Strict):
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[TextPart]
 
-    def plain(self) -> Json:
-        """With one text."""
-        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
-        return {"role": self.role, "content": "".join(parts)}
-
 
 class ChatRequest(Common, NeutralInChats):
     """Messages to answer."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1, description="An answer goes on from a last one of the assistant.")
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
 
@@ -145,7 +140,7 @@ class ChatRequest(Common, NeutralInChats):
     def settings(self) -> Json:
         """What the worker needs."""
         length = self.max_completion_tokens or self.max_tokens or 16
-        return {**super().settings(), "messages": [message.plain() for message in self.messages], "max_tokens": length}
+        return {**super().settings(), "prompt": [message.model_dump() for message in self.messages], "max_tokens": length}
 
 
 def refusal(request: Json, settings: Settings) -> tuple[str, str] | None:

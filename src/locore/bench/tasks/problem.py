@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import locore
 from locore import Constraint
 from locore.bench.tasks.features import Feature
+from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.models import Counted, LanguageModel
 from locore.options import Stop
@@ -76,18 +76,18 @@ class Task:
     def of(cls, problem: Problem, model: LanguageModel) -> Task:
         """Prompt the model and compile."""
         circuit = locore.compile(problem.constraint, model, problem.length)
-        return cls(problem, model.prompted(prompt_of(problem, model)), circuit)
+        return cls(problem, model.prompted(prompt_of(problem)), circuit)
 
     def target(self, counted: Counted) -> LanguageModel:
         """The law that is conditioned; `counted` wraps `model`."""
         return StopWhenComplete(counted, self.circuit) if self.problem.stop == "complete" else counted
 
 
-def prompt_of(problem: Problem, model: LanguageModel) -> str | Sequence[int]:
+def prompt_of(problem: Problem) -> Prompt:
     """What the model reads first."""
     if not problem.chat:
         return problem.prompt
-    return model.tokenizer.encode_chat([{"role": "user", "content": problem.prompt}])
+    return [{"role": "user", "content": problem.prompt}]
 
 
 def seed_of(*place: object) -> int:

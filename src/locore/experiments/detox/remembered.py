@@ -9,11 +9,11 @@ that it asks.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.models import Cursor, LanguageModel
 
 _Known = tuple[Tensor, Tensor]  # Long[time, m] candidates, f64[time, m] joint log-probabilities
@@ -62,7 +62,7 @@ class Remembered(LanguageModel):
         self.saved = 0.0
         self._memory = memory
 
-    def prompted(self, prompt: str | Sequence[int]) -> LanguageModel:
+    def prompted(self, prompt: Prompt) -> LanguageModel:
         """The base behind more, which remembers nothing."""
         return self.base.prompted(prompt)
 

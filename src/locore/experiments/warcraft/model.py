@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from locore import Tokenizer
+from locore.chat import Prompt
 from locore.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.experiments.warcraft.network import PathNetwork, State
 from locore.experiments.warcraft.paths import STOP, VOCAB_SIZE
@@ -67,7 +67,7 @@ class PathModel(LanguageModel):
         """Write the weights as safetensors, matrices in 16 bits."""
         save_weights(self.network, Path(path))
 
-    def prompted(self, prompt: str | Sequence[int] | Picture) -> PathModel:
+    def prompted(self, prompt: Prompt | Picture) -> PathModel:
         """The model after a picture.
 
         Args:

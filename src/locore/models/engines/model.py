@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt
 from locore.ending import absorb_scores, ended_before, is_end, live_lengths
 from locore.models.base import Drafts, LanguageModel, neighbour_arguments, substituted
 from locore.models.cursor import Cursor, RecomputingCursor
@@ -41,7 +41,7 @@ class EngineModel(LanguageModel):
         doubt = "" if self.engine.verified else " (not verified against a real server)"
         return f"<{type(self).__name__}: {self.engine.name}{doubt}>"
 
-    def prompted(self, prompt: str | Sequence[int]) -> EngineModel:
+    def prompted(self, prompt: Prompt) -> EngineModel:
         """The model after a prompt; after a second one, if it has one already; see `HuggingFaceModel.prompted`.
 
         Raises:
