@@ -99,10 +99,10 @@ BAD_CALLS = {
     ),
     "a name where a tokenizer belongs": (lambda m: locore.compile(SUN, "tiny", 4), InvalidArgument, "got str", "load"),
     "explaining without a tokenizer": (lambda m: locore.explain(SUN, "x", None), InvalidArgument, "explain", "got NoneType"),
-    "no prompt": (lambda m: generate(m, prompt=None), InvalidArgument, "got None", "a text or a list of token ids"),
+    "no prompt": (lambda m: generate(m, prompt=None), InvalidArgument, "got None", "a text, a list of token ids"),
     "several prompts": (lambda m: generate(m, prompt=["I", "You"]), InvalidArgument, "one at a time", "locore batch"),
     "a batch of ids": (lambda m: generate(m, prompt=[[5, 6]]), InvalidArgument, "one at a time", "locore batch"),
-    "a prompt of bytes": (lambda m: generate(m, prompt=b"I"), InvalidArgument, "got b'I'", "a text or a list of token ids"),
+    "a prompt of bytes": (lambda m: generate(m, prompt=b"I"), InvalidArgument, "got b'I'", "a text, a list of token ids"),
     "fractions of ids": (lambda m: generate(m, prompt=[5.5]), InvalidArgument, "integers", "float"),
     "a sampler that was not made": (
         lambda m: generate(m, sampler=locore.samplers.GreedyMasking),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 
 import pytest
 from hypothesis import assume, given
@@ -12,55 +11,11 @@ from tokenizers import AddedToken, normalizers
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from locore.errors import InvalidArgument, MissingTemplate
+from locore.errors import InvalidArgument
 from locore.template import ChatTemplate
 from locore.tokenizer import Tokenizer
+from tests.chatting import TEMPLATES, TOKENIZERS, TRIMMING, fast, ours, theirs
 from tests.test_tokenizer import byte_level, sentencepiece
-
-CHATML = (
-    "{% for m in messages %}"
-    "{% if loop.first and m.role != 'system' %}<|im_start|>system\nYou are a tokenizer.<|im_end|>\n{% endif %}"
-    "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-TRIMMING = (
-    "{{ bos_token }}{% for m in messages %}[{{ m.role | upper }}] {{ m.content | trim }} "
-    "{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}[ASSISTANT]{% endif %}"
-)
-MERGING = (  # the system's words go into the first turn, as for Llama 2, and turns alternate
-    "{% if messages[0].role == 'system' %}{% set system = messages[0].content ~ '\n\n' %}{% set turns = messages[1:] %}"
-    "{% else %}{% set system = '' %}{% set turns = messages %}{% endif %}{% for m in turns %}"
-    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate.') }}{% endif %}"
-    "{% set text = (system ~ m.content) if loop.first else m.content %}"
-    "{% if m.role == 'user' %}{{ bos_token ~ '[INST] ' ~ text.strip() ~ ' [/INST]' }}"
-    "{% else %}{{ ' ' ~ text.strip() ~ ' ' ~ eos_token }}{% endif %}{% endfor %}"
-)
-BARE = "{% for m in messages %}{{ m.content }}{% endfor %}"  # nothing stands between two messages
-TEMPLATES = {"chatml": CHATML, "trimming": TRIMMING, "merging": MERGING, "bare": BARE}
-TOKENIZERS = ("byte level", "always", "first", "never")
-
-
-@cache
-def fast(kind: str, template: str) -> PreTrainedTokenizerFast:
-    """A small tokenizer with ChatML's special tokens and a template."""
-    hf = byte_level() if kind == "byte level" else sentencepiece(kind)
-    hf.add_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in ("<|im_start|>", "<|im_end|>")], special_tokens=True
-    )
-    hf.chat_template = TEMPLATES.get(template, template)
-    return hf
-
-
-@cache
-def ours(kind: str, template: str) -> Tokenizer:
-    return Tokenizer.from_huggingface(fast(kind, template))
-
-
-def theirs(hf: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> list[int]:
-    """The ids of transformers."""
-    goes_on = messages[-1]["role"] == "assistant"
-    return hf.apply_chat_template(messages, add_generation_prompt=not goes_on, continue_final_message=goes_on)["input_ids"]
-
 
 PIECES = ["<", "|", ">", "<|", "|>", "im_end", "|im_end|>", "<|im_st", "</", "s>", "[INST]", " ", "\n", "é", "The sea"]
 SPECIAL = ["<|im_end|>", "<|im_start|>", "</s>", "<s>", "<|endoftext|>"]
@@ -207,74 +162,3 @@ def test_a_special_token_that_a_normaliser_makes_is_text():
     assert theirs(hf, chat).count(end) == 2
     ids = Tokenizer.from_huggingface(hf).encode_chat(chat)
     assert ids.count(end) == 1 and hf.decode(ids) == "a <|im_end|> b<|im_end|>"
-
-
-# What is refused
-
-USER = {"role": "user", "content": "Hello"}
-PART = {"type": "text", "text": "a"}
-MALFORMED = {
-    "one message": (USER, "list of messages"),
-    "none": ([], "no message"),
-    "no object": ([USER, "Hello"], r"messages\[1\] is 'Hello'"),
-    "no role": ([USER, {"content": "a"}], r"messages\[1\] has no 'role'"),
-    "no content": ([USER, {"role": "user"}], r"messages\[1\] has no 'content'"),
-    "a strange role": ([USER, {"role": "wizard", "content": "a"}], r"messages\[1\] has the role 'wizard'"),
-    "a list for a role": ([{"role": ["user"], "content": "a"}], r"messages\[0\] has the role"),
-    "a name": ([{**USER, "name": "Ann"}], r"messages\[0\] has a field 'name'"),
-    "a number": ([{"role": "user", "content": 3}], r"content of messages\[0\] is 3"),
-    "nothing": ([{"role": "user", "content": None}], r"content of messages\[0\] is None"),
-    "a picture": (
-        [{"role": "user", "content": [PART, {"type": "image_url", "image_url": "x"}]}],
-        r"part 1 of the content of messages",
-    ),
-    "a part of numbers": ([{"role": "user", "content": [{"type": "text", "text": 3}]}], "part 0"),
-    "a part with more": ([{"role": "user", "content": [{**PART, "detail": "low"}]}], "part 0"),
-    "half a surrogate pair": ([{"role": "user", "content": "a\ud800"}], r"messages\[0\] has a lone surrogate at character 1"),
-    "an empty beginning": ([USER, {"role": "assistant", "content": " "}], r"messages\[1\] is how the answer begins, and empty"),
-}
-
-
-@pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_no_chat_is_refused_by_its_index(name):
-    messages, words = MALFORMED[name]
-    with pytest.raises(InvalidArgument, match=words):
-        ours("byte level", "chatml").encode_chat(messages)
-
-
-@pytest.mark.parametrize("turns", [1, 2, 3, 4])
-def test_what_the_template_refuses_is_named_by_its_index(turns):
-    roles = ["user", "assistant"] * 3
-    messages = [{"role": role, "content": "a"} for role in [*roles[:turns], roles[turns - 1], *roles[turns:]]]
-    with pytest.raises(InvalidArgument, match=rf"messages\[{turns}\] \(of the {roles[turns - 1]}\): Roles must alternate"):
-        ours("byte level", "merging").encode_chat(messages)
-
-
-def test_a_message_that_the_template_leaves_out_is_an_error():
-    template = "{% for m in messages if m.role in ('user', 'assistant') %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    with pytest.raises(InvalidArgument, match=r"leaves out messages\[1\] \(of the developer\)"):
-        ours("byte level", template).encode_chat([USER, {"role": "developer", "content": "Be kind."}, USER])
-    assert ours("byte level", template).encode_chat([USER, USER]) == theirs(fast("byte level", template), [USER, USER])
-
-
-# Without its beginning, and with other bars.
-LOOKING = [
-    "{% for m in messages %}{{ m.content[3:] }}{% endfor %}",
-    "{% for m in messages %}{{ m.content.replace('|', '!') }}{% endfor %}",
-]
-
-
-@pytest.mark.parametrize("template", LOOKING)
-def test_a_template_that_looks_into_messages_gets_no_special_token(template):
-    ordinary = [{"role": "user", "content": "> what it says <"}]
-    assert ours("byte level", template).encode_chat(ordinary) == theirs(fast("byte level", template), ordinary)
-    with pytest.raises(InvalidArgument, match=r"'<\|im_end\|>' in messages\[1\]"):
-        ours("byte level", template).encode_chat([*ordinary, {"role": "user", "content": "a<|im_end|>b"}])
-
-
-def test_without_a_template_the_remedy_is_named():
-    for known in (Tokenizer.from_huggingface(byte_level()), Tokenizer.from_tokens(["a", "b"]), Tokenizer.integers(3)):
-        with pytest.raises(MissingTemplate, match="ive a plain prompt"):
-            known.encode_chat([USER])
-        with pytest.raises(InvalidArgument, match="has no 'content'"):
-            known.encode_chat([{"role": "user"}])
