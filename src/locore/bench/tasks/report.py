@@ -49,6 +49,7 @@ def markdown(rows: list[Row], problems: list[Problem], truths: dict[str, Truth])
     budgets = sorted({row["budget"] for row in rows})
     names = list(dict.fromkeys(row["sampler"] for row in rows))
     lines = ["# Tasks", "", INTRODUCTION, "", *_summary(rows, names, budgets), *_worse(rows), *_calibration(rows)]
+    lines += _price(rows, names, budgets)
     for problem in problems:
         here = [row for row in rows if row["problem"] == problem.name]
         if here:
@@ -109,6 +110,28 @@ def _calibration(rows: list[Row]) -> list[str]:
         for level, counts in levels.items():
             covered = f"{counts['covered']} of {counts['intervals']}" if counts["intervals"] else "–"
             lines.append(f"| {name} | {level} | {counts['runs']} | {_share(counts['off'], counts['runs'])} | {covered} |")
+    return [*lines, ""]
+
+
+def _price(rows: list[Row], names: list[str], budgets: list[int]) -> list[str]:
+    """What a task costs."""
+    lines = [
+        "## CPU seconds a task",
+        "",
+        "Of one thread, mean over the problems; in brackets the share of the time that is spent outside of the",
+    ]
+    lines += ["model.", "", f"| sampler |{''.join(f' {b:,} LM tokens |' for b in budgets)}", "|---|" + "---|" * len(budgets)]
+    for name in names:
+        cells = [name]
+        for budget in budgets:
+            at = [row for row in rows if row["sampler"] == name and row["budget"] == budget and row["cpu_seconds"] is not None]
+            outside, whole = (
+                sum(row["other_seconds"] for row in at),
+                sum(row["other_seconds"] + row["model_seconds"] for row in at),
+            )
+            mean = sum(row["cpu_seconds"] for row in at) / len(at) if at else None
+            cells.append("–" if mean is None else f"{mean:.1f} ({outside / whole:.0%})")
+        lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
