@@ -87,7 +87,7 @@ class CausalLM:
     def read_on(self, tokens: Tensor, past: KeyValues | None = None, keep: int = 1) -> tuple[Tensor, KeyValues]:
         """As `read`, with the keys and values of everything read so far. Only if `caches`."""
         logits, cache = self._forward(tokens, past.to_cache() if past else DynamicCache(), keep)
-        return logits, KeyValues(tuple((layer.keys, layer.values) for layer in cache.layers))
+        return logits, KeyValues.taken(cache)
 
     def read_shared(
         self, tokens: Tensor, prompt: KeyValues, tail: Tail | None = None, keep: int = 1, keeps_step: bool = False
@@ -107,7 +107,6 @@ class CausalLM:
         cache = SharedCache(prompt, tail, keeps_step)
         with reading(cache):
             logits = self._forward(tokens, cache, keep, module=self.twin)[0]
-        cache.require_complete()
         return logits, cache.step()
 
     def read_packed(self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -20,6 +22,19 @@ class KeyValues:
     """
 
     layers: tuple[tuple[Tensor, Tensor], ...]
+
+    @classmethod
+    def taken(cls, cache: DynamicCache) -> KeyValues:
+        """Of a cache, which is empty afterwards, in one piece of memory: many would leave holes between them where others were."""
+        layers: list[Any] = cache.layers
+        pairs = [(layer.keys, layer.values) for layer in layers]
+        parts = room_for([tensor.shape for pair in pairs for tensor in pair], pairs[0][0])
+        for index, layer in enumerate(layers):
+            layer.keys = layer.values = None
+            for which, tensor in enumerate(pairs[index]):
+                parts[2 * index + which].copy_(tensor)
+            pairs[index] = (parts[2 * index], parts[2 * index + 1])
+        return cls(tuple(pairs))
 
     @property
     def length(self) -> int:
@@ -58,6 +73,13 @@ class KeyValues:
             layer: Any = cache.layers[index]
             layer.keys, layer.values = keys, values
         return cache
+
+
+def room_for(shapes: Sequence[Sequence[int]], like: Tensor) -> list[Tensor]:
+    """Tensors of these shapes, not filled, in one piece of memory."""
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.split(like.new_empty(sum(sizes)), sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 # Keys and values of one token of each row, in every layer: Float[batch, heads, key size + value size].
