@@ -7,7 +7,7 @@ refused, which `CausalLM` finds out before it takes this road.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -43,7 +43,8 @@ class SharedCache(Cache):
         self._tail = tail
         self._before = 0 if tail is None else tail.length
         self._keeps = keeps
-        self._step: list[Tensor] = []
+        self._new: list[Tensor] = []
+        self._hidden_state: Tensor | None = None
         self._seen: set[int] = set()
         self._handed: tuple[int, Tensor, Tensor] | None = None
 
@@ -101,20 +102,25 @@ class SharedCache(Cache):
 
     def _keep(self, layer: int, new: Tensor) -> None:
         """Into one piece of memory for all layers: many small ones would leave holes between what is needed for moments."""
-        if not self._step:
+        if not self._new:
             shapes = [(len(new), keys.shape[1], keys.shape[3] + values.shape[3]) for keys, values in self._prompt.layers]
-            self._step = room_for(shapes, new)
-        self._step[layer].copy_(new[:, :, 0])
+            self._new = room_for(shapes, new)
+        self._new[layer].copy_(new[:, :, 0])
+
+    def note(self, hidden: Tensor) -> None:
+        """What the head of the model is given, Float[batch, time, size]."""
+        if self._keeps:
+            self._hidden_state = hidden[:, -1]
 
     def step(self) -> Step:
-        """Of each layer, the keys and values of the one token that each row has read; of none if they were not wanted.
+        """What the one token that each row has read leaves behind; nothing if that was not wanted.
 
         Raises:
             CannotScore: the pass computed some attention elsewhere.
         """
         if len(self._seen) != len(self.layers):
             raise _not_plain("an attention of its own")
-        return tuple(self._step)
+        return Step(tuple(self._new), self._hidden_state)
 
 
 _reading: ContextVar[SharedCache] = ContextVar("_reading")
@@ -128,6 +134,16 @@ def reading(cache: SharedCache) -> Iterator[None]:
         yield
     finally:
         _reading.reset(before)
+
+
+def noting(head: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A head that shows the cache what it is given."""
+
+    def noted(hidden: Tensor) -> Tensor:
+        _reading.get().note(hidden)
+        return head(hidden)
+
+    return noted
 
 
 def _attention(
