@@ -146,9 +146,8 @@ def show(results: dict) -> None:
         print(f"| {row['prompt']:,} | {row['tokens']:,} | {exact / 1e6:,.0f} | {peak} |")
     print(f"\n| {DRAWN} texts of {LENGTH} tokens | CPU s | new contexts | memory, MB |\n|---|---:|---:|---:|")
     for row in results["drawing"]:
-        print(
-            f"| {row['kind']} | {row['seconds']:.2f} | {'–' if row['new'] is None else row['new']} | {row['bytes'] / 1e6:,.0f} |"
-        )
+        new = "–" if row["new"] is None else row["new"]
+        print(f"| {row['kind']} | {row['seconds']:.2f} | {new} | {row['bytes'] / 1e6:,.0f} |")
 
 
 def main() -> None:

@@ -90,6 +90,11 @@ class CausalLM:
     def read_on(self, tokens: Tensor, past: KeyValues | None = None, keep: int = 1) -> tuple[Tensor, KeyValues]:
         """As `read`, with the keys and values of everything read so far. Only if `caches`."""
         logits, cache = self._forward(tokens, past.to_cache() if past else DynamicCache(), keep)
+        return logits, KeyValues(tuple((layer.keys, layer.values) for layer in cache.layers))
+
+    def read_prompt(self, tokens: Tensor) -> tuple[Tensor, KeyValues]:
+        """As `read_on`, of what will stay: its keys and values lie in one piece of memory. Only if `caches`."""
+        logits, cache = self._forward(tokens, DynamicCache(), 1)
         return logits, KeyValues.taken(cache)
 
     def read_shared(
