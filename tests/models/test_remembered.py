@@ -4,13 +4,14 @@ import threading
 
 import pytest
 import torch
+import transformers
 
 from locore.errors import InvalidArgument
-from locore.models import Counted, Remembered, TableModel
+from locore.models import Counted, Remembered, TableModel, tree
 
 from . import zoo
 from .test_huggingface import Recorder
-from .test_sharing import walk
+from .test_sharing import GROUPED, model_of, walk
 
 
 def bytes_of_nodes(model: Remembered) -> int:
@@ -18,9 +19,10 @@ def bytes_of_nodes(model: Remembered) -> int:
     return 4 * (2 * 2 * 2 * 8 + zoo.VOCAB)
 
 
-def test_walks_read_only_what_is_new():
+@pytest.mark.parametrize(("keeps", "kept"), [("log_probs", zoo.VOCAB), ("hidden", 32)])
+def test_walks_read_only_what_is_new(keeps, kept):
     plain = zoo.huggingface(eos_ids=())
-    model = Remembered(zoo.huggingface(eos_ids=()))
+    model = Remembered(zoo.huggingface(eos_ids=()), keeps=keeps)
     recorder = Recorder(model.base)
     contexts: set[tuple[int, ...]] = set()
     for seed in (0, 1, 0, 2, 1):
@@ -29,15 +31,18 @@ def test_walks_read_only_what_is_new():
             contexts |= {tuple(row) for row in histories.tolist()}
             assert model.contexts == len(contexts)
             assert recorder.tokens == 3 + len(contexts)  # the prompt, and each context once
-    assert model.bytes == (3 + len(contexts)) * 4 * 2 * 2 * 2 * 8 + len(contexts) * 4 * zoo.VOCAB
+    assert model.bytes == (3 + len(contexts)) * 4 * 2 * 2 * 2 * 8 + len(contexts) * 4 * kept
 
 
-def test_what_was_drawn_is_scored_from_memory():
-    model = Remembered(zoo.huggingface())
+@pytest.mark.parametrize("keeps", ["log_probs", "hidden"])
+def test_what_was_drawn_is_scored_from_memory(keeps, monkeypatch):
+    monkeypatch.setattr(tree, "_ROWS_AT_ONCE", 7)
+    tolerance = 0 if keeps == "log_probs" else 1e-5
+    model = Remembered(zoo.huggingface(), keeps=keeps)
     drafts = model.sample(20, 6, seed=1, keep_log_probs=True)
     recorder = Recorder(model.base)
-    torch.testing.assert_close(model.token_scores(drafts.tokens), drafts.token_scores, rtol=0, atol=0)
-    torch.testing.assert_close(model.log_probs(drafts.tokens), drafts.log_probs, rtol=0, atol=0)
+    torch.testing.assert_close(model.token_scores(drafts.tokens), drafts.token_scores, rtol=0, atol=tolerance)
+    torch.testing.assert_close(model.log_probs(drafts.tokens), drafts.log_probs, rtol=0, atol=tolerance)
     again = model.sample(20, 6, seed=1)
     assert torch.equal(again.tokens, drafts.tokens)
     assert recorder.shapes == []
@@ -134,6 +139,22 @@ def test_threads_share_a_memory():
 def test_other_models_are_refused(base):
     with pytest.raises(InvalidArgument, match="plain attention"):
         Remembered(base())
+
+
+def test_a_head_that_is_not_all_is_seen():
+    """Logits that are scaled after the last layer are not made again by that layer."""
+    for scale, whole in ((1.0, True), (2.0, False)):
+        model = model_of(transformers.CohereConfig(**GROUPED, logit_scale=scale, pad_token_id=0))
+        assert (model.causal.shares, model.causal.recomputes) == (True, whole)
+    with pytest.raises(InvalidArgument, match="log_probs"):
+        Remembered(model, keeps="hidden")
+    for (found, _), (expected, _) in zip(walk(Remembered(model)), walk(model), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_what_is_kept_has_a_name():
+    with pytest.raises(InvalidArgument, match="keeps"):
+        Remembered(zoo.huggingface(), keeps="everything")
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5])

@@ -15,7 +15,7 @@ from . import zoo
 
 SHARING = [name for name, (*_, shares) in zoo.ARCHITECTURES.items() if shares]
 _PLAIN = {"vocab_size": zoo.VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-_GROUPED = _PLAIN | {"num_key_value_heads": 2, "max_position_embeddings": 32, "initializer_range": 0.4}
+GROUPED = _PLAIN | {"num_key_value_heads": 2, "max_position_embeddings": 32, "initializer_range": 0.4}
 
 
 def model_of(config, dtype: torch.dtype = torch.float32, **options) -> HuggingFaceModel:
@@ -63,7 +63,7 @@ def test_a_walk_is_the_module_itself(architecture, implementation, kept, monkeyp
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.bfloat16, 0.05)])
 def test_of_every_precision(dtype, tolerance):
-    model = model_of(transformers.LlamaConfig(**_GROUPED), dtype)
+    model = model_of(transformers.LlamaConfig(**GROUPED), dtype)
     assert model.causal.shares
     for log_probs, histories in walk(model):
         expected = uncached(model, histories)[:, -1].exp()
@@ -79,14 +79,14 @@ def test_little_memory_means_small_steps_and_the_same_numbers():
 
 _KINDS = {
     "sinks": lambda: transformers.GptOssConfig(
-        **_GROUPED, head_dim=8, num_local_experts=2, num_experts_per_tok=1, layer_types=["full_attention"] * 2
+        **GROUPED, head_dim=8, num_local_experts=2, num_experts_per_tok=1, layer_types=["full_attention"] * 2
     ),
     "a cap on scores": lambda: transformers.Gemma2Config(
-        **_GROUPED, head_dim=8, attn_logit_softcapping=5.0, layer_types=["full_attention"] * 2
+        **GROUPED, head_dim=8, attn_logit_softcapping=5.0, layer_types=["full_attention"] * 2
     ),
-    "a window longer than the trial": lambda: transformers.MistralConfig(**_GROUPED, sliding_window=12),
+    "a window longer than the trial": lambda: transformers.MistralConfig(**GROUPED, sliding_window=12),
     "chunks longer than the trial": lambda: transformers.Llama4TextConfig(
-        **_GROUPED, head_dim=8, attention_chunk_size=12, num_local_experts=2, intermediate_size_mlp=32, pad_token_id=None
+        **GROUPED, head_dim=8, attention_chunk_size=12, num_local_experts=2, intermediate_size_mlp=32, pad_token_id=None
     ),
     "positions as biases": lambda: transformers.BloomConfig(vocab_size=zoo.VOCAB, hidden_size=32, n_layer=2, n_head=4),
 }
@@ -106,22 +106,22 @@ def test_what_is_asked_of_attention_is_seen(kind, monkeypatch):
     monkeypatch.setattr(CausalLM, "_keeps_all", lambda _: True)
     monkeypatch.setattr(CausalLM, "_agree", lambda *_: True)
     assert not model_of(_KINDS[kind]()).causal.shares
-    assert model_of(transformers.LlamaConfig(**_GROUPED)).causal.shares
+    assert model_of(transformers.LlamaConfig(**GROUPED)).causal.shares
 
 
 @pytest.mark.parametrize("window", [3, 12])
 def test_another_mask_is_seen(window, monkeypatch):
     monkeypatch.setattr(CausalLM, "_keeps_all", lambda _: True)
     monkeypatch.setattr(CausalLM, "_agree", lambda *_: True)
-    assert not model_of(transformers.MistralConfig(**_GROUPED, sliding_window=window)).causal.shares
-    assert model_of(transformers.MistralConfig(**_GROUPED, sliding_window=None)).causal.shares
+    assert not model_of(transformers.MistralConfig(**GROUPED, sliding_window=window)).causal.shares
+    assert model_of(transformers.MistralConfig(**GROUPED, sliding_window=None)).causal.shares
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_the_module_stays_as_it_was(implementation):
     torch.manual_seed(0)
     module = transformers.AutoModelForCausalLM.from_config(
-        transformers.LlamaConfig(**_GROUPED), attn_implementation=implementation
+        transformers.LlamaConfig(**GROUPED), attn_implementation=implementation
     ).eval()
     tokens = torch.arange(12).view(2, 6)
     before = module(tokens).logits

@@ -139,12 +139,13 @@ MODELS = {
     "counted inside": lambda: Tempered(Counted(table()), 1.5),
     **{name: lambda name=name: huggingface(name) for name in ARCHITECTURES},
     "remembered llama": lambda: Remembered(huggingface()),
+    "remembered llama, hidden states": lambda: Remembered(huggingface(), keeps="hidden"),
     "remembered gpt2, as far as memory goes": lambda: Remembered(huggingface("gpt2"), max_bytes=20_000),
     "tempered llama": lambda: Tempered(huggingface(), 0.8),
     **{kind: lambda kind=kind: engine(kind) for kind in ENGINES},
 }
 
-WRAPPED = ("tempered llama", "remembered llama", "remembered gpt2, as far as memory goes")
+WRAPPED = ("tempered llama", *(name for name in MODELS if name.startswith("remembered")))
 # Few enough tokens to enumerate all sequences.
 SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, *WRAPPED, *ENGINES)] + ["vllm server of a chain"]
 

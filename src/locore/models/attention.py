@@ -7,7 +7,7 @@ refused, which `CausalLM` finds out before it takes this road.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import causal_mask_function
 
 from locore.errors import CannotScore
-from locore.models.keyvalues import KeyValues, Step, Tail
+from locore.models.keyvalues import KeyValues, Step, Tail, room_for
 
 NAME = "locore_shared_prompt"
 # Scores that are there at once: what the cache of a core holds, and what keeps an accelerator busy.
@@ -43,7 +43,9 @@ class SharedCache(Cache):
         self._tail = tail
         self._before = 0 if tail is None else tail.length
         self._keeps = keeps
-        self._added: dict[int, Tensor | None] = {}
+        self._new: list[Tensor] = []
+        self._hidden_state: Tensor | None = None
+        self._seen: set[int] = set()
         self._handed: tuple[int, Tensor, Tensor] | None = None
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -64,8 +66,10 @@ class SharedCache(Cache):
         if self._handed is None or self._handed[1] is not key or self._handed[2] is not value:
             raise _not_plain("other keys and values than it stores")
         layer, self._handed = self._handed[0], None
+        self._seen.add(layer)
         new = torch.cat([key, value], -1)
-        self._added[layer] = new if self._keeps else None
+        if self._keeps:
+            self._keep(layer, new)
         batch, heads, time, size = query.shape
         shared = key.shape[1]
         # Heads with the same keys are more queries to them.
@@ -96,14 +100,27 @@ class SharedCache(Cache):
         later = torch.ones(time, self._before + time, dtype=torch.bool, device=device).triu(self._before + 1)
         return later.repeat(groups, 1)
 
-    def step(self) -> Step:
-        """Of each layer, the keys and values of the one token that each row has read."""
-        return tuple(added[:, :, 0] for _, added in sorted(self._added.items()) if added is not None)
+    def _keep(self, layer: int, new: Tensor) -> None:
+        """Into one piece of memory for all layers: many small ones would leave holes between what is needed for moments."""
+        if not self._new:
+            shapes = [(len(new), keys.shape[1], keys.shape[3] + values.shape[3]) for keys, values in self._prompt.layers]
+            self._new = room_for(shapes, new)
+        self._new[layer].copy_(new[:, :, 0])
 
-    def require_complete(self) -> None:
-        """Refuse a pass that computed some attention elsewhere."""
-        if len(self._added) != len(self.layers):
+    def note(self, hidden: Tensor) -> None:
+        """What the head of the model is given, Float[batch, time, size]."""
+        if self._keeps:
+            self._hidden_state = hidden[:, -1]
+
+    def step(self) -> Step:
+        """What the one token that each row has read leaves behind; nothing if that was not wanted.
+
+        Raises:
+            CannotScore: the pass computed some attention elsewhere.
+        """
+        if len(self._seen) != len(self.layers):
             raise _not_plain("an attention of its own")
+        return Step(tuple(self._new), self._hidden_state)
 
 
 _reading: ContextVar[SharedCache] = ContextVar("_reading")
@@ -117,6 +134,16 @@ def reading(cache: SharedCache) -> Iterator[None]:
         yield
     finally:
         _reading.reset(before)
+
+
+def noting(head: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A head that shows the cache what it is given."""
+
+    def noted(hidden: Tensor) -> Tensor:
+        _reading.get().note(hidden)
+        return head(hidden)
+
+    return noted
 
 
 def _attention(

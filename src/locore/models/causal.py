@@ -40,6 +40,7 @@ class CausalLM:
         packs: can several continuations share a row behind a mask?
         shares: can all rows read one copy of the prompt?
         twin: the same weights in a module whose attention shares a prompt.
+        recomputes: are logits a function of the hidden state of a `Step`, by the head alone?
         full_support: are all its logits finite?
         memory_bytes: what a batch may take beside the weights, roughly.
     """
@@ -56,6 +57,8 @@ class CausalLM:
         self.full_support = bool(torch.isfinite(logits).all())
         self.bytes_per_token = 0
         self.twin: Any = None
+        self.recomputes = False
+        self._head: Callable[[Tensor], Tensor] | None = None
         self.caches = "past_key_values" in self._accepted and _passes(self._check_cache)
         self.packs = self.caches and _passes(self._check_packing)
         self.shares = self.caches and _passes(self._check_sharing)
@@ -89,6 +92,11 @@ class CausalLM:
         logits, cache = self._forward(tokens, past.to_cache() if past else DynamicCache(), keep)
         return logits, KeyValues(tuple((layer.keys, layer.values) for layer in cache.layers))
 
+    def read_prompt(self, tokens: Tensor) -> tuple[Tensor, KeyValues]:
+        """As `read_on`, of what will stay: its keys and values lie in one piece of memory. Only if `caches`."""
+        logits, cache = self._forward(tokens, DynamicCache(), 1)
+        return logits, KeyValues.taken(cache)
+
     def read_shared(
         self, tokens: Tensor, prompt: KeyValues, tail: Tail | None = None, keep: int = 1, keeps_step: bool = False
     ) -> tuple[Tensor, Step]:
@@ -102,13 +110,25 @@ class CausalLM:
             keeps_step: is what the rows read now wanted? Then it is one token each.
 
         Returns:
-            The logits, as those of `read`, and the keys and values of the tokens, if wanted.
+            The logits, as those of `read`, and what the rows have read, if wanted.
         """
         cache = SharedCache(prompt, tail, keeps_step)
         with reading(cache):
             logits = self._forward(tokens, cache, keep, module=self.twin)[0]
-        cache.require_complete()
         return logits, cache.step()
+
+    @property
+    def hidden_bytes(self) -> int:
+        """Memory of the hidden state of one token."""
+        size: int = self.module.config.get_text_config().hidden_size * self.module.dtype.itemsize
+        return size
+
+    @torch.no_grad()
+    def read_hidden(self, hidden: Tensor) -> Tensor:
+        """Logits Float[batch, vocab] of the hidden states Float[batch, size] of steps. Only if `recomputes`."""
+        assert self._head is not None
+        logits = self._head(hidden[:, None])[:, 0]
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def read_packed(self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor) -> Tensor:
         """Logits after each token of rows that hold several continuations. Only if `packs`.
@@ -187,9 +207,9 @@ class CausalLM:
 
     def _check_sharing(self) -> bool:
         """Do rows behind one copy of a prompt, at once and step by step, get what they get in rows of their own?"""
-        self.twin = sharing_twin(self.module)
-        if self.twin is None or not self._keeps_all():
+        if not self._keeps_all():
             return False
+        self.twin, self._head = sharing_twin(self.module)
         tokens = self._trial()
         # The third row goes on from the second after two tokens.
         rows = torch.stack([tokens[0, 4:], tokens[1, 4:], torch.cat([tokens[1, 4:6], tokens[0, 6:]])])
@@ -201,6 +221,9 @@ class CausalLM:
             tails = tails.rows(torch.tensor(parents))
             logits, step = self.read_shared(rows[going, time][:, None], prompt, tails, keeps_step=True)
             tails = tails.then(step)
+        # By the same product, so to the last bit; a head of which only a part was seen is another function.
+        hidden = None if self._head is None else step.hidden
+        self.recomputes = hidden is not None and torch.equal(self.read_hidden(hidden), logits[:, 0])
         return self._agree(expected, at_once) and self._agree(expected[:, -1], logits[:, 0])
 
     def _keeps_all(self) -> bool:

@@ -135,7 +135,7 @@ class HuggingFaceModel(LanguageModel):
         ids = torch.tensor([self.prompt_ids])
         if not self.causal.caches:
             return self.causal.read(ids)[0, 0], None
-        logits, past = self.causal.read_on(ids)
+        logits, past = self.causal.read_prompt(ids)
         return logits[0, 0], past
 
     def _require_length(self, length: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -20,6 +22,19 @@ class KeyValues:
     """
 
     layers: tuple[tuple[Tensor, Tensor], ...]
+
+    @classmethod
+    def taken(cls, cache: DynamicCache) -> KeyValues:
+        """Of a cache, which is empty afterwards, in one piece of memory: many would leave holes between them."""
+        layers: list[Any] = cache.layers
+        pairs = [(layer.keys, layer.values) for layer in layers]
+        parts = room_for([tensor.shape for pair in pairs for tensor in pair], pairs[0][0])
+        for index, layer in enumerate(layers):
+            layer.keys = layer.values = None
+            for which, tensor in enumerate(pairs[index]):
+                parts[2 * index + which].copy_(tensor)
+            pairs[index] = (parts[2 * index], parts[2 * index + 1])
+        return cls(tuple(pairs))
 
     @property
     def length(self) -> int:
@@ -60,8 +75,36 @@ class KeyValues:
         return cache
 
 
-# Keys and values of one token of each row, in every layer: Float[batch, heads, key size + value size].
-Step = tuple[Tensor, ...]
+def room_for(shapes: Sequence[Sequence[int]], like: Tensor) -> list[Tensor]:
+    """Tensors of these shapes, not filled, in one piece of memory."""
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.split(like.new_empty(sum(sizes)), sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one more token of each row leaves behind.
+
+    Attributes:
+        layers: keys and values of each layer, Float[batch, heads, key size + value size].
+        hidden: Float[batch, size], what the head of the model makes logits of; None if it could not be seen.
+    """
+
+    layers: tuple[Tensor, ...]
+    hidden: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.layers[0])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Step]) -> Step:
+        """The rows of all parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        hidden = [part.hidden for part in parts if part.hidden is not None]
+        layers = tuple(torch.cat(layer) for layer in zip(*(part.layers for part in parts), strict=True))
+        return cls(layers, torch.cat(hidden) if len(hidden) == len(parts) else None)
 
 
 class Tail(Protocol):
@@ -83,11 +126,11 @@ class Tails:
     """What rows have read token by token. No step is ever copied: a row is a list of places in them.
 
     Attributes:
-        steps: of each step, the keys and values of its tokens.
+        steps: of each step and layer, the keys and values of its tokens, Float[tokens, heads, key size + value size].
         places: Long[length, batch], which token of each step a row has read, on the model's device.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[tuple[Tensor, ...], ...]
     places: Tensor
 
     @classmethod
@@ -110,8 +153,8 @@ class Tails:
 
     def then(self, step: Step, places: Tensor | None = None) -> Tails:
         """With one more token of each row: those of the step in their order, or at places Long[batch] of it."""
-        last = torch.arange(len(step[0])) if places is None else places
-        return Tails((*self.steps, step), torch.cat([self.places, last[None].to(self.places.device)]))
+        last = torch.arange(len(step)) if places is None else places
+        return Tails((*self.steps, step.layers), torch.cat([self.places, last[None].to(self.places.device)]))
 
     def fill(self, layer: int, out: Tensor) -> None:
         """Write keys and values of a layer to Float[length, batch, heads, key size + value size]."""

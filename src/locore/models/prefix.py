@@ -102,7 +102,7 @@ def next_step(causal: CausalLM, prompt: KeyValues, tail: Tail, tokens: Tensor) -
     # One layer's tails are gathered at a time.
     size = batch_size(causal, tail.length // len(prompt.layers), 1)
     log_probs = in_batches(len(tokens), size, work)
-    return log_probs, steps[0] if len(steps) == 1 else tuple(torch.cat(layer) for layer in zip(*steps, strict=True))
+    return log_probs, Step.joined(steps)
 
 
 def normalised(logits: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,26 +32,39 @@ class Remembered(LanguageModel):
         base: the model.
     """
 
-    def __init__(self, base: HuggingFaceModel, max_bytes: int = 2**31, trees: Trees | None = None) -> None:
+    def __init__(
+        self,
+        base: HuggingFaceModel,
+        max_bytes: int = 2**31,
+        keeps: Literal["log_probs", "hidden"] = "log_probs",
+        trees: Trees | None = None,
+    ) -> None:
         """Remember in so many bytes.
 
         Args:
             base: a model that can share a prompt (`base.causal.shares`).
-            max_bytes: for all prompts; a context takes the keys and values of a token and its log-probabilities.
-            trees: a memory that is shared with other forms of the model; its bound counts then.
+            max_bytes: for all prompts.
+            keeps: what a context takes beside its keys and values: its log-probabilities, or its last hidden state, which is
+                small, but the head of the model reads it again at each look-up.
+            trees: a memory that is shared with other forms of the model; its settings count then.
 
         Raises:
-            InvalidArgument: the model has other attention, or is none of Hugging Face.
+            InvalidArgument: the model has other attention, or is none of Hugging Face; or its logits are not what its last
+                layer alone makes of hidden states.
         """
         if not isinstance(base, HuggingFaceModel) or not base.causal.shares:
             raise InvalidArgument(
                 "only a Hugging Face model with plain attention, whose rows can share a prompt, can be remembered; "
                 "use the model as it is, it gives the same numbers."
             )
+        if keeps not in ("log_probs", "hidden"):
+            raise InvalidArgument(f"keeps is {keeps!r}; give 'log_probs' or 'hidden'.")
+        if keeps == "hidden" and not base.causal.recomputes:
+            raise InvalidArgument("the logits of this model are not made by its last layer alone; give keeps='log_probs'.")
         self.base = base
         self.tokenizer = base.tokenizer
         self.full_support = base.full_support
-        self._trees = Trees(positive(max_bytes, "max_bytes")) if trees is None else trees
+        self._trees = Trees(positive(max_bytes, "max_bytes"), keeps == "hidden") if trees is None else trees
 
     @property
     def contexts(self) -> int:
@@ -114,16 +128,17 @@ class Remembered(LanguageModel):
 class RememberedCursor(Cursor):
     """A cursor whose rows are nodes of a tree; rows with equal histories are one node."""
 
-    def __init__(self, trees: Trees, tree: Tree, paths: Tensor) -> None:
-        """Rows that have read the tokens of `paths`, Long[length, batch] nodes of the tree."""
+    def __init__(self, trees: Trees, tree: Tree, paths: Tensor, log_probs: Tensor | None = None) -> None:
+        """Rows that have read the tokens of `paths`, Long[length, batch] nodes of the tree; what comes next, if it is there."""
         self._trees = trees
         self._tree = tree
         self._paths = paths
+        self._given = log_probs
 
     @cached_property
     def log_probs(self) -> Tensor:
         """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
-        return self._tree.log_probs(_last(self._paths))
+        return self._tree.log_probs(_last(self._paths)) if self._given is None else self._given
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> Cursor:
         """Feed one token to each row that goes on; see `Cursor.advance`. Once memory is full, one that remembers nothing."""
@@ -131,13 +146,15 @@ class RememberedCursor(Cursor):
         within_context(len(self._tree.model.prompt_ids) + len(paths), 1, self._tree.model.causal.context)
         keys = list(zip(_last(paths).tolist(), tokens.tolist(), strict=True))
         new = {key: row for row, key in enumerate(keys) if self._tree.child(key) is None}
+        log_probs = None
         if new:
             rows = torch.tensor(list(new.values()))
             log_probs, step = self._tree.model.next_step(self._tail(paths[:, rows]), tokens[rows])
             if not self._trees.add(self._tree, list(new), step, log_probs):
                 return self._forgetful(paths, keys, list(new), step, log_probs)
         nodes = torch.tensor([self._tree.child(key) for key in keys])
-        return RememberedCursor(self._trees, self._tree, torch.cat([paths, nodes[None]]))
+        all_new = log_probs if len(new) == len(keys) else None
+        return RememberedCursor(self._trees, self._tree, torch.cat([paths, nodes[None]]), all_new)
 
     def _tail(self, paths: Tensor) -> Paths:
         return Paths(self._tree, paths.to(self._tree.model.causal.device))
@@ -147,7 +164,7 @@ class RememberedCursor(Cursor):
         known = [key for key in dict.fromkeys(keys) if self._tree.child(key) is not None]
         if known:
             nodes = torch.tensor([self._tree.child(key) for key in known])
-            step = tuple(torch.cat(parts) for parts in zip(step, self._tree.step(nodes), strict=True))
+            step = Step.joined([step, self._tree.step(nodes)])
             log_probs = torch.cat([log_probs, self._tree.log_probs(nodes)])
         place = {key: index for index, key in enumerate([*new, *known])}
         places = torch.tensor([place[key] for key in keys])

@@ -11,18 +11,20 @@ import torch
 from torch import Tensor
 
 from locore.models.keyvalues import Step, Tails
+from locore.models.prefix import normalised
 
 if TYPE_CHECKING:
     from locore.models.huggingface import HuggingFaceModel
 
 ROOT = -1  # the node of the prompt itself
 _FIRST_CAPACITY = 256
+_ROWS_AT_ONCE = 256  # of distributions that are made again
 
 Key = tuple[int, int]  # a node, and a token after it
 
 
 class Tree:
-    """The contexts behind one prompt: each is a token after another context, with its keys, values and log-probabilities.
+    """The contexts behind one prompt: each is a token after another context, with its keys and values and what comes next.
 
     Nodes are numbered as they come and never change, so they may be read while others are added.
 
@@ -30,13 +32,15 @@ class Tree:
         model: the prompted model.
     """
 
-    def __init__(self, model: HuggingFaceModel) -> None:
-        """The prompt alone, which is read now."""
+    def __init__(self, model: HuggingFaceModel, keeps_hidden: bool) -> None:
+        """The prompt alone, which is read now; nodes keep their hidden states, or their log-probabilities."""
         self.model = model
         self._size = 0
         self._children: dict[Key, int] = {}
         self._layers: list[Tensor] = []
-        self._log_probs = model.begin(1).log_probs.clone()  # the row of the root, then one of each node
+        self._keeps_hidden = keeps_hidden
+        self._root = model.begin(1).log_probs.clone()
+        self._next = self._root[:0]  # Float[nodes, …], the kept hidden states or log-probabilities
 
     def __len__(self) -> int:
         return self._size
@@ -49,7 +53,8 @@ class Tree:
     @property
     def bytes_per_node(self) -> int:
         """What one node takes."""
-        return self.model.causal.bytes_per_token + self._log_probs[0].nbytes
+        causal = self.model.causal
+        return causal.bytes_per_token + (causal.hidden_bytes if self._keeps_hidden else self._root.nbytes)
 
     def child(self, key: Key) -> int | None:
         """The node of a token after a node; None if it is not there."""
@@ -80,27 +85,49 @@ class Tree:
     def add(self, keys: list[Key], step: Step, log_probs: Tensor) -> None:
         """New nodes, with what was read of each and Float[new, vocab] after it. Callers take turns."""
         first, size = self._size, self._size + len(keys)
+        following = step.hidden if self._keeps_hidden and step.hidden is not None else log_probs
         if not self._layers:
-            self._layers = [layer.new_empty(0, *layer.shape[1:]) for layer in step]
-        for index, layer in enumerate(step):  # one by one: only one is there twice while it grows
+            self._layers = [layer.new_empty(0, *layer.shape[1:]) for layer in step.layers]
+            self._next = following[:0]
+        for index, layer in enumerate(step.layers):  # one by one: only one is there twice while it grows
             self._layers[index] = _with_room(self._layers[index], size)
             self._layers[index][first:size] = layer
-        self._log_probs = _with_room(self._log_probs, size + 1)
-        self._log_probs[first + 1 : size + 1] = log_probs
+        self._next = _with_room(self._next, size)
+        self._next[first:size] = following
         self._size = size
         self._children.update(zip(keys, range(first, size), strict=True))
 
     def log_probs(self, nodes: Tensor) -> Tensor:
         """Float[…, vocab] after nodes Long[…]."""
-        return self._log_probs.index_select(0, nodes.flatten() + 1).view(*nodes.shape, -1)
+        distinct, inverse = torch.unique(nodes, return_inverse=True)
+        rows = self._rows(distinct)
+        same = torch.equal(inverse, torch.arange(len(rows)))
+        return rows if same else rows.index_select(0, inverse.flatten()).view(*nodes.shape, -1)
 
     def token_scores(self, nodes: Tensor, tokens: Tensor) -> Tensor:
         """f64[…]: log p of tokens Long[…] after nodes Long[…]."""
-        return self._log_probs[nodes + 1, tokens].double()
+        distinct, inverse = torch.unique(nodes, return_inverse=True)
+        scores = torch.empty(nodes.shape, dtype=torch.float64)
+        for first in range(0, len(distinct), _ROWS_AT_ONCE):
+            here = (inverse >= first) & (inverse < first + _ROWS_AT_ONCE)
+            rows = self._rows(distinct[first : first + _ROWS_AT_ONCE])
+            scores[here] = rows[inverse[here] - first, tokens[here]].double()
+        return scores
+
+    def _rows(self, nodes: Tensor) -> Tensor:
+        """Float[batch, vocab] after distinct nodes Long[batch], the root first if it is among them."""
+        begins = len(nodes) > 0 and int(nodes[0]) == ROOT
+        rows = self._next.index_select(0, nodes[int(begins) :].to(self._next.device))
+        if self._keeps_hidden and len(rows):
+            parts = [normalised(self.model.causal.read_hidden(part)).cpu() for part in torch.split(rows, _ROWS_AT_ONCE)]
+            rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if not begins:
+            return rows
+        return torch.cat([self._root, rows]) if len(rows) else self._root
 
     def step(self, nodes: Tensor) -> Step:
-        """Keys and values of nodes Long[batch]."""
-        return tuple(layer.index_select(0, nodes.to(layer.device)) for layer in self._layers)
+        """What nodes Long[batch] leave behind; not their hidden states."""
+        return Step(tuple(layer.index_select(0, nodes.to(layer.device)) for layer in self._layers), None)
 
     def fill(self, layer: int, nodes: Tensor, out: Tensor) -> None:
         """Write keys and values of nodes Long[length, batch] to Float[length, batch, heads, sizes]."""
@@ -136,15 +163,16 @@ class Paths:
         """The same tails outside of the tree."""
         distinct = [torch.unique(nodes, return_inverse=True) for nodes in self.nodes]
         places = torch.stack([inverse for _, inverse in distinct]) if distinct else self.nodes
-        return Tails(tuple(self.tree.step(nodes) for nodes, _ in distinct), places)
+        return Tails(tuple(self.tree.step(nodes).layers for nodes, _ in distinct), places)
 
 
 class Trees:
     """The trees of several prompts, which together take so many bytes at most."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, keeps_hidden: bool) -> None:
         """Of prompts and nodes; not of what cursors hold."""
         self.max_bytes = max_bytes
+        self._keeps_hidden = keeps_hidden
         self._trees: OrderedDict[tuple[int, ...], Tree] = OrderedDict()
         self._lock = RLock()
 
@@ -153,7 +181,7 @@ class Trees:
         with self._lock:
             name = model.prompt_ids
             if name not in self._trees:
-                self._trees[name] = Tree(model)
+                self._trees[name] = Tree(model, self._keeps_hidden)
             self._trees.move_to_end(name)
             self._make_room(self._trees[name], 0)
             return self._trees[name]
