@@ -50,6 +50,11 @@ class LookAhead:
         target = self.reader.rows[position][states][:, self.reader.token_class].long().clamp_min(0)
         return self.log_beta[position + 1][self.table.single, target]
 
+    def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """f32[batch], log β of prefixes in Long[batch] states whose last tokens are these; −1 where there is none."""
+        context = torch.where(second >= 0, self.table.after(first, second.clamp_min(0)), 0)
+        return self.log_beta[position][context, states]
+
     def known_pairs(self, position: int, states: Tensor, last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What is known better, because the table has seen two tokens in a row.
 

@@ -7,13 +7,16 @@ are the last two tokens, backing off to the last one, backing off to the mean of
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
+from locore.models import LanguageModel
+
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
+DRAFT_NUMBERS = 2**26  # probabilities of drafts held together: 256 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +151,21 @@ class NGramCounts:
         second = torch.cat([none, tokens[:, :-1]], 1)
         first = torch.cat([none, second[:, :-1]], 1)
         self.add(first.flatten(), second.flatten(), log_probs.flatten(0, 1))
+
+    def draft(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Tensor:
+        """Draw Long[num, length] sequences from a model and record what it says along them, a few at a time."""
+        together = max(1, DRAFT_NUMBERS // (length * self.vocab_size))
+        drawn = []
+        for first in range(0, num, together):
+            drafts = model.sample(min(together, num - first), length, generator, keep_log_probs=True)
+            assert drafts.log_probs is not None  # they were asked for
+            self.add_sequences(drafts.tokens, drafts.log_probs)
+            drawn.append(drafts.tokens)
+        return torch.cat(drawn)
+
+    def copy(self) -> NGramCounts:
+        """The same record, to which more can be added without changing this one."""
+        return replace(self, **{part: list(getattr(self, part)) for part in ("_first", "_second", "_tokens", "_probs")})
 
     def table(self) -> NGramTable:
         """The back-off table of what was recorded."""

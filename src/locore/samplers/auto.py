@@ -8,6 +8,7 @@ import torch
 
 from locore.circuits import Circuit
 from locore.models import LanguageModel
+from locore.ngram import NGramCounts
 from locore.prepared import prepared_table
 from locore.samplers.base import Draws, Sampler
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
@@ -65,14 +66,18 @@ class Auto:
                 return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price)
+        table = prepared_table(model)
+        learns = table is None and circuit.reader is not None and circuit.reader.tabulated
+        seen = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if draws and learns else None
         accepted = 0
-        if draws:
+        if seen is not None:
+            accepted = int(circuit.accepts(seen.draft(model, draws, circuit.length, generator)).sum())
+        elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
         why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
         if draws and accepted >= LIKELY * draws:
             return Rejection(), why, draws * price
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
-        table = prepared_table(model)
         known = "the model's table is there" if table else "no table is prepared for this model"
-        return Twisted(table), f"{why}; {known}", draws * price
+        return Twisted(table, seen=seen), f"{why}; {known}", draws * price

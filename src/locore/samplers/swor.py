@@ -23,6 +23,8 @@ from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.selection import room, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
+DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone, in case the twist is wrong
+LOG_DEFENCE = math.log(DEFENCE)
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
 
 
@@ -101,7 +103,7 @@ def one_round(
     """One pass over the positions, keeping at most `width` prefixes at each.
 
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
-    selected by p(prefix) · β(prefix); the twist β is divided out again by never entering the weight.
+    selected by p(prefix) · (β(prefix) + κ); the twist β never enters the weight, and κ bounds what a wrong one can do.
     """
     tokens = torch.zeros(1, 0, dtype=torch.long)
     scores = torch.zeros(1, 0, dtype=torch.float64)
@@ -110,10 +112,12 @@ def one_round(
     for position in range(reader.length):
         log_probs = cursor.log_probs
         last = tokens[:, -1] if position else torch.full((1,), -1)
+        before = tokens[:, -2] if position > 1 else torch.full_like(last, -1)
         if record is not None:
-            record(tokens[:, -2] if position > 1 else torch.full_like(last, -1), last, log_probs)
+            record(before, last, log_probs)
         last_position = position + 1 == reader.length
-        merit = _merit(reader, position, states, last, weights, log_probs, None if last_position else twist)
+        steered = None if last_position or twist is None else Steered.at(twist, position, states, before, last, weights)
+        merit = _merit(reader, position, states, weights, log_probs, steered)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         columns = merit.shape[1]
         chosen, log_raise = select_in_place(merit, (wanted or width) if last_position else width, uniform)
@@ -130,23 +134,53 @@ def one_round(
     return Round(tokens, weights, scores)
 
 
+@dataclass(frozen=True, eq=False)
+class Steered:
+    """The twist at one position.
+
+    Attributes:
+        twist: β.
+        position: of the next token.
+        states: Long[prefixes], before it.
+        last: Long[prefixes], the token before it.
+        log_floor: log κ, which is added to every β. κ is `DEFENCE` of the mean β of the prefixes, so that about this share of
+            the selection goes by p alone, and no weight exceeds that of an unsteered round by much more than 1/`DEFENCE`.
+    """
+
+    twist: LookAhead
+    position: int
+    states: Tensor
+    last: Tensor
+    log_floor: Tensor
+
+    @classmethod
+    def at(cls, twist: LookAhead, position: int, states: Tensor, before: Tensor, last: Tensor, weights: Tensor) -> Steered:
+        """For prefixes with f64[prefixes] log weights, the last two tokens of which are given (−1: none)."""
+        beta = twist.of(position, states, before, last).double()
+        floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
+        return cls(twist, position, states, last, floor.float())
+
+    def by_state(self, states: Tensor) -> Tensor:
+        """f32[states, vocab], log (β + κ) where nothing is known of the tokens before the next."""
+        return torch.logaddexp(self.twist.by_state(self.position, states), self.log_floor)
+
+    def known_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """As `LookAhead.known_pairs`, with κ."""
+        row, token, value = self.twist.known_pairs(self.position, self.states, self.last)
+        return row, token, torch.logaddexp(value, self.log_floor)
+
+
 def _merit(
-    reader: LeftToRight,
-    position: int,
-    states: Tensor,
-    last: Tensor,
-    weights: Tensor,
-    log_probs: Tensor,
-    twist: LookAhead | None,
+    reader: LeftToRight, position: int, states: Tensor, weights: Tensor, log_probs: Tensor, steered: Steered | None
 ) -> Tensor:
-    """f32[prefixes, vocab and some −inf]: log of p(child) · β(child); −inf where nothing can be completed.
+    """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ); −inf where nothing can be completed.
 
     Any merit keeps the weights proper, so single precision is enough; only what is chosen is weighed in double. The rows are
     filled a few at a time, so that they stay near the processor.
     """
     distinct, which = torch.unique(states, return_inverse=True)
     closed = ~reader.allowed(position, distinct)[:, reader.token_class]
-    ahead = torch.zeros(closed.shape) if twist is None else twist.by_state(position, distinct)
+    ahead = torch.zeros(closed.shape) if steered is None else steered.by_state(distinct)
     ahead.masked_fill_(closed, NEG_INF)
     batch, vocab = log_probs.shape
     merit = room(batch, vocab)
@@ -155,8 +189,8 @@ def _merit(
         part = slice(first, first + step)
         rows = merit[part, :vocab]
         rows.copy_(log_probs[part]).add_(weights[part, None].to(rows.dtype)).add_(ahead[which[part]])
-    if twist is not None:
-        row, token, value = twist.known_pairs(position, states, last)
+    if steered is not None:
+        row, token, value = steered.known_pairs()
         value += weights[row] + log_probs[row, token]
         merit[row, token] = torch.where(closed[which[row], token], NEG_INF, value)
     return merit
