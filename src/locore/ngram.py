@@ -7,7 +7,7 @@ are the last two tokens, backing off to the last one, backing off to the mean of
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -165,7 +165,8 @@ class NGramCounts:
 
     def copy(self) -> NGramCounts:
         """The same record, to which more can be added without changing this one."""
-        return replace(self, **{part: list(getattr(self, part)) for part in ("_first", "_second", "_tokens", "_probs")})
+        lists = list(self._first), list(self._second), list(self._tokens), list(self._probs)
+        return NGramCounts(self.vocab_size, self.eos_ids, self.positions, *lists, self._total)
 
     def table(self) -> NGramTable:
         """The back-off table of what was recorded."""

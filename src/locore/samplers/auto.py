@@ -18,6 +18,7 @@ from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.samplers.twisted import Twisted
 
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
+LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
 PILOT_SHARE = 1 / 8  # of a budget, at most
 
 
@@ -75,7 +76,7 @@ class Auto:
         elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
         why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
-        if draws and accepted >= LIKELY * draws:
+        if accepted >= max(LEAST_ACCEPTED, LIKELY * draws):
             return Rejection(), why, draws * price
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
+from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.lookahead import LookAhead
 from locore.models import LanguageModel
@@ -23,7 +24,8 @@ from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.selection import room, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
-DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone, in case the twist is wrong
+DEFENCE = 0.01  # share of a step's selection that goes by p(prefix) alone, in case the twist is wrong
+STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LOG_DEFENCE = math.log(DEFENCE)
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
 
@@ -52,8 +54,9 @@ class WithoutReplacement:
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
+        tokens = None if budget is None else budget // blocks
         wanted = math.ceil(num_particles / blocks)
-        rounds = [one_round(model, reader, width, generator, wanted=wanted) for _ in range(blocks)]
+        rounds = [one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens) for _ in range(blocks)]
         return pooled(rounds)
 
 
@@ -65,11 +68,13 @@ class Round:
         tokens: Long[num, length].
         log_weights: f64[num], log of p(y) over its probability of being kept.
         token_scores: f64[num, length].
+        lm_tokens: what it cost, where that is counted.
     """
 
     tokens: Tensor
     log_weights: Tensor
     token_scores: Tensor
+    lm_tokens: int = 0
 
 
 def blocks_for(blocks: int | None, num_particles: int, length: int, budget: int | None) -> int:
@@ -99,8 +104,12 @@ def one_round(
     twist: LookAhead | None = None,
     record: Recorder | None = None,
     wanted: int = 0,
+    lm_tokens: int | None = None,
 ) -> Round:
-    """One pass over the positions, keeping at most `width` prefixes at each.
+    """One pass over the positions, keeping `width` prefixes at each.
+
+    Where few prefixes can be completed, or texts have ended, fewer LM tokens are spent; later positions keep more prefixes for
+    them, up to `STRETCHED` times `width`. `lm_tokens` are those that may be spent, by default `width` at each position.
 
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
     selected by p(prefix) · (β(prefix) + κ); the twist β never enters the weight, and κ bounds what a wrong one can do.
@@ -109,6 +118,7 @@ def one_round(
     scores = torch.zeros(1, 0, dtype=torch.float64)
     weights, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
     cursor = model.begin(1)
+    allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
     for position in range(reader.length):
         log_probs = cursor.log_probs
         last = tokens[:, -1] if position else torch.full((1,), -1)
@@ -120,7 +130,8 @@ def one_round(
         merit = _merit(reader, position, states, weights, log_probs, steered)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         columns = merit.shape[1]
-        chosen, log_raise = select_in_place(merit, (wanted or width) if last_position else width, uniform)
+        kept = (wanted or width) if last_position else min(left // (reader.length - 1 - position), STRETCHED * width)
+        chosen, log_raise = select_in_place(merit, kept, uniform)
         if not len(chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
         row, token = chosen // columns, chosen % columns
@@ -131,7 +142,8 @@ def one_round(
         states = reader.step(position, states[row], token)
         if not last_position:
             cursor = cursor.advance(token, row)
-    return Round(tokens, weights, scores)
+            left -= int((~is_end(tokens, model.tokenizer.eos_ids).any(-1)).sum())
+    return Round(tokens, weights, scores, allowed - left)
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,19 +53,22 @@ class Twisted:
         """Up to `num_particles` distinct prefixes at every position of the final rounds; see `Sampler`."""
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
-        width_of(num_particles, circuit.length, budget, blocks, self.name)  # refuses what is not affordable
-        prefixes = width_of(num_particles, circuit.length, budget, 1, self.name)
+        width = width_of(num_particles, circuit.length, budget, blocks, self.name)
+        price = max(1, circuit.length - 1)
+        left = width * blocks * price if budget is None else budget
         table, info = self._table(model)
-        info["guided"] = reader.tabulated and (table is not None or prefixes >= JUDGED_WIDTH)
+        info["guided"] = reader.tabulated and (table is not None or left >= JUDGED_WIDTH * price)
         twist = None
         if reader.tabulated and table is not None:  # a twist needs the table of all states
             twist = look_ahead(table, reader)
         elif reader.tabulated:
-            twist, spent = learned(model, reader, prefixes, blocks, generator, self.seen)
-            prefixes -= spent
-        wanted = math.ceil(num_particles / blocks)
-        width = max(1, prefixes // blocks)
-        return pooled([one_round(model, reader, width, generator, twist, wanted=wanted) for _ in range(blocks)], info)
+            twist, spent = learned(model, reader, left, blocks, generator, self.seen)
+            left -= spent
+        wanted, share = math.ceil(num_particles / blocks), left // blocks
+        rounds = [
+            one_round(model, reader, share // price, generator, twist, wanted=wanted, lm_tokens=share) for _ in range(blocks)
+        ]
+        return pooled(rounds, info)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, dict[str, Any]]:
         if self.table != "model":
@@ -80,22 +83,23 @@ class Twisted:
 def learned(
     model: LanguageModel,
     reader: LeftToRight,
-    prefixes: int,
+    budget: int,
     blocks: int,
     generator: torch.Generator,
     seen: NGramCounts | None = None,
 ) -> tuple[LookAhead | None, int]:
-    """A twist learned by drafts, unless something was seen before, and by one round; and the prefixes a position that it cost.
+    """A twist learned from drafts, unless something was seen before, and from one round; and the LM tokens that it cost.
 
-    None where `prefixes` do not leave one to each of the final rounds.
+    None where the budget does not leave a prefix to each of the final rounds.
     """
+    price = max(1, reader.length - 1)
+    prefixes = budget // price
     drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
     learning = max(1, round(prefixes * LEARNING_SHARE))
-    learning += max(0, prefixes - drafts - learning) % blocks  # what cannot be shared evenly
     if drafts + learning + blocks > prefixes:
         return None, 0
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if seen is None else seen.copy()
     if drafts:
         counts.draft(model, drafts, reader.length, generator)
-    one_round(model, reader, learning, generator, look_ahead(counts.table(), reader), counts.add)
-    return look_ahead(counts.table(), reader), drafts + learning
+    first = one_round(model, reader, learning, generator, look_ahead(counts.table(), reader), counts.add)
+    return look_ahead(counts.table(), reader), drafts * price + first.lm_tokens
