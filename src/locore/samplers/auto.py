@@ -51,7 +51,7 @@ class Auto:
         # Without a budget it is what twisted SMC would cost: for one particle, too, a pilot is then cheaper than no pilot.
         judged = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
         chosen, why, spent = self._choose(model, circuit, judged if budget is None else budget, generator)
-        rest = None if budget is None else max(price, budget - spent)
+        rest = None if budget is None else budget - spent
         if budget is None and isinstance(chosen, Twisted):
             rest = judged
         draws = chosen(model, circuit, num_particles, rest, generator)

@@ -24,7 +24,7 @@ from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.selection import room, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
-DEFENCE = 0.01  # share of a step's selection that goes by p(prefix) alone, in case the twist is wrong
+DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LOG_DEFENCE = math.log(DEFENCE)
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
@@ -112,7 +112,7 @@ def one_round(
     them, up to `STRETCHED` times `width`. `lm_tokens` are those that may be spent, by default `width` at each position.
 
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
-    selected by p(prefix) · (β(prefix) + κ); the twist β never enters the weight, and κ bounds what a wrong one can do.
+    selected by p(prefix) · (β(prefix) + κ · doubt); the twist β never enters the weight, and κ limits what a wrong one can do.
     """
     tokens = torch.zeros(1, 0, dtype=torch.long)
     scores = torch.zeros(1, 0, dtype=torch.float64)
@@ -155,8 +155,8 @@ class Steered:
         position: of the next token.
         states: Long[prefixes], before it.
         last: Long[prefixes], the token before it.
-        log_floor: log κ, which is added to every β. κ is `DEFENCE` of the mean β of the prefixes, so that about this share of
-            the selection goes by p alone, and no weight exceeds that of an unsteered round by much more than 1/`DEFENCE`.
+        log_floor: f32[], log κ, κ being `DEFENCE` of the mean β of the prefixes. κ · doubt is added to every β, so that about
+            this share of the selection goes by p alone where the table has seen nothing, and less where it has.
     """
 
     twist: LookAhead
@@ -173,19 +173,18 @@ class Steered:
         return cls(twist, position, states, last, floor.float())
 
     def by_state(self, states: Tensor) -> Tensor:
-        """f32[states, vocab], log (β + κ) where nothing is known of the tokens before the next."""
-        return torch.logaddexp(self.twist.by_state(self.position, states), self.log_floor)
+        """As `LookAhead.by_state`, with κ."""
+        return self.twist.by_state(self.position, states, self.log_floor)
 
     def known_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """As `LookAhead.known_pairs`, with κ."""
-        row, token, value = self.twist.known_pairs(self.position, self.states, self.last)
-        return row, token, torch.logaddexp(value, self.log_floor)
+        return self.twist.known_pairs(self.position, self.states, self.last, self.log_floor)
 
 
 def _merit(
     reader: LeftToRight, position: int, states: Tensor, weights: Tensor, log_probs: Tensor, steered: Steered | None
 ) -> Tensor:
-    """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ); −inf where nothing can be completed.
+    """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ · doubt); −inf where nothing can be completed.
 
     Any merit keeps the weights proper, so single precision is enough; only what is chosen is weighed in double. The rows are
     filled a few at a time, so that they stay near the processor.

@@ -22,7 +22,7 @@ from locore.prepared import prepare
 from locore.samplers.base import Draws, left_to_right
 from locore.samplers.swor import JUDGED_WIDTH, blocks_for, one_round, pooled, width_of
 
-DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 4  # of all prefixes, where nothing is known of the model yet
+DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 3  # of all prefixes, where nothing is known of the model yet
 
 
 @dataclass(frozen=True)
