@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -37,25 +37,40 @@ class LookAhead:
     reader: LeftToRight
     log_beta: tuple[Tensor, ...]
 
-    def by_state(self, position: int, states: Tensor) -> Tensor:
+    @cached_property
+    def log_doubt(self) -> Tensor:
+        """f32[contexts], log of `NGramTable.doubt`."""
+        return self.table.doubt().log().float()
+
+    def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
         """log β after each possible next token, as if nothing were known of the tokens before it.
 
         Args:
             position: of the next token.
             states: Long[states], before it.
+            log_floor: f32[], log κ: β is raised by κ · doubt(context).
 
         Returns:
             f32[states, vocab]; tokens that cannot be completed have no meaning here.
         """
         target = self.reader.rows[position][states][:, self.reader.token_class].long().clamp_min(0)
-        return self.log_beta[position + 1][self.table.single, target]
+        single = self.table.single
+        return self._raised(self.log_beta[position + 1][single, target], single, log_floor)
 
-    def known_pairs(self, position: int, states: Tensor, last: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """f32[batch], log β of prefixes in Long[batch] states whose last tokens are these; −1 where there is none."""
+        context = torch.where(second >= 0, self.table.after(first, second.clamp_min(0)), 0)
+        return self.log_beta[position][context, states]
+
+    def known_pairs(
+        self, position: int, states: Tensor, last: Tensor, log_floor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """What is known better, because the table has seen two tokens in a row.
 
         Args:
             states: Long[batch], before the next token.
             last: Long[batch], the token before it, −1 where there is none.
+            log_floor: as in `by_state`.
 
         Returns:
             Long[pairs] rows of the batch, Long[pairs] next tokens, and f32[pairs] log β, which replaces `by_state`.
@@ -68,7 +83,12 @@ class LookAhead:
         pair = low[row] + torch.arange(len(row)) - torch.repeat_interleave(count.cumsum(0) - count, count)
         token = keys[pair] % size
         target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0)
-        return row, token, self.log_beta[position + 1][self.table.first_pair + pair, target]
+        context = self.table.first_pair + pair
+        return row, token, self._raised(self.log_beta[position + 1][context, target], context, log_floor)
+
+    def _raised(self, log_beta: Tensor, context: Tensor, log_floor: Tensor | None) -> Tensor:
+        """log (β + κ · doubt)."""
+        return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor + self.log_doubt[context])
 
 
 @lru_cache(maxsize=8)

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field, fields
 import torch
 from torch import Tensor
 
+from locore.models import LanguageModel
+
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
+DRAFT_NUMBERS = 2**26  # probabilities of drafts held together: 256 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +75,16 @@ class NGramTable:
         place = torch.searchsorted(self.pair_keys, key).clamp_max(len(self.pair_keys) - 1)
         known = (self.pair_keys[place] == key) & (first >= 0)
         return torch.where(known, self.first_pair + place, context)
+
+    def doubt(self) -> Tensor:
+        """f64[contexts]: how little a row rests on, from 1 for what was never seen down to 0 for what is certain.
+
+        The share that smoothing leaves to lower orders, all the way down.
+        """
+        share = torch.where(self.backoff > 0, SMOOTHING / (SMOOTHING + self.size), 0.0)  # an end is certain of its padding
+        share[0] = 1.0
+        share[self.first_pair :] *= share[self.parent[self.first_pair :]]
+        return share
 
     def limited(self, max_contexts: int) -> NGramTable:
         """The table with the most often seen contexts only; pairs go first, they back off to single tokens."""
@@ -148,6 +161,22 @@ class NGramCounts:
         second = torch.cat([none, tokens[:, :-1]], 1)
         first = torch.cat([none, second[:, :-1]], 1)
         self.add(first.flatten(), second.flatten(), log_probs.flatten(0, 1))
+
+    def draft(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Tensor:
+        """Draw Long[num, length] sequences from a model and record what it says along them, a few at a time."""
+        together = max(1, DRAFT_NUMBERS // (length * self.vocab_size))
+        drawn = []
+        for first in range(0, num, together):
+            drafts = model.sample(min(together, num - first), length, generator, keep_log_probs=True)
+            assert drafts.log_probs is not None  # they were asked for
+            self.add_sequences(drafts.tokens, drafts.log_probs)
+            drawn.append(drafts.tokens)
+        return torch.cat(drawn)
+
+    def copy(self) -> NGramCounts:
+        """The same record, to which more can be added without changing this one."""
+        lists = list(self._first), list(self._second), list(self._tokens), list(self._probs)
+        return NGramCounts(self.vocab_size, self.eos_ids, self.positions, *lists, self._total)
 
     def table(self) -> NGramTable:
         """The back-off table of what was recorded."""

@@ -8,6 +8,7 @@ import torch
 
 from locore.circuits import Circuit
 from locore.models import LanguageModel
+from locore.ngram import NGramCounts
 from locore.prepared import prepared_table
 from locore.samplers.base import Draws, Sampler
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
@@ -17,6 +18,7 @@ from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.samplers.twisted import Twisted
 
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
+LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
 PILOT_SHARE = 1 / 8  # of a budget, at most
 
 
@@ -49,7 +51,7 @@ class Auto:
         # Without a budget it is what twisted SMC would cost: for one particle, too, a pilot is then cheaper than no pilot.
         judged = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
         chosen, why, spent = self._choose(model, circuit, judged if budget is None else budget, generator)
-        rest = None if budget is None else max(price, budget - spent)
+        rest = None if budget is None else budget - spent
         if budget is None and isinstance(chosen, Twisted):
             rest = judged
         draws = chosen(model, circuit, num_particles, rest, generator)
@@ -65,14 +67,18 @@ class Auto:
                 return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price)
+        table = prepared_table(model)
+        learns = table is None and circuit.reader is not None and circuit.reader.tabulated
+        seen = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if draws and learns else None
         accepted = 0
-        if draws:
+        if seen is not None:
+            accepted = int(circuit.accepts(seen.draft(model, draws, circuit.length, generator)).sum())
+        elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
         why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
-        if draws and accepted >= LIKELY * draws:
+        if accepted >= max(LEAST_ACCEPTED, LIKELY * draws):
             return Rejection(), why, draws * price
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
-        table = prepared_table(model)
         known = "the model's table is there" if table else "no table is prepared for this model"
-        return Twisted(table), f"{why}; {known}", draws * price
+        return Twisted(table, seen=seen), f"{why}; {known}", draws * price

@@ -13,6 +13,7 @@ from torch import Tensor
 from locore.numerics import CACHED, NEG_INF
 
 STRETCH = 512  # items
+CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
 
 
 def room(rows: int, items: int) -> Tensor:
@@ -60,19 +61,37 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> tuple[Tens
     step = max(1, CACHED // width)
     parts = [rows.sub_(top).exp_().view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
     sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
-    large, threshold = _large(weights, sums, (maxima - top).exp(), num)
+    large = _large(weights, sums, (maxima - top).exp(), num)
+    large, threshold = _set_apart(weights, sums, large, num)
     flat = weights.view(-1)
-    flat[large] = 0  # they are out of the draw
-    touched = torch.unique(large // STRETCH)
-    sums[touched] = weights[touched].sum(1, dtype=torch.float64)
     small = _systematic(weights, sums, num - len(large), uniform)
     log_raise = (threshold / flat[small].double()).log()
     chosen, order = torch.cat([large, small]).sort()
     return chosen, torch.cat([torch.zeros(len(large), dtype=torch.float64), log_raise])[order]
 
 
-def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """Long: the items that weigh at least the threshold c; and f64[]: c."""
+def _set_apart(weights: Tensor, sums: Tensor, large: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """Take the large items out of the draw; Long: all of them, and f64[]: the threshold c of the others.
+
+    c is summed anew: the difference between the total and the large is nothing but rounding where the others weigh 1e-16 of it,
+    and a twist can be as wrong as that about them.
+    """
+    flat, total = weights.view(-1), sums.sum()
+    while True:
+        flat[large] = 0
+        touched = torch.unique(large // STRETCH)
+        sums[touched] = weights[touched].sum(1, dtype=torch.float64)
+        threshold = sums.sum() / (num - len(large))
+        if threshold > CANCELLED * total:
+            return large, threshold
+        missed = (flat > threshold).nonzero()[:, 0]  # fewer than there are places: more could not exceed their mean share
+        if not len(missed):
+            return large, threshold.clamp_min(torch.finfo(torch.float64).tiny)
+        large = torch.cat([large, missed])
+
+
+def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> Tensor:
+    """Long: the items that weigh at least the threshold c, up to rounding of the total."""
     total = sums.sum()
     # Only what exceeds the mean share can be large at first; as large items leave, the share of the rest falls.
     share = total / num
@@ -91,7 +110,7 @@ def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> tuple[Ten
         threshold = thresholds[count]
         # With all candidates large, an item below the share may exceed the threshold as well.
         if count < len(ordered) or count == num - 1 or threshold >= share:
-            return items[order[:count]], threshold.clamp_min(torch.finfo(torch.float64).tiny)
+            return items[order[:count]]
         share = threshold
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
+from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.lookahead import LookAhead
 from locore.models import LanguageModel
@@ -23,6 +24,9 @@ from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.selection import room, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
+DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
+STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
+LOG_DEFENCE = math.log(DEFENCE)
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
 
 
@@ -50,8 +54,9 @@ class WithoutReplacement:
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
+        tokens = None if budget is None else budget // blocks
         wanted = math.ceil(num_particles / blocks)
-        rounds = [one_round(model, reader, width, generator, wanted=wanted) for _ in range(blocks)]
+        rounds = [one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens) for _ in range(blocks)]
         return pooled(rounds)
 
 
@@ -63,11 +68,13 @@ class Round:
         tokens: Long[num, length].
         log_weights: f64[num], log of p(y) over its probability of being kept.
         token_scores: f64[num, length].
+        lm_tokens: what it cost, where that is counted.
     """
 
     tokens: Tensor
     log_weights: Tensor
     token_scores: Tensor
+    lm_tokens: int = 0
 
 
 def blocks_for(blocks: int | None, num_particles: int, length: int, budget: int | None) -> int:
@@ -97,26 +104,34 @@ def one_round(
     twist: LookAhead | None = None,
     record: Recorder | None = None,
     wanted: int = 0,
+    lm_tokens: int | None = None,
 ) -> Round:
-    """One pass over the positions, keeping at most `width` prefixes at each.
+    """One pass over the positions, keeping `width` prefixes at each.
+
+    Where few prefixes can be completed, or texts have ended, fewer LM tokens are spent; later positions keep more prefixes for
+    them, up to `STRETCHED` times `width`. `lm_tokens` are those that may be spent, by default `width` at each position.
 
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
-    selected by p(prefix) · β(prefix); the twist β is divided out again by never entering the weight.
+    selected by p(prefix) · (β(prefix) + κ · doubt); the twist β never enters the weight, and κ limits what a wrong one can do.
     """
     tokens = torch.zeros(1, 0, dtype=torch.long)
     scores = torch.zeros(1, 0, dtype=torch.float64)
     weights, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
     cursor = model.begin(1)
+    allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
     for position in range(reader.length):
         log_probs = cursor.log_probs
         last = tokens[:, -1] if position else torch.full((1,), -1)
+        before = tokens[:, -2] if position > 1 else torch.full_like(last, -1)
         if record is not None:
-            record(tokens[:, -2] if position > 1 else torch.full_like(last, -1), last, log_probs)
+            record(before, last, log_probs)
         last_position = position + 1 == reader.length
-        merit = _merit(reader, position, states, last, weights, log_probs, None if last_position else twist)
+        steered = None if last_position or twist is None else Steered.at(twist, position, states, before, last, weights)
+        merit = _merit(reader, position, states, weights, log_probs, steered)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         columns = merit.shape[1]
-        chosen, log_raise = select_in_place(merit, (wanted or width) if last_position else width, uniform)
+        kept = (wanted or width) if last_position else min(left // (reader.length - 1 - position), STRETCHED * width)
+        chosen, log_raise = select_in_place(merit, kept, uniform)
         if not len(chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
         row, token = chosen // columns, chosen % columns
@@ -127,26 +142,56 @@ def one_round(
         states = reader.step(position, states[row], token)
         if not last_position:
             cursor = cursor.advance(token, row)
-    return Round(tokens, weights, scores)
+            left -= int((~is_end(tokens, model.tokenizer.eos_ids).any(-1)).sum())
+    return Round(tokens, weights, scores, allowed - left)
+
+
+@dataclass(frozen=True, eq=False)
+class Steered:
+    """The twist at one position.
+
+    Attributes:
+        twist: β.
+        position: of the next token.
+        states: Long[prefixes], before it.
+        last: Long[prefixes], the token before it.
+        log_floor: f32[], log κ, κ being `DEFENCE` of the mean β of the prefixes. κ · doubt is added to every β, so that about
+            this share of the selection goes by p alone where the table has seen nothing, and less where it has.
+    """
+
+    twist: LookAhead
+    position: int
+    states: Tensor
+    last: Tensor
+    log_floor: Tensor
+
+    @classmethod
+    def at(cls, twist: LookAhead, position: int, states: Tensor, before: Tensor, last: Tensor, weights: Tensor) -> Steered:
+        """For prefixes with f64[prefixes] log weights, the last two tokens of which are given (−1: none)."""
+        beta = twist.of(position, states, before, last).double()
+        floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
+        return cls(twist, position, states, last, floor.float())
+
+    def by_state(self, states: Tensor) -> Tensor:
+        """As `LookAhead.by_state`, with κ."""
+        return self.twist.by_state(self.position, states, self.log_floor)
+
+    def known_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """As `LookAhead.known_pairs`, with κ."""
+        return self.twist.known_pairs(self.position, self.states, self.last, self.log_floor)
 
 
 def _merit(
-    reader: LeftToRight,
-    position: int,
-    states: Tensor,
-    last: Tensor,
-    weights: Tensor,
-    log_probs: Tensor,
-    twist: LookAhead | None,
+    reader: LeftToRight, position: int, states: Tensor, weights: Tensor, log_probs: Tensor, steered: Steered | None
 ) -> Tensor:
-    """f32[prefixes, vocab and some −inf]: log of p(child) · β(child); −inf where nothing can be completed.
+    """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ · doubt); −inf where nothing can be completed.
 
     Any merit keeps the weights proper, so single precision is enough; only what is chosen is weighed in double. The rows are
     filled a few at a time, so that they stay near the processor.
     """
     distinct, which = torch.unique(states, return_inverse=True)
     closed = ~reader.allowed(position, distinct)[:, reader.token_class]
-    ahead = torch.zeros(closed.shape) if twist is None else twist.by_state(position, distinct)
+    ahead = torch.zeros(closed.shape) if steered is None else steered.by_state(distinct)
     ahead.masked_fill_(closed, NEG_INF)
     batch, vocab = log_probs.shape
     merit = room(batch, vocab)
@@ -155,8 +200,8 @@ def _merit(
         part = slice(first, first + step)
         rows = merit[part, :vocab]
         rows.copy_(log_probs[part]).add_(weights[part, None].to(rows.dtype)).add_(ahead[which[part]])
-    if twist is not None:
-        row, token, value = twist.known_pairs(position, states, last)
+    if steered is not None:
+        row, token, value = steered.known_pairs()
         value += weights[row] + log_probs[row, token]
         merit[row, token] = torch.where(closed[which[row], token], NEG_INF, value)
     return merit

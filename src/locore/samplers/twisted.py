@@ -2,27 +2,27 @@
 
 Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
 β an estimate of p(α | prefix), needs few. β comes from a table made once per model, or it is learned within the call:
-unconstrained drafts, then a small round whose prefixes show where α leads, then the final round. β is fixed before the round
-that it steers, so the weights of that round are exact.
+unconstrained drafts, then a small round whose prefixes show where α leads, then the final rounds, which share what was learned.
+β is fixed before the rounds that it steers, so the weights of these rounds are exact, and given β they are independent.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
 from locore.circuits import Circuit, LeftToRight
-from locore.lookahead import look_ahead
+from locore.lookahead import LookAhead, look_ahead
 from locore.models import LanguageModel
 from locore.ngram import NGramCounts, NGramTable
 from locore.prepared import prepare
 from locore.samplers.base import Draws, left_to_right
-from locore.samplers.swor import JUDGED_WIDTH, Round, blocks_for, one_round, pooled, width_of
+from locore.samplers.swor import JUDGED_WIDTH, blocks_for, one_round, pooled, width_of
 
-DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 4  # of the budget of a block, where nothing is known of the model yet
+DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 3  # of all prefixes, where nothing is known of the model yet
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,14 @@ class Twisted:
     Attributes:
         table: "model" for the table of the model, made at its first use and kept on disk (its cost is in the result's info and
             not in `lm_tokens`); a table; or None to learn one within the call and the budget.
-        blocks: independent repetitions that share the budget, as in `WithoutReplacement`.
+        blocks: independent repetitions that share the budget, as in `WithoutReplacement`, and a table that is learned.
+        seen: distributions of the prompted model that were recorded before the call; learning begins with them instead of
+            drafts. They must not depend on the generator's numbers that are still to come, and nothing else is asked of them.
     """
 
     table: NGramTable | Literal["model"] | None = "model"
     blocks: int | None = None
+    seen: NGramCounts | None = field(default=None, compare=False, repr=False)
     name: str = "twisted"
 
     def __call__(
@@ -51,15 +54,20 @@ class Twisted:
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
-        wanted = math.ceil(num_particles / blocks)
+        price = max(1, circuit.length - 1)
+        left = width * blocks * price if budget is None else budget
         table, info = self._table(model)
-        if table is None:
-            info["guided"] = width >= JUDGED_WIDTH and reader.tabulated
-            rounds = [learned_round(model, reader, width, generator, wanted) for _ in range(blocks)]
-        else:
-            info["guided"] = reader.tabulated
-            twist = look_ahead(table, reader) if reader.tabulated else None
-            rounds = [one_round(model, reader, width, generator, twist, wanted=wanted) for _ in range(blocks)]
+        info["guided"] = reader.tabulated and (table is not None or left >= JUDGED_WIDTH * price)
+        twist = None
+        if reader.tabulated and table is not None:  # a twist needs the table of all states
+            twist = look_ahead(table, reader)
+        elif reader.tabulated:
+            twist, spent = learned(model, reader, left, blocks, generator, self.seen)
+            left -= spent
+        wanted, share = math.ceil(num_particles / blocks), left // blocks
+        rounds = [
+            one_round(model, reader, share // price, generator, twist, wanted=wanted, lm_tokens=share) for _ in range(blocks)
+        ]
         return pooled(rounds, info)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, dict[str, Any]]:
@@ -72,15 +80,26 @@ class Twisted:
         return prepared.table, {"table": "of the model", **cost}
 
 
-def learned_round(model: LanguageModel, reader: LeftToRight, width: int, generator: torch.Generator, wanted: int = 0) -> Round:
-    """Drafts, a learning round and a final round that together expand `width` prefixes a position."""
-    drafts, learning = max(1, round(width * DRAFT_SHARE)), max(1, round(width * LEARNING_SHARE))
-    if drafts + learning >= width or not reader.tabulated:  # a twist needs the table of all states
-        return one_round(model, reader, width, generator, wanted=wanted)
-    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-    sample = model.sample(drafts, reader.length, generator, keep_log_probs=True)
-    assert sample.log_probs is not None  # they were asked for
-    counts.add_sequences(sample.tokens, sample.log_probs)
-    one_round(model, reader, learning, generator, look_ahead(counts.table(), reader), counts.add)
-    twist = look_ahead(counts.table(), reader)
-    return one_round(model, reader, width - drafts - learning, generator, twist, wanted=wanted)
+def learned(
+    model: LanguageModel,
+    reader: LeftToRight,
+    budget: int,
+    blocks: int,
+    generator: torch.Generator,
+    seen: NGramCounts | None = None,
+) -> tuple[LookAhead | None, int]:
+    """A twist learned from drafts, unless something was seen before, and from one round; and the LM tokens that it cost.
+
+    None where the budget does not leave a prefix to each of the final rounds.
+    """
+    price = max(1, reader.length - 1)
+    prefixes = budget // price
+    drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
+    learning = max(1, round(prefixes * LEARNING_SHARE))
+    if drafts + learning + blocks > prefixes:
+        return None, 0
+    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if seen is None else seen.copy()
+    if drafts:
+        counts.draft(model, drafts, reader.length, generator)
+    first = one_round(model, reader, learning, generator, look_ahead(counts.table(), reader), counts.add)
+    return look_ahead(counts.table(), reader), drafts * price + first.lm_tokens

@@ -1,0 +1,244 @@
+"""Laws of what is learned in a call: it steers, and changes neither the law nor the honesty of the error. False alarm: 1e-6."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locore import ngram
+from locore.compilers import compile
+from locore.constraints import Count, Literal
+from locore.errors import BudgetExceeded
+from locore.lookahead import look_ahead
+from locore.models import Counted, MarkovModel, TableModel
+from locore.ngram import NGramCounts
+from locore.samplers import Auto, Twisted, WithoutReplacement, swor
+from locore.testing import enumerate_posterior, proper_weighting
+
+LENGTH = 4
+ALPHA = Count(tuple(range(LENGTH)), frozenset({1}), 2, 3) & ~Literal(2, frozenset({0}))
+
+
+def small(eos, length=3):
+    return TableModel.random(3, length, seed=11, eos=eos, concentration=0.7)
+
+
+def learned_from(rows, vocab, eos_ids=()):
+    """A table whose every context was followed by this distribution."""
+    counts = NGramCounts(vocab, eos_ids)
+    last = torch.arange(vocab).repeat(50)
+    counts.add(torch.full_like(last, -1), last, torch.tensor(rows).log().expand(len(last), -1))
+    return counts
+
+
+def seen_of(kind, model, length):
+    """What a sampler may have seen: the model's own text, or worse."""
+    vocab, eos_ids = model.vocab_size, model.tokenizer.eos_ids
+    if kind == "drafts":
+        counts = NGramCounts(vocab, eos_ids)
+        counts.draft(model, 4, length, torch.Generator().manual_seed(5))
+        return counts
+    rows = {
+        "zero where the truth is not": [0.5, 0.0, 0.5],
+        "certain of the wrong": [1.0, 0.0, 0.0],
+        "upside down": [0.05, 0.05, 0.9],
+    }
+    return learned_from([*rows[kind], *[0.0] * (vocab - 3)], vocab, eos_ids)
+
+
+KINDS = ["drafts", "zero where the truth is not", "certain of the wrong", "upside down"]
+
+
+def cells(matrix, num):
+    """Intervals of the uniform number on which a selection stays the same, from the definition of systematic sampling."""
+    weights = (matrix - matrix.max()).exp().flatten().double()  # the rounding of f32 is part of what is drawn
+    ordered = weights.sort(descending=True).values
+    if int((weights > 0).sum()) <= num:
+        return [(0.0, 1.0)]
+    # The largest k are kept, k as small as can be with all others below the threshold.
+    k = next(k for k in range(num) if ordered[k] < ordered[k:].sum() / (num - k))
+    rest = torch.where(weights < ordered[k:].sum() / (num - k), weights, 0.0)
+    ends = [float(x) % 1.0 for x in (rest.cumsum(0) / rest.sum() * (num - k))[rest > 0]]
+    edges = sorted({0.0, 1.0, *ends})
+    return [(low, high) for low, high in zip(edges, edges[1:], strict=False) if high - low > 1e-12]
+
+
+def exact_law(monkeypatch, run):
+    """Sum over all outcomes of a round: E[weight of y] for every y, and the probabilities' total."""
+    real, expected, total = swor.select_in_place, {}, 0.0
+    paths = [[]]
+    while paths:
+        path = paths.pop()
+        chosen, chance = list(path), [1.0]
+
+        def scripted(matrix, num, uniform, chosen=chosen, path=path, chance=chance, step=[0]):  # noqa: B006
+            here = cells(matrix, num)
+            number = step[0]
+            step[0] += 1
+            if number == len(chosen):
+                paths.extend([*chosen, other] for other in range(1, len(here)))
+                chosen.append(0)
+            low, high = here[chosen[number]]
+            chance[0] *= high - low
+            return real(matrix, num, (low + high) / 2)
+
+        monkeypatch.setattr(swor, "select_in_place", scripted)
+        found = run()
+        total += chance[0]
+        for y, weight in zip(found.tokens.tolist(), found.log_weights.exp().tolist(), strict=True):
+            expected[tuple(y)] = expected.get(tuple(y), 0.0) + chance[0] * weight
+    monkeypatch.setattr(swor, "select_in_place", real)
+    return expected, total
+
+
+@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("forced", [False, True])
+def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced):
+    """By summing over everything that a round can draw; `forced` leaves the first position one token, whose budget goes on."""
+    model = small(eos)
+    alpha = Count((0, 1, 2), frozenset({1}), 1, 2)
+    circuit = compile(alpha & Literal(0, frozenset({1})) if forced else alpha, model, 3)
+    twist = look_ahead(seen_of(kind, model, 3).table(), circuit.reader)
+    expected, total = exact_law(
+        monkeypatch, lambda: swor.one_round(model, circuit.reader, 2, torch.Generator(), twist, wanted=1)
+    )
+    assert total == pytest.approx(1.0, abs=1e-9)
+    truth = enumerate_posterior(model, circuit)
+    assert set(expected) == {tuple(y) for y in truth.tokens.tolist()}
+    for y, log_joint in zip(truth.tokens.tolist(), truth.log_joint.tolist(), strict=True):
+        assert expected[tuple(y)] == pytest.approx(math.exp(log_joint), rel=1e-4)
+
+
+@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_that_blocks_share_changes_no_weight(kind, eos):
+    model = TableModel.random(4, LENGTH, seed=3, eos=eos, concentration=0.7)
+    circuit = compile(ALPHA, model, LENGTH)
+    sampler = Twisted(None, blocks=2, seen=seen_of(kind, model, LENGTH))
+    result = proper_weighting(sampler, model, circuit, 8, 500, seed=8)
+    assert result.holds(1e-6), (result.z, result.estimates, result.truth)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_that_share_a_table_know_their_error(kind):
+    """Var(mean of blocks) = E[variance between blocks / blocks], though all are steered by what one round taught them."""
+    model = TableModel.random(4, LENGTH, seed=3, eos=False, concentration=0.7)
+    circuit = compile(ALPHA, model, LENGTH)
+    truth = math.exp(enumerate_posterior(model, circuit).log_evidence)
+    sampler, generator = Twisted(None, blocks=4, seen=seen_of(kind, model, LENGTH)), torch.Generator().manual_seed(1)
+    excess = []
+    for _ in range(300):
+        draws = sampler(model, circuit, 12, None, generator)
+        blocks = torch.tensor(draws.info["block_log_evidence"]).double().exp()
+        excess.append(float((blocks.mean() - truth) ** 2 - blocks.var() / 4))
+    excess = torch.tensor(excess)
+    assert abs(float(excess.mean() / excess.std()) * math.sqrt(len(excess))) < 4.9
+
+
+def test_auto_is_proper_where_the_pilot_chooses_and_teaches():
+    """Runs that end in rejection and runs that are taught by the pilot, together."""
+    model = TableModel.random(6, LENGTH, seed=2, eos=False, concentration=0.7)
+    circuit = compile(Literal(3, frozenset({1, 2})), model, LENGTH)
+    sampler, chosen = Auto(pilot_draws=8), []
+
+    def spied(*args):
+        draws = sampler(*args)
+        chosen.append(draws.info["chosen"])
+        return draws
+
+    result = proper_weighting(spied, model, circuit, 8, 600, budget=200, seed=3)
+    assert result.holds(1e-6), (result.z, result.estimates, result.truth)
+    assert min(chosen.count("rejection"), chosen.count("twisted")) > 50
+
+
+def test_a_pilot_is_drawn_once_and_rejection_asks_for_more_than_luck():
+    model = TableModel.random(6, LENGTH, seed=2, eos=False, concentration=0.7)
+    circuit = compile(Literal(3, frozenset({1})), model, LENGTH)
+    calls = []
+
+    class Spied(Counted):
+        def sample(self, num, *rest, **more):
+            calls.append(num)
+            return super().sample(num, *rest, **more)
+
+    for seed in range(60):
+        calls.clear()
+        draws = Auto()(Spied(model), circuit, 8, 150, torch.Generator().manual_seed(seed))
+        accepted = int(draws.info["why"].split(" of ")[0])
+        assert (draws.info["chosen"] == "rejection") == (accepted >= 3)
+        if draws.info["chosen"] == "twisted":
+            assert calls == [6]  # an eighth of 150 LM tokens; nothing is drawn again to learn from
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 260), st.integers(1, 40), st.sampled_from([None, 1, 2, 4]), st.booleans(), st.booleans())
+def test_no_budget_is_exceeded(budget, num, blocks, eos, forced):
+    model = TableModel.random(6, LENGTH, seed=2, eos=eos, concentration=0.7)
+    alpha = ALPHA & Literal(0, frozenset({1})) if forced else ALPHA
+    circuit = compile(alpha, model, LENGTH)
+    for sampler in (Twisted(None, blocks=blocks), WithoutReplacement(blocks=blocks), Auto()):
+        counted = Counted(model)
+        try:
+            sampler(counted, circuit, num, budget, torch.Generator().manual_seed(budget))
+        except BudgetExceeded:
+            assert budget < (LENGTH - 1) * (blocks or 1)
+        assert counted.lm_tokens <= budget
+
+
+def test_what_forced_tokens_leave_is_spent_later():
+    """Two of seven steps are forced: the others may keep more prefixes, and cost no more than all would."""
+    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
+    model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+    circuit = compile(Literal(0, frozenset({1})) & Literal(1, frozenset({2})) & Literal(7, frozenset({3})), model, 8)
+    counted = Counted(model)
+    found = swor.one_round(counted, circuit.reader, 20, torch.Generator().manual_seed(0), wanted=5)
+    assert found.lm_tokens == counted.lm_tokens <= 7 * 20
+    assert counted.lm_tokens > 1 + 1 + 6 + 4 * 20
+
+
+def test_drafts_are_recorded_as_the_model_says_them(monkeypatch):
+    """In small batches, against a record of the whole distributions along the same sequences."""
+    model = TableModel.random(4, LENGTH, seed=3, eos=True)
+    monkeypatch.setattr(ngram, "DRAFT_NUMBERS", 2 * LENGTH * 4)
+    counts = NGramCounts(4, model.tokenizer.eos_ids)
+    tokens = counts.draft(model, 7, LENGTH, torch.Generator().manual_seed(0))
+    again = NGramCounts(4, model.tokenizer.eos_ids)
+    again.add_sequences(tokens, model.log_probs(tokens))
+    assert tokens.shape == (7, LENGTH) and counts.positions == again.positions
+    torch.testing.assert_close(counts.table().unigram, again.table().unigram)
+    torch.testing.assert_close(counts.table().probs, again.table().probs)
+
+
+def test_a_copy_learns_alone():
+    counts = learned_from([0.2, 0.3, 0.5], 3)
+    before = counts.table().fingerprint()
+    copy = counts.copy()
+    assert copy.table().fingerprint() == before
+    copy.add(torch.tensor([0]), torch.tensor([1]), torch.tensor([[0.9, 0.05, 0.05]]).log())
+    assert counts.table().fingerprint() == before != copy.table().fingerprint()
+
+
+def test_the_twist_of_a_prefix_is_that_of_its_last_two_tokens():
+    """Two tokens where the table has seen them, one where not, none at the start."""
+    model = TableModel.random(4, LENGTH, seed=3)
+    circuit = compile(ALPHA, model, LENGTH)
+    counts = NGramCounts(4, ())
+    counts.draft(model, 6, LENGTH, torch.Generator().manual_seed(0))
+    table = counts.table()
+    twist = look_ahead(table, circuit.reader)
+    assert float(twist.of(0, circuit.reader.initial(1), torch.tensor([-1]), torch.tensor([-1]))) == float(
+        twist.log_beta[0][0, int(circuit.reader.initial(1))]
+    )
+    seen = {divmod(int(key), 4): table.first_pair + place for place, key in enumerate(table.pair_keys)}
+    for pair in [(a, b) for a in range(4) for b in range(4)]:
+        states = circuit.reader.read(torch.tensor([pair]))
+        if int(states) < 0:
+            continue
+        context = seen.get(pair, int(table.single[pair[1]]))
+        found = twist.of(2, states, torch.tensor(pair[:1]), torch.tensor(pair[1:]))
+        assert float(found) == float(twist.log_beta[2][context, int(states)])
