@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -64,7 +65,7 @@ def cells(matrix, num):
     rest = torch.where(weights < ordered[k:].sum() / (num - k), weights, 0.0)
     ends = [float(x) % 1.0 for x in (rest.cumsum(0) / rest.sum() * (num - k))[rest > 0]]
     edges = sorted({0.0, 1.0, *ends})
-    return [(low, high) for low, high in zip(edges, edges[1:], strict=False) if high - low > 1e-12]
+    return [(low, high) for low, high in itertools.pairwise(edges) if high - low > 1e-12]
 
 
 def exact_law(monkeypatch, run):

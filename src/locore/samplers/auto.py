@@ -27,9 +27,9 @@ class Auto:
     """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
 
     Few prefixes left: enumeration. A likely constraint: rejection, which is exact. Otherwise twisted SMC without
-    replacement, with the model's table if `locore prepare` has made it, and with one learned in the call if not. The pilot
-    chooses and is then thrown away, so it cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a
-    verdict, however few particles are asked for.
+    replacement, with the model's table if `locore prepare` has made it, and with one learned in the call if not, from the
+    pilot to begin with. The pilot chooses and teaches, but none of its draws becomes a particle, so it cannot bias anything.
+    Without a budget, twisted SMC keeps enough prefixes for a verdict, however few particles are asked for.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -67,7 +67,7 @@ class Auto:
                 return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price)
-        table = prepared_table(model)
+        table = None if circuit.reader is None else prepared_table(model)
         learns = table is None and circuit.reader is not None and circuit.reader.tabulated
         seen = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if draws and learns else None
         accepted = 0
