@@ -68,8 +68,8 @@ def cells(matrix, num):
     return [(low, high) for low, high in itertools.pairwise(edges) if high - low > 1e-12]
 
 
-def exact_law(monkeypatch, run):
-    """Sum over all outcomes of a round: E[weight of y] for every y, and the probabilities' total."""
+def exact_law(monkeypatch, run, pooled=False):
+    """Sum over all outcomes of rounds: E[weight of y] for every y, and the probabilities' total."""
     real, expected, total = swor.select_in_place, {}, 0.0
     paths = [[]]
     while paths:
@@ -90,8 +90,9 @@ def exact_law(monkeypatch, run):
         monkeypatch.setattr(swor, "select_in_place", scripted)
         found = run()
         total += chance[0]
+        share = chance[0] / (len(found.tokens) if pooled else 1)
         for y, weight in zip(found.tokens.tolist(), found.log_weights.exp().tolist(), strict=True):
-            expected[tuple(y)] = expected.get(tuple(y), 0.0) + chance[0] * weight
+            expected[tuple(y)] = expected.get(tuple(y), 0.0) + share * weight
     monkeypatch.setattr(swor, "select_in_place", real)
     return expected, total
 
@@ -115,17 +116,31 @@ def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced
         assert expected[tuple(y)] == pytest.approx(math.exp(log_joint), rel=1e-4)
 
 
-@pytest.mark.parametrize("eos", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind):
+    """By summing over all outcomes of the learning round and of the round that it steers."""
+    model = small(eos=False)
+    circuit = compile(Count((0, 1, 2), frozenset({1}), 2, 3), model, 3)
+    sampler = Twisted(None, blocks=1, seen=seen_of(kind, model, 3))
+    expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 3, None, torch.Generator()), pooled=True)
+    assert total == pytest.approx(1.0, abs=1e-9)
+    truth = enumerate_posterior(model, circuit)
+    assert set(expected) == {tuple(y) for y in truth.tokens.tolist()}
+    for y, log_joint in zip(truth.tokens.tolist(), truth.log_joint.tolist(), strict=True):
+        assert expected[tuple(y)] == pytest.approx(math.exp(log_joint), rel=1e-4)
+
+
+@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("kind", ["drafts", "upside down"])  # of worse ones, a run in thousands weighs the most: see above
 def test_a_table_that_blocks_share_changes_no_weight(kind, eos):
-    model = TableModel.random(4, LENGTH, seed=3, eos=eos, concentration=0.7)
+    model = TableModel.random(4, LENGTH, seed=3, eos=eos, concentration=3.0)  # flat: standard scores need many rare outcomes
     circuit = compile(ALPHA, model, LENGTH)
     sampler = Twisted(None, blocks=2, seen=seen_of(kind, model, LENGTH))
-    result = proper_weighting(sampler, model, circuit, 8, 500, seed=8)
+    result = proper_weighting(sampler, model, circuit, 6, 800, seed=8)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["drafts", "upside down"])
 def test_blocks_that_share_a_table_know_their_error(kind):
     """Var(mean of blocks) = E[variance between blocks / blocks], though all are steered by what one round taught them."""
     model = TableModel.random(4, LENGTH, seed=3, eos=False, concentration=0.7)
