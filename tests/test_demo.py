@@ -21,6 +21,7 @@ from locore.demo.reference import Reference
 from locore.errors import LocoreError, ModelNotFound
 from locore.samplers import SequentialMonteCarlo
 from locore.testing import total_variation
+from tests.spelling import spellings, token_ids
 
 EXAMPLE = ("It was", " cold.")
 ROWS = ("truth", "weighted", "distance to truth", "log p(constraint)", "LM tokens")
@@ -42,23 +43,6 @@ def assert_fits(text: str) -> None:
 @pytest.fixture(scope="module")
 def tiny() -> locore.models.LanguageModel:
     return locore.load("tiny")
-
-
-def spellings(content: bytes, tokens: dict[bytes, int], most: int) -> list[list[int]]:
-    """All ways to write `content` with at most `most` tokens."""
-    if not content:
-        return [[]]
-    cuts = range(1, len(content) + 1) if most else ()
-    heads = [cut for cut in cuts if content[:cut] in tokens]
-    return [[tokens[content[:cut]], *rest] for cut in heads for rest in spellings(content[cut:], tokens, most - 1)]
-
-
-def token_ids(model: locore.models.LanguageModel) -> dict[bytes, int]:
-    """Each token by what it spells; no two spell the same."""
-    known = model.tokenizer.token_bytes
-    tokens = {content: token for token, content in enumerate(known) if content}
-    assert len(tokens) == sum(bool(content) for content in known)
-    return tokens
 
 
 def test_the_small_model_fits_on_one_screen_and_shows_all_ways():
