@@ -22,7 +22,7 @@ def intro() -> Iterator[Text]:
     """What it is about."""
     yield Text("How does a model write under a rule? Masking, as most tools do it, forbids each")
     yield Text("token that breaks the rule. Locore draws what the model would write if it obeyed")
-    yield Text("by itself. Here are both on SmolLM2, beside the truth, which is computed as well.")
+    yield Text("by itself. Both are here, on SmolLM2, beside the truth, which this run computes.")
 
 
 def chat_lines(truth: Reference, answers: list[Answer]) -> Iterator[Text]:
@@ -39,7 +39,8 @@ def text_lines(example: Example, ending: str, truth: Reference, answers: list[An
     texts = list(truth.posterior)[:BEST]
     yield from _table(texts, "all others", truth, [answer for answer in answers if answer.in_table])
     for name, answer in (("Masking writes", answers[0]), ("Locore's default", answers[2])):
-        yield Text(f"{name + ':':<18}{' | '.join(_inline(text).strip() for text in answer.examples)}"[:WIDTH])
+        line = " | ".join(_inline(text).strip() for text in answer.examples)
+        yield Text(f"{name + ':':<18}{_clipped(line, WIDTH - 18)}")
 
 
 def conclusions(first: Found | None, second: Found) -> Iterator[str]:
@@ -97,9 +98,12 @@ def _table(texts: list[str], rest: str, truth: Reference, answers: list[Answer])
 
 
 def _row(label: str, truth: str, cells: list[str], style: str = "") -> Text:
-    short = label if len(label) <= LABEL else label[: LABEL - 1] + "…"
-    line = Text(f"{short:<{LABEL}}", style=style)
+    line = Text(f"{_clipped(label, LABEL):<{LABEL}}", style=style)
     line.append(f"{truth:>{TRUTH}}", style="green")
     for cell in cells:
         line.append(f"{cell:>{COLUMN}}")
     return line
+
+
+def _clipped(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
