@@ -26,7 +26,7 @@ def progress(words: str) -> None:
     print(f"… {words}", file=sys.stderr, flush=True)
 
 
-def real_screen(model: HuggingFaceModel, prompt: str | None, ending: str | None, seed: int) -> Iterator[object]:
+def real_screen(model: HuggingFaceModel, prompt: str | None, ending: str | None, seed: int) -> Iterator[Text]:
     """Both examples, or the user's own text."""
     start = perf_counter()
     own = prompt is not None or ending is not None
@@ -34,14 +34,7 @@ def real_screen(model: HuggingFaceModel, prompt: str | None, ending: str | None,
     text = examples.text_example(model, examples.PROMPT if prompt is None else prompt, ending)
     first = None if own else examples.run_chat(model, seed, progress)
     second = examples.run_text(model, text, seed, progress)
-    yield from screen.intro()
-    yield ""
-    if first is not None:
-        yield from screen.chat_lines(*first)
-        yield ""
-    yield from screen.text_lines(text, ending, *second)
-    for line in screen.conclusions(first, second):
-        yield Text(f"* {line}")
+    yield from screen.whole(first, text, ending, second)
     threads = torch.get_num_threads()
     plural = "s" if threads > 1 else ""
     name = model.info.name if model.info else REAL

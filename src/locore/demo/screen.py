@@ -18,6 +18,18 @@ LARGE = 1e6  # from here on odds are written with an exponent
 Found = tuple[Reference, list[Answer]]
 
 
+def whole(first: Found | None, example: Example, ending: str, second: Found) -> Iterator[Text]:
+    """All of it but the last line."""
+    yield from intro()
+    yield Text()
+    if first is not None:
+        yield from chat_lines(*first)
+        yield Text()
+    yield from text_lines(example, ending, *second)
+    for line in conclusions(first, second):
+        yield Text(f"* {line}")
+
+
 def intro() -> Iterator[Text]:
     """What it is about."""
     yield Text("How does a model write under a rule? Masking, as most tools do it, forbids each")
