@@ -1,11 +1,10 @@
-"""The picture of the README: the truth, masking without weights, and Locore, on a case that can be enumerated.
+"""The picture of the README: the truth, masking without weights, and Locore, on a question that can be enumerated.
 
     python benchmarks/greedy_exact.py            # measure, write the numbers, draw
     python benchmarks/greedy_exact.py --draw     # draw the numbers that are there
 
-The case is that of `python -m locore.demo --prompt "She was" --ending " happy."`, with its seed and its numbers of draws; no
-table of the model is prepared. It was chosen from three prompts because its texts are the easiest to read; the distances of
-masking on the three were .67, .80 and .82.
+The question is the first example of `python -m locore.demo`, on SmolLM2, with its seed and its numbers of draws. It was chosen
+because it shows the fault. No table of the model is prepared.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "greedy_exact.json"
 FIGURE = "docs/figures/greedy_exact_{theme}.svg"
-PROMPT, ENDING, SEED = "She was", " happy.", 0
+SEED = 0
 TRUTH, MASKING, LOCORE = "truth", "masking", "locore"
-BEST, WRONG = 6, 3  # texts that the truth likes best, and those that masking overrates most
 
 
 class Look(NamedTuple):
@@ -44,23 +42,22 @@ LOOKS = {
 
 def measure() -> dict[str, Any]:
     """What the demonstration computes."""
-    from locore import demo
-    from locore.testing import total_variation
+    import locore
+    from locore.demo import examples
 
-    truth, answers = demo.run(PROMPT, ENDING, SEED)
-    by_name = {MASKING: answers[1], LOCORE: answers[3]}
+    model = locore.load("smollm2")
+    assert isinstance(model, locore.models.HuggingFaceModel)
+    truth, answers = examples.run_chat(model, SEED, print)
+    by_name = {MASKING: answers[0], LOCORE: answers[2]}
     posteriors = {TRUTH: truth.posterior, **{name: answer.posterior for name, answer in by_name.items()}}
-    overrated = sorted(by_name[MASKING].posterior, key=lambda text: truth.posterior[text] - by_name[MASKING].posterior[text])
-    texts = list(truth.posterior)[:BEST]
-    texts += [text for text in overrated if text not in texts][:WRONG]
     return {
-        "prompt": PROMPT,
-        "ending": ENDING,
+        "question": examples.QUESTION,
         "sequences": truth.sequences,
         "log_evidence": round(truth.log_evidence, 4),
-        "texts": {text: {name: round(law.get(text, 0.0), 5) for name, law in posteriors.items()} for text in texts},
+        "texts": {text: {name: round(law.get(text, 0.0), 5) for name, law in posteriors.items()} for text in examples.CHOICES},
         "draws": {name: answer.draws for name, answer in by_name.items()},
-        "distance": {name: round(total_variation(answer.posterior, truth.posterior), 4) for name, answer in by_name.items()},
+        "lm_tokens": {TRUTH: truth.lm_tokens, **{name: answer.lm_tokens for name, answer in by_name.items()}},
+        "distance": {name: round(truth.distance(answer.posterior), 4) for name, answer in by_name.items()},
     }
 
 
@@ -68,34 +65,30 @@ def draw(found: dict[str, Any], theme: str) -> Path:
     """Three bars for each text, most probable first."""
     look, texts = LOOKS[theme], found["texts"]
     names = {
-        TRUTH: f"the truth: all {found['sequences']:,} token sequences enumerated",
-        LOCORE: f"Locore: {found['draws'][LOCORE]:,} draws, {found['distance'][LOCORE]:.2f} from the truth",
-        MASKING: f"masking: {found['draws'][MASKING]:,} draws, {found['distance'][MASKING]:.2f} from the truth",
+        TRUTH: f"the truth: all {found['sequences']:,} ways to write one of them",
+        LOCORE: f"Locore: {found['lm_tokens'][LOCORE]:,} LM tokens, {found['distance'][LOCORE]:.2f} from the truth",
+        MASKING: f"masking: {found['lm_tokens'][MASKING]:,} LM tokens, {found['distance'][MASKING]:.2f} from the truth",
     }
     settings = {"font.size": 10, "text.color": look.text, "svg.hashsalt": "locore", "font.family": "DejaVu Sans"}
     with rc_context(settings):
-        figure = Figure(figsize=(8, 5.1))
-        axes = figure.add_axes((0.245, 0.02, 0.73, 0.86))
+        figure = Figure(figsize=(8, 3.9))
+        axes = figure.add_axes((0.215, 0.02, 0.76, 0.83))
         for k, (name, label) in enumerate(names.items()):
             values = [100 * laws[name] for laws in texts.values()]
             places = [row + 0.27 * (k - 1) for row in range(len(texts))]
             axes.barh(places, values, 0.25, color=look.bars[name], label=label)
             for place, value in zip(places, values, strict=True):
-                axes.text(value + 0.3, place, f"{value:.1f} %", va="center", fontsize=7.5)
-        axes.set_yticks(range(len(texts)), [f"{found['prompt']}{text}" for text in texts])
-        axes.axhline(BEST - 0.5, color=look.faint, linewidth=0.8)
-        axes.text(
-            axes.get_xlim()[1], BEST - 0.38, "what masking overrates most", ha="right", va="top", fontsize=8.5, style="italic"
-        )
+                axes.text(value + 0.6, place, f"{value:.1f} %", va="center", fontsize=7.5)
+        axes.set_yticks(range(len(texts)), list(texts))
         axes.invert_yaxis()
         axes.set_xticks([])
         axes.tick_params(axis="y", length=0, labelcolor=look.text)
         axes.spines[["top", "right", "bottom"]].set_visible(False)
         axes.spines["left"].set_color(look.faint)
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.38), frameon=False, labelcolor=look.text)
-        title = f"“{found['prompt']} …”, at most 3 tokens more, which must end with “{found['ending']}”"
-        figure.text(0.02, 0.95, title, fontsize=12, weight="bold")
-        figure.text(0.02, 0.905, "How often each text comes, if the model is made to satisfy the constraint", fontsize=10)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.2), frameon=False, labelcolor=look.text)
+        title = f"“{found['question']}” The answer has to be one of these five"
+        figure.text(0.02, 0.94, title, fontsize=12, weight="bold")
+        figure.text(0.02, 0.885, "How often SmolLM2 gives each answer", fontsize=10)
         path = ROOT / FIGURE.format(theme=theme)
         figure.savefig(path, metadata={"Date": None}, transparent=True)
     return path

@@ -21,9 +21,10 @@ from locore.demo.reference import Reference
 from locore.errors import LocoreError, ModelNotFound
 from locore.samplers import SequentialMonteCarlo
 from locore.testing import total_variation
+from tests.spelling import spellings, token_ids
 
 EXAMPLE = ("It was", " cold.")
-ROWS = ("truth", "weighted", "distance to truth", "log p(constraint)", "LM tokens")
+ROWS = ("truth", "weighted", "distance", "LM tokens")
 
 
 def demonstrate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -44,28 +45,11 @@ def tiny() -> locore.models.LanguageModel:
     return locore.load("tiny")
 
 
-def spellings(content: bytes, tokens: dict[bytes, int], most: int) -> list[list[int]]:
-    """All ways to write `content` with at most `most` tokens."""
-    if not content:
-        return [[]]
-    cuts = range(1, len(content) + 1) if most else ()
-    heads = [cut for cut in cuts if content[:cut] in tokens]
-    return [[tokens[content[:cut]], *rest] for cut in heads for rest in spellings(content[cut:], tokens, most - 1)]
-
-
-def token_ids(model: locore.models.LanguageModel) -> dict[bytes, int]:
-    """Each token by what it spells; no two spell the same."""
-    known = model.tokenizer.token_bytes
-    tokens = {content: token for token, content in enumerate(known) if content}
-    assert len(tokens) == sum(bool(content) for content in known)
-    return tokens
-
-
 def test_the_small_model_fits_on_one_screen_and_shows_all_ways():
     done = demonstrate("--model", "tiny")
     assert (done.returncode, done.stderr) == (0, "")
     assert_fits(done.stdout)
-    assert "paper's" in done.stdout
+    assert "paper's" in done.stdout and "log p(constraint)" in done.stdout
     assert re.search(r"Masking alone writes .* in [\d.]+%", done.stdout.replace("\n", " "))
 
 
@@ -128,21 +112,22 @@ def test_distance_is_total_variation():
 def test_the_truth_of_the_question_is_that_of_a_direct_sum(smollm2, tiny, monkeypatch, capsys):
     """On the real model; and its screen, with the open text of the small model, is a screen."""
     monkeypatch.setattr(pooled, "BATCH_TOKENS", 400)
-    chat, text = examples.chat_example(), examples.text_example(tiny, *EXAMPLE)
+    chat, example = examples.chat_example(), examples.text_example(tiny, *EXAMPLE)
     first = examples.run_chat(smollm2, 0, command.progress)
-    second = examples.run_text(tiny, text, 0, command.progress)
+    second = examples.run_text(tiny, example, 0, command.progress)
     truth, prompted = first[0], smollm2.prompted(chat.prompt)
     for answer in examples.CHOICES[:3]:
         rows = spellings(answer.encode(), token_ids(smollm2), examples.ANSWER_TOKENS)
         scores = [prompted.score(torch.tensor([row])).item() for row in rows]
         direct = torch.tensor(scores).logsumexp(0).item() - truth.log_evidence
         assert direct == pytest.approx(math.log(truth.posterior[answer]), abs=1e-3)
-    console = Console(width=screen.WIDTH + 1)
-    for line in [*screen.chat_lines(*first), *screen.text_lines(text, EXAMPLE[1], *second)]:
+    console = Console(width=screen.WIDTH)
+    for line in screen.whole(first, example, EXAMPLE[1], second):
         console.print(line)
-    for line in screen.conclusions(first, second):
-        console.print(f"* {line}")
-    assert_fits(capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert_fits(f"{printed}the last line")
+    for text, probability in truth.posterior.items():
+        assert re.search(rf"^{re.escape(text)} +{probability:.1%}", printed, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def progress(words: str) -> None:
     print(f"… {words}", file=sys.stderr, flush=True)
 
 
-def real_screen(model: HuggingFaceModel, prompt: str | None, ending: str | None, seed: int) -> Iterator[object]:
+def real_screen(model: HuggingFaceModel, prompt: str | None, ending: str | None, seed: int) -> Iterator[Text]:
     """Both examples, or the user's own text."""
     start = perf_counter()
     own = prompt is not None or ending is not None
@@ -34,19 +34,18 @@ def real_screen(model: HuggingFaceModel, prompt: str | None, ending: str | None,
     text = examples.text_example(model, examples.PROMPT if prompt is None else prompt, ending)
     first = None if own else examples.run_chat(model, seed, progress)
     second = examples.run_text(model, text, seed, progress)
-    if first is not None:
-        yield from screen.chat_lines(*first)
-    yield from screen.text_lines(text, ending, *second)
-    for line in screen.conclusions(first, second):
-        yield Text(f"* {line}")
-    name, threads = model.info.name if model.info else REAL, torch.get_num_threads()
-    yield Text(f"Locore {locore.__version__}, {name}, {threads} threads, seed {seed}, {perf_counter() - start:.0f} s in all.")
+    yield from screen.whole(first, text, ending, second)
+    threads = torch.get_num_threads()
+    plural = "s" if threads > 1 else ""
+    name = model.info.name if model.info else REAL
+    seconds = perf_counter() - start
+    yield Text(f"Locore {locore.__version__}, {name}, seed {seed}: {seconds:.0f} s on {threads} thread{plural}.")
 
 
 def show_real(model: HuggingFaceModel, prompt: str | None, ending: str | None, seed: int) -> None:
     """Print it when all of it is there."""
     lines = list(real_screen(model, prompt, ending, seed))
-    console = Console(width=screen.WIDTH + 1, highlight=False)
+    console = Console(width=screen.WIDTH, highlight=False)
     for line in lines:
         console.print(line)
 

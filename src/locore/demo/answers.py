@@ -24,6 +24,8 @@ class Answer:
         level: Locore's verdict on its weights, in a word or three.
         verdict: the same with its reason.
         examples: some of its texts: the first, or independent draws where there are weights.
+        log_evidence: its estimate of log p(α); nan where it has none.
+        in_table: is it a column, or only a line below?
     """
 
     name: str
@@ -38,6 +40,8 @@ class Answer:
     level: str = ""
     verdict: str = ""
     examples: tuple[str, ...] = ()
+    log_evidence: float = math.nan
+    in_table: bool = True
 
 
 def described(name: str, particles: locore.Particles, examples: int = 0) -> Answer:
@@ -54,8 +58,8 @@ def described(name: str, particles: locore.Particles, examples: int = 0) -> Answ
     ess = "" if "block_log_evidence" in info else f"{particles.ess:.1f}"
     verdict = particles.report().partition("\n")[0]
     chosen = particles.resample(examples, seed=info["seed"]).texts if examples else []
-    evidence = f"{particles.log_evidence:.2f}"
-    return Answer(*common, evidence, margin, ess, particles.verdict.level, verdict, tuple(chosen))
+    words = (f"{particles.log_evidence:.2f}", margin, ess, particles.verdict.level, verdict)
+    return Answer(*common, *words, tuple(chosen), particles.log_evidence)
 
 
 def quoted(text: str) -> str:

@@ -1,83 +1,121 @@
-"""The screen of the real model: a heading, a table and what it means, for each example."""
+"""The screen of the real model: a table for each example, and what it says."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from locore.demo.answers import Answer, percent, quoted
-from locore.demo.examples import CHOICES, MASKED, QUESTION, Example
+from locore.demo.examples import CHOICES, QUESTION, Example
 from locore.demo.reference import Reference
 
-WIDTH = 79
+WIDTH = 80
+LABEL, TRUTH, COLUMN = 22, 9, 12  # widths of the columns
 BEST = 3  # texts of an open example that have a row
-MASKING, WEIGHTED, DEFAULT = 0, 1, 2  # places among the answers
+LARGE = 1e6  # from here on odds are written with an exponent
+Found = tuple[Reference, list[Answer]]
 
 
-def chat_lines(truth: Reference, answers: list[Answer]) -> Iterator[Text | Table]:
+def whole(first: Found | None, example: Example, ending: str, second: Found) -> Iterator[Text]:
+    """All of it but the last line."""
+    yield from intro()
+    yield Text()
+    if first is not None:
+        yield from chat_lines(*first)
+        yield Text()
+    yield from text_lines(example, ending, *second)
+    for line in conclusions(first, second):
+        yield Text(f"* {line}")
+
+
+def intro() -> Iterator[Text]:
+    """What it is about."""
+    yield Text("How does a model write under a rule? Masking, as most tools do it, forbids each")
+    yield Text("token that breaks the rule. Locore draws what the model would write if it obeyed")
+    yield Text("by itself. Both are here, on SmolLM2, beside the truth, which this run computes.")
+
+
+def chat_lines(truth: Reference, answers: list[Answer]) -> Iterator[Text]:
     """What is shown of the question in a chat."""
-    yield Text(f"1. A chat: {quoted(QUESTION)} The answer has to be one of five.", style="bold")
-    yield Text(f"   {_odds(truth)} Masking (as most tools do it) against the truth:")
-    yield _table(list(CHOICES), "", truth, answers)
+    yield Text(f"1. {quoted(QUESTION)} The answer has to be one of five.", style="bold")
+    yield Text(f"   {_cost(truth, f'all {truth.sequences:,} ways to write one, enumerated')}")
+    yield from _table(list(CHOICES), "", truth, answers)
 
 
-def text_lines(example: Example, ending: str, truth: Reference, answers: list[Answer]) -> Iterator[Text | Table]:
+def text_lines(example: Example, ending: str, truth: Reference, answers: list[Answer]) -> Iterator[Text]:
     """What is shown of an open text."""
     yield Text(f"2. {quoted(str(example.prompt))} … has to end with {quoted(ending)} ({example.length} tokens).", style="bold")
-    yield Text(f"   {_odds(truth)} The first texts of masking, and draws of Locore:")
-    for one, other in zip(answers[MASKING].examples, answers[DEFAULT].examples, strict=True):
-        yield Text(f"     …{_inline(one):<34.34} …{_inline(other):.34}")
+    yield Text(f"   {_cost(truth, f'pooled from two samplers, ± {1.96 * truth.error:.0%}')}")
     texts = list(truth.posterior)[:BEST]
-    yield _table(texts, f"{len(truth.posterior) - len(texts):,} others, and more", truth, answers)
+    yield from _table(texts, "all others", truth, [answer for answer in answers if answer.in_table])
+    for name, answer in (("Masking writes", answers[0]), ("Locore's default", answers[2])):
+        line = " | ".join(_inline(text).strip() for text in answer.examples)
+        yield Text(f"{name + ':':<18}{_clipped(line, WIDTH - 18)}")
 
 
-def conclusions(first: tuple[Reference, list[Answer]] | None, second: tuple[Reference, list[Answer]]) -> Iterator[str]:
+def conclusions(first: Found | None, second: Found) -> Iterator[str]:
     """What the tables say, in plain words, whatever they turned out to say."""
     if first is not None:
-        truth, answers = first
-        masked, default = answers[MASKING].posterior, answers[DEFAULT].posterior
-        best = next(iter(truth.posterior))
+        (truth, answers), masked = first, first[1][0].posterior
+        worst = max(masked, key=lambda text: masked[text] - truth.posterior.get(text, 0.0))
         yield (
-            f"1: the model's answer is {quoted(best)} ({percent(truth.posterior[best])}); masking gives it in "
-            f"{percent(masked.get(best, 0.0))} of {MASKED} texts, Locore with {percent(default.get(best, 0.0))}."
+            f"In 1 masking answers {quoted(worst)} in {percent(masked[worst])} of its texts, the model itself in "
+            f"{percent(truth.posterior.get(worst, 0.0))}: forbidding says nothing of where a beginning leads."
         )
-    yield (
-        "Masking takes what is likely now and may still be completed, not what leads to a good end. Locore pays each text "
-        "back by a weight, looks for better texts, and says what its answer is worth."
-    )
+    yield 'Locore\'s verdicts are made without the truth: where it says "trust", compare.'
+    truth, answers = second
+    for answer in answers:
+        if not answer.in_table:
+            name, distance = answer.name, truth.distance(answer.posterior)
+            yield f'The {name} in 2: {answer.lm_tokens:,} LM tokens, distance {distance:.2f}, "{_level(answer)}".'
 
 
-def _odds(truth: Reference) -> str:
-    return f"The model does so by itself once in {math.exp(-truth.log_evidence):,.0f} texts."
+def _cost(truth: Reference, how: str) -> str:
+    return f"Truth: {how}; {truth.lm_tokens:,} LM tokens, {truth.seconds:.0f} s."
+
+
+def _level(answer: Answer) -> str:
+    return answer.level.replace("do not", "don't")
 
 
 def _inline(text: str) -> str:
     return quoted(text)[1:-1]
 
 
-def _table(texts: list[str], rest: str, truth: Reference, answers: list[Answer]) -> Table:
-    """A row for each text, for all others if `rest` names them, and how good and how dear each answer is."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), header_style="bold", width=WIDTH)
-    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
-    how = "enumerated" if truth.sequences else "pooled"
-    table.add_column(f"truth,\n{how}", justify="right", no_wrap=True, style="green")
-    for answer in answers:
-        table.add_column(answer.name, justify="right", no_wrap=True)
+def _odds(log_probability: float) -> str:
+    if math.isnan(log_probability):
+        return "?"
+    times = math.exp(-log_probability)
+    return f"1 in {times:,.0f}" if times < LARGE else f"1 in {times:.0e}"
+
+
+def _table(texts: list[str], rest: str, truth: Reference, answers: list[Answer]) -> Iterator[Text]:
+    """A row for each text, for all others if `rest` names them, then how good and how dear each answer is."""
+    heads = [answer.name.partition("\n") for answer in answers]
+    yield _row("", "", [head[0] for head in heads], "bold")
+    yield _row("", "truth", [head[2] for head in heads], "bold")
+    laws = [answer.posterior for answer in answers]
     for text in texts:
-        laws = (truth.posterior, *(answer.posterior for answer in answers))
-        table.add_row(Text(_inline(text)), *(percent(law.get(text, 0.0)) for law in laws))
+        yield _row(_inline(text).strip(), percent(truth.posterior[text]), [percent(law.get(text, 0.0)) for law in laws])
     if rest:
-        others = (1 - sum(answer.posterior.get(text, 0.0) for text in texts) for answer in answers)
-        table.add_row(rest, percent(truth.rest(texts)), *(percent(max(0.0, other)) for other in others))
-    table.add_section()
-    table.add_row("distance to truth", "0", *(f"{truth.distance(a.posterior):.2f}" for a in answers), style="bold")
-    error = f" ± {1.96 * truth.error:.2f}" if truth.error else ""
-    table.add_row("log p(constraint)", f"{truth.log_evidence:.2f}{error}", *(a.evidence for a in answers))
-    table.add_row("Locore's verdict", "", *(a.level for a in answers))
-    table.add_row("LM tokens", f"{truth.lm_tokens:,}", *(f"{a.lm_tokens:,}" for a in answers))
-    table.add_row("seconds", f"{truth.seconds:.0f}", *(f"{a.seconds:.1f}" for a in answers))
-    return table
+        others = [max(0.0, 1 - sum(law.get(text, 0.0) for text in texts)) for law in laws]
+        yield _row(rest, percent(truth.rest(texts)), [percent(other) for other in others])
+    yield Text("─" * (LABEL + TRUTH + COLUMN * len(answers)), style="dim")
+    yield _row("distance from truth", "0", [f"{truth.distance(law):.2f}" for law in laws], "bold")
+    yield _row("obeys by itself", _odds(truth.log_evidence), [_odds(answer.log_evidence) for answer in answers])
+    yield _row("Locore's verdict", "", [_level(answer) for answer in answers])
+    yield _row("LM tokens, seconds", "", [f"{answer.lm_tokens:,}, {answer.seconds:.0f} s" for answer in answers])
+
+
+def _row(label: str, truth: str, cells: list[str], style: str = "") -> Text:
+    line = Text(f"{_clipped(label, LABEL):<{LABEL}}", style=style)
+    line.append(f"{truth:>{TRUTH}}", style="green")
+    for cell in cells:
+        line.append(f"{cell:>{COLUMN}}")
+    return line
+
+
+def _clipped(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
