@@ -25,7 +25,7 @@ def whole(first: Found | None, example: Example, ending: str, second: Found) -> 
     if first is not None:
         yield from chat_lines(*first)
         yield Text()
-    yield from text_lines(example, ending, *second)
+    yield from text_lines(1 if first is None else 2, example, ending, *second)
     for line in conclusions(first, second):
         yield Text(f"* {line}")
 
@@ -44,9 +44,11 @@ def chat_lines(truth: Reference, answers: list[Answer]) -> Iterator[Text]:
     yield from _table(list(CHOICES), "", truth, answers)
 
 
-def text_lines(example: Example, ending: str, truth: Reference, answers: list[Answer]) -> Iterator[Text]:
+def text_lines(number: int, example: Example, ending: str, truth: Reference, answers: list[Answer]) -> Iterator[Text]:
     """What is shown of an open text."""
-    yield Text(f"2. {quoted(str(example.prompt))} … has to end with {quoted(ending)} ({example.length} tokens).", style="bold")
+    yield Text(
+        f"{number}. {quoted(str(example.prompt))} … has to end with {quoted(ending)} ({example.length} tokens).", style="bold"
+    )
     yield Text(f"   {_cost(truth, f'pooled from two samplers, ± {1.96 * truth.error:.0%}')}")
     texts = list(truth.posterior)[:BEST]
     yield from _table(texts, "all others", truth, [answer for answer in answers if answer.in_table])
@@ -69,7 +71,7 @@ def conclusions(first: Found | None, second: Found) -> Iterator[str]:
     for answer in answers:
         if not answer.in_table:
             name, distance = answer.name, truth.distance(answer.posterior)
-            yield f'The {name} in 2: {answer.lm_tokens:,} LM tokens, distance {distance:.2f}, "{_level(answer)}".'
+            yield f'The {name} in {1 if first is None else 2}: {answer.lm_tokens:,} LM tokens, distance {distance:.2f}, "{_level(answer)}".'
 
 
 def _cost(truth: Reference, how: str) -> str:
