@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import locore
 from locore import choice, contains, ends_with
 from locore.bench.tasks import truth as truths
-from locore.bench.tasks.command import planned, selected
+from locore.bench.tasks.command import QUICK_PROBLEMS, planned, selected
 from locore.bench.tasks.drawn import drawn_problems
 from locore.bench.tasks.entrants import MAIN, OTHERS, entrants
 from locore.bench.tasks.features import OTHER, Law, distance, first_word, laws_of, shortened, whole, words
@@ -128,6 +128,11 @@ def test_every_stored_truth_is_a_law_of_its_problem():
         for law in truth.laws.values():
             assert sum(law.values()) == pytest.approx(1, abs=1e-3)
             assert min(law.values()) >= 0
+
+
+def test_the_quick_mode_makes_no_truth():
+    known = {p.name: stored_truth(p) for p in written_problems()}
+    assert all(known[name] for name in QUICK_PROBLEMS)
 
 
 def test_a_truth_is_read_back_and_not_taken_for_another_problem(tmp_path):

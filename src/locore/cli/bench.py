@@ -56,7 +56,7 @@ def fidelity(
 @bench.command()
 def tasks(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results; a killed run goes on.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Six problems, small budgets, in five minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A few problems, small budgets, in five minutes.")] = False,
     model: Annotated[str | None, typer.Option(help='Another name or a folder of the weights of "smollm2".')] = None,
     problem: Annotated[list[str] | None, typer.Option(help="Only these problems.")] = None,
     family: Annotated[

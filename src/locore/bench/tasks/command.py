@@ -25,7 +25,7 @@ from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore.records import only_writer
 
 QUICK = Plan(rounds={250: 2}, few={250: 1})
-QUICK_PROBLEMS = ("keyword-dog", "ending-happy", "count-six-words", "json-capital", "format-date", "choice-colour")
+QUICK_PROBLEMS = ("keyword-dog", "ban-letter", "ending-happy", "choice-sentiment")
 QUICK_SAMPLERS = ["auto", "masked-is", "smc", "swor", "twisted, learned", "rejection", "transformers-masking"]
 MEMORY_BYTES = 5 * 2**30  # of contexts that are remembered
 FEW_RUNS = 2  # of samplers that are not among the main ones
