@@ -71,7 +71,8 @@ def conclusions(first: Found | None, second: Found) -> Iterator[str]:
     for answer in answers:
         if not answer.in_table:
             name, distance = answer.name, truth.distance(answer.posterior)
-            yield f'The {name} in {1 if first is None else 2}: {answer.lm_tokens:,} LM tokens, distance {distance:.2f}, "{_level(answer)}".'
+            price = f"{answer.lm_tokens:,} LM tokens"
+            yield f'The {name} in {1 if first is None else 2}: {price}, distance {distance:.2f}, "{_level(answer)}".'
 
 
 def _cost(truth: Reference, how: str) -> str:
