@@ -107,6 +107,10 @@ def test_distance_is_total_variation():
     part = Reference({"a": 0.5, "b": 0.3}, -1.0, 0.1, 0, 0, 0.0)
     assert part.distance(other) == pytest.approx(total_variation({"a": 0.5, "b": 0.3, "?": 0.2}, {"b": 0.6, "?": 0.4}))
     assert part.rest(["a"]) == pytest.approx(0.5)
+    # Chance goes away with many draws, and a single one is as far off as its text is improbable.
+    for reference in (whole, part):
+        assert reference.perfect_distance(200_000, seed=0) < 0.01
+        assert any(reference.perfect_distance(1, seed=0) == pytest.approx(1 - p) for p in (0.5, 0.3, 0.2))
 
 
 def test_the_truth_of_the_question_is_that_of_a_direct_sum(smollm2, tiny, monkeypatch, capsys):

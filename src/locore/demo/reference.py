@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import dataclass
+
+REST = "\N{REPLACEMENT CHARACTER}" * 3  # stands for all texts that are not known
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,10 @@ class Reference:
         known = sum(abs(p - law.get(text, 0.0)) for text, p in self.posterior.items())
         others = sum(p for text, p in law.items() if text not in self.posterior)
         return (known + abs(others - self.rest(list(self.posterior)))) / 2
+
+    def perfect_distance(self, draws: int, seed: int) -> float:
+        """Distance of so many draws from the truth itself: what chance alone does. Unknown texts count as one."""
+        texts = list(self.posterior)
+        chances = [*self.posterior.values(), self.rest(texts)]
+        drawn = random.Random(seed).choices([*texts, REST], chances, k=draws)
+        return self.distance({text: number / draws for text, number in Counter(drawn).items()})

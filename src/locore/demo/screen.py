@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from locore.demo.answers import Answer, percent, quoted
-from locore.demo.examples import CHOICES, QUESTION, Example
+from locore.demo.examples import CHOICES, MASKED, QUESTION, Example
 from locore.demo.reference import Reference
 
 WIDTH = 80
@@ -68,6 +68,8 @@ def conclusions(first: Found | None, second: Found) -> Iterator[str]:
         )
     yield 'Locore\'s verdicts are made without the truth: where it says "trust", compare.'
     truth, answers = second
+    chance = f"{MASKED} perfect draws would be {truth.perfect_distance(MASKED, seed=0):.2f} from the truth by chance"
+    yield f"In {1 if first is None else 2}, {chance}."
     for answer in answers:
         if not answer.in_table:
             name, distance = answer.name, truth.distance(answer.posterior)
