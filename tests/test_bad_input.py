@@ -83,7 +83,7 @@ BAD_CALLS = {
         "position 9 of 4",
         "len|loop|range|longer",
     ),
-    "missing folder": (lambda m: locore.load("./nowhere"), ModelNotFound, "nowhere is not a folder", "Give the folder"),
+    "missing folder": (lambda m: locore.load("./nowhere"), ModelNotFound, "nowhere is not a folder", "Give a folder"),
     "no model": (lambda m: locore.generate(None, "I", SUN), InvalidArgument, "got NoneType", "load"),
     "a model of transformers": (
         lambda m: locore.generate(m.causal.module, "I", SUN),
