@@ -67,8 +67,8 @@ def conclusions(first: Found | None, second: Found) -> Iterator[str]:
             f"{percent(truth.posterior.get(worst, 0.0))}: forbidding says nothing of where a beginning leads."
         )
     truth, answers = second
-    chance = f"{MASKED} perfect draws would be {truth.perfect_distance(MASKED, seed=0):.2f} off by chance"
-    yield f"Verdicts are made without the truth. In {1 if first is None else 2}, {chance}."
+    chance = f"{MASKED} perfect draws would be {truth.perfect_distance(MASKED, seed=0):.2f} off"
+    yield f"Verdicts do not know the truth. In {1 if first is None else 2}, {chance}."
     for answer in answers:
         if not answer.in_table:
             name, distance = answer.name, truth.distance(answer.posterior)
