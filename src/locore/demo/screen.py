@@ -66,7 +66,6 @@ def conclusions(first: Found | None, second: Found) -> Iterator[str]:
             f"In 1 masking answers {quoted(worst)} in {percent(masked[worst])} of its texts, the model itself in "
             f"{percent(truth.posterior.get(worst, 0.0))}: forbidding says nothing of where a beginning leads."
         )
-    yield 'Locore\'s verdicts are made without the truth: where it says "trust", compare.'
     truth, answers = second
     chance = f"{MASKED} perfect draws would be {truth.perfect_distance(MASKED, seed=0):.2f} from the truth by chance"
     yield f"In {1 if first is None else 2}, {chance}."
