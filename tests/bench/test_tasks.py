@@ -27,6 +27,7 @@ from locore.bench.tasks.truth import Batch, Pool, Truth, check_model, find_truth
 from locore.bench.tasks.written import written_problems
 from locore.cli import main
 from locore.errors import InvalidArgument, LocoreError
+from locore.prepared import POSITIONS, prepared_table
 from locore.records import Journal
 from locore.samplers import BY_NAME
 from locore.testing import enumerate_posterior
@@ -330,6 +331,25 @@ def test_the_wrong_model_is_refused_in_words(tmp_path, capsys):
     assert main(["bench", "tasks", "--model", "tiny", "-o", str(tmp_path), "--problem", problem]) != 0
     assert "model" in capsys.readouterr().err
     assert not (tmp_path / "table.md").exists()
+
+
+def test_a_table_of_the_user_does_not_steer_the_newcomer(tmp_path, monkeypatch):
+    """What `locore prepare` left in the cache is not there for a newcomer, and comes back after."""
+    from locore.bench.tasks import study as studies
+    from locore.bench.tasks.command import _measured
+
+    monkeypatch.setenv("LOCORE_CACHE", str(tmp_path / "user"))
+    model = locore.load("tiny")
+    locore.prepare(model, positions=POSITIONS)
+    assert prepared_table(model) is not None
+    seen, run = [], studies.run_once
+    monkeypatch.setattr(
+        studies, "run_once", lambda task, *rest, **more: (seen.append(prepared_table(task.model)), run(task, *rest, **more))[1]
+    )
+    easy = dataclasses.replace(TINY, name="easy", constraint=choice([" sunny", " cold"]), features=(whole(),))
+    _measured(study(tmp_path / "out", rounds=1), [easy], ["auto"])
+    assert seen == [None]
+    assert prepared_table(model) is not None
 
 
 def test_all_files_are_written(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import locore
+from locore.bench.fidelity.command import cache_in
 from locore.bench.fidelity.plots import plot
 from locore.bench.progress import say
 from locore.bench.tasks.drawn import drawn_problems
@@ -117,7 +118,11 @@ def opener(model: str | None) -> Callable[[str], LanguageModel]:
 def _measured(study: Study, problems: list[Problem], samplers: list[str] | None) -> list[Row]:
     """Run what is missing, and write everything."""
     rivals = entrants(samplers)
-    rows, truths = study.run(problems, rivals)
+    for name in {problem.model for problem in problems}:
+        study.open_model(name)  # from the user's cache, where a converted model lies
+    # A table that `locore prepare` left there would steer `auto`, and a newcomer has none.
+    with cache_in(study.output / "cache"):
+        rows, truths = study.run(problems, rivals)
     settings = {**asdict(study.plan), "samplers": [rival.name for rival in rivals]}
     write_results(study.output, rows, problems, truths, settings)
     shown = JUDGED_AT if JUDGED_AT in study.plan.rounds else max(study.plan.rounds)
