@@ -19,7 +19,7 @@ from locore.bench.tasks.command import QUICK_PROBLEMS, planned, selected
 from locore.bench.tasks.drawn import drawn_problems
 from locore.bench.tasks.entrants import MAIN, OTHERS, entrants
 from locore.bench.tasks.features import OTHER, Law, distance, first_word, laws_of, shortened, whole, words
-from locore.bench.tasks.measures import cell, geometric_mean, totals, worse_than
+from locore.bench.tasks.measures import cell, geometric_mean, ratio_to_peer, totals, worse_than
 from locore.bench.tasks.problem import Problem, Task
 from locore.bench.tasks.runs import Run, run_once
 from locore.bench.tasks.study import Plan, Study
@@ -162,10 +162,10 @@ def test_a_truth_that_was_killed_goes_on(exact, tmp_path, monkeypatch):
     task, _, _ = exact
     monkeypatch.setattr(truths, "ENUMERATED", 0)
     path = tmp_path / "batches.jsonl"
-    first = find_truth(task, Journal(path, {}), batches=3)
+    first = find_truth(task, Journal(path, {}), batches=(3,))
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:4]) + "\n")
-    assert find_truth(task, Journal(path, {}), batches=3) == first
+    assert find_truth(task, Journal(path, {}), batches=(3,)) == first
     assert sorted(path.read_text().splitlines()) == sorted(lines)
 
 
@@ -183,6 +183,24 @@ def test_samplers_that_disagree_make_no_truth(exact):
     assert -1.4 < together.log_z < -1.0
     with pytest.raises(LocoreError, match="found nothing"):
         Pool.of("smc", batches(-math.inf, -math.inf))
+
+
+def test_where_few_batches_disagree_there_are_more(exact, tmp_path, monkeypatch):
+    task, _, _ = exact
+    monkeypatch.setattr(truths, "ENUMERATED", 0)
+    asked = []
+
+    def pooled_of(task, names, number, journal):
+        asked.append(number)
+        if number < 5:
+            raise LocoreError("they disagree")
+        return TRUTH
+
+    monkeypatch.setattr(truths, "_pooled_of", pooled_of)
+    assert find_truth(task, Journal(tmp_path / "a.jsonl", {}), batches=(2, 5)) is TRUTH
+    assert asked == [2, 5]
+    with pytest.raises(LocoreError):
+        find_truth(task, Journal(tmp_path / "a.jsonl", {}), batches=(2, 3))
 
 
 def test_another_model_is_told_apart(exact, tiny, tmp_path):
@@ -231,6 +249,17 @@ def test_worse_only_beyond_two_standard_errors():
     rows = [row("auto", 1.0, 0.1), row("smc", 0.9, 0.1), row("masked-is", 0.5, 0.1)]
     assert worse_than(rows, "auto", ("smc", "masked-is"), 1000) == [("p", "masked-is", 1.0, 0.5)]
     assert geometric_mean(rows, "rmse") == pytest.approx((1.0 * 0.9 * 0.5) ** (1 / 3))
+
+
+def test_total_variation_counts_only_where_the_laws_are_known():
+    runs = [run_of(-2.0)]
+    rough = dataclasses.replace(TRUTH, laws_error=0.3)
+    rows = [cell(TINY, "auto", 250, runs, truth) for truth in (TRUTH, rough)]
+    assert rows[0] is not None and rows[1] is not None
+    assert rows[0]["tv"] == rows[1]["tv"] == 0.5
+    assert geometric_mean([rows[1]], "tv") is None
+    assert geometric_mean([rows[1]], "rmse") is not None
+    assert ratio_to_peer([rows[1], {**rows[1], "sampler": "smc"}], "auto", 250, "tv") is None
 
 
 # Runs

@@ -18,6 +18,7 @@ OFF = 0.3  # relative error of the evidence from which "trust" is wrong, and bel
 MARGIN = 2.0  # standard errors of the truth that a run is granted
 PEERS = ("genlm-smc", "genlm-awrs", "transformers-masking", "rejection", "smc", "masked-is", "greedy", "oversampling")
 NEGLIGIBLE = 1e-3
+KNOWN = 0.1  # error of the laws of a truth, up to which a total variation is counted
 
 
 def gap(run: Run, truth: Truth) -> float:
@@ -75,6 +76,7 @@ def cell(problem: Problem, sampler: str, budget: int, runs: list[Run], truth: Tr
         "failed": sum(run.outcome == ZERO for run in runs),
         **_evidence(weighted, truth),
         "tv": mean_distance(one_draw(runs), truth.laws),
+        "known": truth.laws_error <= KNOWN,
         "noise": noise(runs, truth),
         "verdicts": _verdicts(runs, truth),
         "chosen": dict(Counter(run.chosen for run in runs if run.chosen)),
@@ -121,9 +123,14 @@ def totals(rows: list[Row]) -> dict[str, dict[str, dict[str, int]]]:
     return {name: {level: dict(counts) for level, counts in levels.items()} for name, levels in result.items()}
 
 
+def is_counted(row: Row, measure: str) -> bool:
+    """Does a cell say something of this measure? Not of total variation where the laws themselves are hardly known."""
+    return row[measure] is not None and (measure != "tv" or row["known"])
+
+
 def geometric_mean(rows: list[Row], measure: str) -> float | None:
     """Over the cells that have it; tiny values are all alike."""
-    values = [max(row[measure], NEGLIGIBLE) for row in rows if row[measure] is not None]
+    values = [max(row[measure], NEGLIGIBLE) for row in rows if is_counted(row, measure)]
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
@@ -131,9 +138,10 @@ def ratio_to_peer(rows: list[Row], sampler: str, budget: int, measure: str) -> t
     """Geometric mean, over problems, of a sampler's value over that of the best peer there; and over how many."""
     ratios = []
     for problem in {row["problem"] for row in rows}:
-        here = {row["sampler"]: row[measure] for row in rows if row["problem"] == problem and row["budget"] == budget}
-        peers = [here[name] for name in PEERS if name != sampler and here.get(name) is not None]
-        if here.get(sampler) is not None and peers:
+        at = [row for row in rows if row["problem"] == problem and row["budget"] == budget]
+        here = {row["sampler"]: row[measure] for row in at if is_counted(row, measure)}
+        peers = [here[name] for name in PEERS if name != sampler and name in here]
+        if sampler in here and peers:
             ratios.append(max(here[sampler], NEGLIGIBLE) / max(min(peers), NEGLIGIBLE))
     if not ratios:
         return None

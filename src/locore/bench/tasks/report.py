@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from locore.bench.tasks.entrants import PLAIN_WEIGHTS, Entrant
-from locore.bench.tasks.measures import OFF, PEERS, Row, geometric_mean, ratio_to_peer, totals, worse_than
+from locore.bench.tasks.measures import KNOWN, OFF, PEERS, Row, geometric_mean, ratio_to_peer, totals, worse_than
 from locore.bench.tasks.problem import Problem
 from locore.bench.tasks.runs import Run
 from locore.bench.tasks.truth import Truth
@@ -17,12 +17,13 @@ RIVALS = (*PLAIN_WEIGHTS, "smc", "genlm-smc")
 JUDGED_AT = 1_000  # LM tokens
 SHORT = 110  # characters of a text in texts.md
 
-INTRODUCTION = """\
+INTRODUCTION = f"""\
 What users ask of a real language model (`locore bench tasks`; the model and the problems are in docs/tasks.md).
 
 - RMSE of log Ẑ in nats; a run that returns nothing counts like Ẑ = 1. ± one standard error.
 - TV: total variation between the truth and the law of one draw, averaged over the features of the problem (the first word, the
-  values of JSON fields, …); a run that returns nothing counts as wrong. Noise: what chance alone gives.
+  values of JSON fields, …); a run that returns nothing counts as wrong. Noise: what chance alone gives. Means leave out the
+  problems whose laws are themselves known to no better than {KNOWN:g}.
 - Every sampler gets the same budget of LM tokens (next-token distributions); `auto` is asked for 32 particles, as a newcomer
   does, the others for as many as the budget buys.
 - Seconds are of runs that share nothing with other runs, on one thread."""
@@ -139,7 +140,11 @@ def _problem(problem: Problem, truth: Truth, rows: list[Row]) -> list[str]:
     where = "in a chat" if problem.chat else "plain"
     lines = [f"## {problem.name}", "", f"{problem.prompt!r} ({where}), n = {problem.length}: "]
     lines += [f"`{json.dumps(problem.constraint.to_json(), ensure_ascii=False)}`", ""]
-    lines += [f"log p(α) = {truth.log_z:.3f} ± {truth.log_z_error:.3f} nats; {truth.source}.", "", HEAD]
+    lines += [
+        f"log p(α) = {truth.log_z:.3f} ± {truth.log_z_error:.3f} nats, the laws to {truth.laws_error:.2f}; {truth.source}.",
+        "",
+        HEAD,
+    ]
     lines += ["|" + "---|" * (HEAD.count("|") - 1), *map(_line, rows)]
     return [*lines, ""]
 

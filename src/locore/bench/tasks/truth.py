@@ -27,7 +27,7 @@ ENUMERATED = 6_000  # contexts, at most
 KEPT = 1_000_000  # sequences of an enumeration
 PILOT = 64  # unconstrained draws that choose the samplers
 LIKELY = 0.05  # share of accepted draws from which counting them is one of the two ways
-BATCHES, BATCH_TOKENS = 8, 2_500  # of each sampler
+BATCHES, BATCH_TOKENS = (8, 24), 2_500  # of each sampler; the more where the fewer do not agree
 AGREE = 3.0  # standard errors
 VALUES = 40  # of a feature that are written down
 PROBES = 5  # texts whose probability tells whether a model is the one that the truth speaks of
@@ -128,11 +128,14 @@ def check_model(task: Task, truth: Truth) -> None:
             )
 
 
-def find_truth(task: Task, journal: Journal, batches: int = BATCHES) -> Truth:
+def find_truth(task: Task, journal: Journal, batches: tuple[int, ...] = BATCHES) -> Truth:
     """Enumerate or pool; batches that are in the journal are not made again.
 
+    Args:
+        batches: how many of each sampler; the next number is tried where two samplers do not agree.
+
     Raises:
-        LocoreError: two samplers do not agree.
+        LocoreError: they do not agree with the last number either.
     """
     reader = task.circuit.reader
     assert reader is not None  # all problems are compiled from left to right
@@ -141,7 +144,17 @@ def find_truth(task: Task, journal: Journal, batches: int = BATCHES) -> Truth:
         return _enumerated(task, price)
     accepted = int(task.circuit.accepts(task.model.sample(PILOT, task.problem.length, 0).tokens).sum())
     names = ("rejection", "smc") if accepted >= LIKELY * PILOT else ("smc", "twisted")
-    return pooled(task, {name: [_batch(task, name, k, journal) for k in range(batches)] for name in names})
+    *fewer, most = batches
+    for number in fewer:
+        try:
+            return _pooled_of(task, names, number, journal)
+        except LocoreError:
+            continue
+    return _pooled_of(task, names, most, journal)
+
+
+def _pooled_of(task: Task, names: tuple[str, ...], number: int, journal: Journal) -> Truth:
+    return pooled(task, {name: [_batch(task, name, k, journal) for k in range(number)] for name in names})
 
 
 def _enumerated(task: Task, price: float) -> Truth:
