@@ -14,6 +14,7 @@ from scipy import stats
 
 import locore
 from locore import choice, contains
+from locore.blocks import Blocks
 from locore.diagnosis import LEVELS
 from locore.models import MarkovModel
 from locore.pareto import LARGE_K
@@ -30,10 +31,11 @@ def model():
     return MarkovModel(torch.full((6,), 1 / 6).double(), transition, eos_ids=(5,), tokenizer=TOKENIZER)
 
 
-def particles(log_weights, tokens=None, token_scores=None, **info):
+def particles(log_weights, tokens=None, token_scores=None, blocks=None, **info):
     logs = torch.as_tensor(log_weights, dtype=torch.float64)
     tokens = torch.zeros(len(logs), 2, dtype=torch.long) if tokens is None else tokens
-    return Particles(tokens, logs, TOKENIZER, {"drawn": len(logs), "guarantee": "proper", **info}, token_scores)
+    blocks = None if blocks is None else Blocks(tuple(blocks))
+    return Particles(tokens, logs, TOKENIZER, {"drawn": len(logs), "guarantee": "proper", **info}, token_scores, blocks)
 
 
 def headline(p):
@@ -63,7 +65,7 @@ def test_trust_means_that_no_tail_was_seen(k, num, seed):
 @pytest.mark.parametrize(
     "info",
     [
-        {"block_log_evidence": [0.0, 0.01, -0.01, 0.02]},
+        {"blocks": [0.0, 0.01, -0.01, 0.02]},
         {"dependent": True},
         {"guarantee": "asymptotic"},
         {"evidence": "exact", "sequences": 5000},
@@ -155,11 +157,10 @@ def test_an_exact_answer_needs_no_warning(model):
     assert "exactly" in p.report() and "cannot see" not in p.report() and "k̂" not in p.report()
 
 
-def test_refusing_nothing_costs_no_trust():
-    tokens = torch.zeros(64, 2, dtype=torch.long)
-    p = particles([0.0] * 64, tokens, block_log_evidence=[0.0, 0.01, -0.01, 0.02])
-    assert p.where(torch.ones(64, dtype=torch.bool), "never").verdict.level == "trust"
-    assert p.where(torch.arange(64) > 0, "once").verdict.level == "rough"
+def test_refusing_particles_of_blocks_that_are_not_known_leaves_no_verdict():
+    p = particles([0.0] * 64, blocks=[0.0, 0.01, -0.01, 0.02])
+    assert p.verdict.level == "trust"
+    assert p.where(torch.arange(64) > 0, "once").verdict.level == "not judged"
 
 
 @pytest.mark.parametrize("sampler", BY_NAME)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from locore.blocks import Blocks
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.particles import Particles
 from locore.tokenizer import Tokenizer
@@ -74,9 +76,10 @@ def test_the_verdict_comes_first_and_follows_the_weights(weights, level):
 
 def test_dependent_particles_are_judged_by_their_blocks_alone():
     tokens = torch.zeros(64, 2, dtype=torch.long)
-    agree = particles([1.0] * 64, tokens, block_log_evidence=[0.0, 0.01, -0.01, 0.02])
-    differ = particles([1.0] * 64, tokens, block_log_evidence=[0.0, -9.0, -8.0, -7.0])
-    alone = particles([1.0] * 64, tokens, block_log_evidence=[0.0])
+    agree, differ, alone = (
+        replace(particles([1.0] * 64, tokens), blocks=Blocks(estimates))
+        for estimates in ((0.0, 0.01, -0.01, 0.02), (0.0, -9.0, -8.0, -7.0), (0.0,))
+    )
     assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "not judged")
     assert alone.report().startswith("Not judged")
 

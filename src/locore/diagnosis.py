@@ -108,12 +108,13 @@ def _by_tail(particles: Particles) -> Iterator[Judgement]:
 
 def is_blocked(particles: Particles) -> bool:
     """Were the particles made in independent blocks, within which they depend on each other?"""
-    return "block_log_evidence" in particles.info
+    return particles.blocks is not None
 
 
 def _by_blocks(particles: Particles) -> Judgement:
     """By the relative error e of the evidence: one draw from the particles is within total variation e/2 of p(y | α)."""
-    blocks = len(particles.info["block_log_evidence"])
+    assert particles.blocks is not None
+    blocks = len(particles.blocks)
     if particles.info.get("evidence") == "thinned":
         more = particles.info["sequences"]
         return "not judged", f"sequences were refused after others had been left out; num_particles={more} keeps them all."

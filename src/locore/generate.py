@@ -89,7 +89,7 @@ def generate(
     draws = chosen(target, circuit, num_particles, budget, make_generator(seed))
     seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}
     info = {"sampler": chosen.name, "seed": seed, "stop": stop, **seconds, **_account(counted, draws)}
-    particles = Particles(draws.tokens, draws.log_weights, base.tokenizer, info, draws.token_scores)
+    particles = Particles(draws.tokens, draws.log_weights, base.tokenizer, info, draws.token_scores, draws.blocks)
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
     if circuit.relaxed:
         particles = _exact(particles, holds_exactly)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.bounds import certain_bounds, confidence_bounds, interval, relative_error
+from locore.blocks import Blocks
+from locore.bounds import certain_bounds, confidence_bounds, interval
 from locore.diagnosis import Verdict, diagnose
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.numerics import effective_sample_size, make_generator
@@ -32,6 +33,7 @@ class Particles:
         info: how they were made: `sampler`, `guarantee` ("proper", "asymptotic" or "biased"), `lm_tokens`, `lm_contexts`,
             `seconds`, `drawn` (weights drawn, zeros included), `zero_weights` (share of the zeros, by reason), and more.
         token_scores: f64[num, time], log p(y_t | y_<t), where known.
+        blocks: the independent repetitions that they are the mean of, where there were such.
     """
 
     tokens: Tensor
@@ -39,6 +41,7 @@ class Particles:
     tokenizer: Tokenizer
     info: dict[str, Any] = field(default_factory=dict)
     token_scores: Tensor | None = None
+    blocks: Blocks | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.log_weights):
@@ -87,16 +90,16 @@ class Particles:
     def log_evidence_error(self) -> float:
         """Standard error of `log_evidence` in nats (delta method); nan where it is not known.
 
-        Particles that depend on each other are judged by the spread of independent blocks of them, others by their weights.
+        Particles that depend on each other are judged by their blocks, see `locore.blocks`, others by their weights.
         """
         if self.info.get("guarantee") == "biased":
             return math.nan
         if self.info.get("evidence") == "exact":
             return 0.0
-        if "block_log_evidence" in self.info:
-            return relative_error(self.info["block_log_evidence"])
+        if self.blocks is not None:
+            return self.blocks.error
         drawn = int(self.info.get("drawn", len(self)))
-        if drawn < 2 or self.info.get("dependent"):
+        if drawn < 2 or self.info.get("dependent") or self.info.get("evidence") == "thinned":
             return math.nan
         return math.sqrt(max(0.0, (1 / self.ess - 1 / drawn) * drawn / (drawn - 1)))
 
@@ -131,15 +134,28 @@ class Particles:
         """
         if "pareto_k" in self.info:
             return float(self.info["pareto_k"])
-        depend = {"block_log_evidence", "dependent", "evidence", "unweighted"} & self.info.keys()
-        if depend or self.info.get("guarantee") == "asymptotic":
+        depend = {"dependent", "evidence", "unweighted"} & self.info.keys()
+        if depend or self.blocks is not None or self.info.get("guarantee") == "asymptotic":
             return math.nan
         return pareto_k(self.log_weights, int(self.info.get("drawn", len(self))) - len(self))
 
     @property
     def ess(self) -> float:
-        """Effective sample size (Σw)²/Σw², of resampled particles that of their source; it judges independent ones only."""
-        return float(self.info.get("ess_before", effective_sample_size(self.log_weights)))
+        """How many independent draws from p(y | α) would know its law as well.
+
+        (Σw)²/Σw² of independent weights; of blocks what they support, see `locore.blocks`, nan for a single one. Of resampled
+        particles that of their source.
+        """
+        if "ess_before" in self.info:
+            return float(self.info["ess_before"])
+        if self.blocks is not None:
+            return self._ess_of_blocks
+        return effective_sample_size(self.log_weights)
+
+    @cached_property
+    def _ess_of_blocks(self) -> float:
+        assert self.blocks is not None
+        return self.blocks.effective_number(self.tokens)
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -174,7 +190,8 @@ class Particles:
     def where(self, keep: Tensor, reason: str) -> Particles:
         """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.
 
-        Multiplying by an indicator keeps proper weights proper, for α ∧ indicator.
+        Multiplying by an indicator keeps proper weights proper, for α ∧ indicator. Blocks are filtered before they are averaged,
+        so that every error is that of α ∧ indicator; where that is not possible none is known.
         """
         kept = int(keep.sum())
         if not kept:
@@ -191,13 +208,15 @@ class Particles:
             info[known] = None
         if self.info.get("evidence") == "exact" and len(self) < self.info["sequences"]:
             # How much of what was thinned out satisfies the indicator is not known.
-            info |= {"evidence": "thinned", "block_log_evidence": [self.log_evidence + math.log(share)]}
+            info |= {"evidence": "thinned"}
         return replace(
             self,
             tokens=self.tokens[keep],
             log_weights=self.log_weights[keep] + math.log(share),
             info=info,
             token_scores=None if self.token_scores is None else self.token_scores[keep],
+            # Blocks do not know what was resampled from them.
+            blocks=self.blocks.where(keep) if self.blocks and "resampled_from" not in self.info else None,
         )
 
     @cached_property

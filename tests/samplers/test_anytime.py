@@ -142,7 +142,7 @@ def test_chains_say_how_far_they_are(name):
     info = draws.info
     assert draws.guarantee == "asymptotic" and len(draws.tokens) == 40
     assert info["chains"] == 4 and info["iterations"] == 20
-    assert len(info["block_log_evidence"]) == 4 and 0 < info["moved"] <= 1
+    assert len(draws.blocks) == 4 and 0 < info["moved"] <= 1
     assert 1 <= info["ess_before"] <= 40 and "limit" in draws.notes[0]
 
 

@@ -70,7 +70,7 @@ def test_equal_sequences_are_one_particle_and_nothing_is_lost(name):
 @pytest.mark.parametrize("per_context", [1, 3])
 def test_blocks_of_contexts_average_to_the_evidence(per_context):
     draws, _ = run(LocallyConstrainedResampling("forward", per_context=per_context), num=12 * BLOCKS)
-    blocks = torch.tensor(draws.info["block_log_evidence"])
+    blocks = torch.tensor(draws.blocks.log_evidence)
     assert len(blocks) == BLOCKS and draws.info["contexts"] == 12 * BLOCKS // per_context
     evidence = torch.logsumexp(draws.log_weights, 0) - math.log(len(draws.tokens))
     torch.testing.assert_close(blocks.exp().mean(), evidence.exp().float())
@@ -79,7 +79,7 @@ def test_blocks_of_contexts_average_to_the_evidence(per_context):
 
 def test_distinct_independent_weights_say_nothing_of_blocks():
     draws, _ = run(LocallyConstrainedResampling("forward"), num=1)
-    assert not {"dependent", "block_log_evidence"} & draws.info.keys()
+    assert "dependent" not in draws.info and draws.blocks is None
 
 
 @pytest.mark.parametrize("weights", ["augmented", "mixture"])

@@ -150,7 +150,7 @@ def test_blocks_that_share_a_table_know_their_error(kind):
     excess = []
     for _ in range(300):
         draws = sampler(model, circuit, 12, None, generator)
-        blocks = torch.tensor(draws.info["block_log_evidence"]).double().exp()
+        blocks = torch.tensor(draws.blocks.log_evidence).double().exp()
         excess.append(float((blocks.mean() - truth) ** 2 - blocks.var() / 4))
     excess = torch.tensor(excess)
     assert abs(float(excess.mean() / excess.std()) * math.sqrt(len(excess))) < 4.9

@@ -177,7 +177,7 @@ def test_moves_leave_the_evidence_of_the_start(name):
 
     assert evidence(draws) == pytest.approx(evidence(start))
     assert draws.guarantee == "proper" and set(draws.info["acceptance"]) <= {"window", "regrow"}
-    assert draws.info.get("block_log_evidence") == start.info.get("block_log_evidence")
+    assert (draws.blocks and draws.blocks.log_evidence) == (start.blocks and start.blocks.log_evidence)
 
 
 def test_a_biased_start_is_asymptotic():

@@ -59,9 +59,9 @@ def test_blocks_are_unbiased_alone_and_do_not_move_together():
     truth = math.exp(enumerate_posterior(model, circuit).log_evidence)
     runs, generator = 400, seeded(1)
     sampler = SequentialMonteCarlo(ess_threshold=0.9, blocks=2)
-    infos = [sampler(model, circuit, 12, None, generator).info for _ in range(runs)]
-    assert all(info["blocks"] == 2 for info in infos)
-    evidence = torch.tensor([info["block_log_evidence"] for info in infos], dtype=torch.float64).exp()
+    found = [sampler(model, circuit, 12, None, generator).blocks.log_evidence for _ in range(runs)]
+    assert all(len(blocks) == 2 for blocks in found)
+    evidence = torch.tensor(found, dtype=torch.float64).exp()
     z = (evidence.mean(0) - truth) / (evidence.std(0) / math.sqrt(runs))
     assert bool((z.abs() < 5.2).all()), z
     assert abs(float(torch.corrcoef(evidence.T)[0, 1])) < 5.0 / math.sqrt(runs)
@@ -70,7 +70,7 @@ def test_blocks_are_unbiased_alone_and_do_not_move_together():
 def test_the_evidence_is_the_mean_of_the_blocks():
     model, circuit = problem(True)
     draws = SequentialMonteCarlo()(model, circuit, 40, None, seeded(0))
-    mean = torch.logsumexp(torch.tensor(draws.info["block_log_evidence"], dtype=torch.float64), 0) - math.log(4)
+    mean = torch.logsumexp(torch.tensor(draws.blocks.log_evidence, dtype=torch.float64), 0) - math.log(4)
     found = torch.logsumexp(draws.log_weights, 0) - math.log(len(draws.tokens))
     assert float(found) == pytest.approx(float(mean), abs=1e-12)
 

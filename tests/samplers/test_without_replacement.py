@@ -121,7 +121,7 @@ def test_the_budget_is_kept():
 def test_blocks_report_their_evidence():
     model, circuit = problem(True)
     draws = WithoutReplacement(blocks=4)(model, circuit, 12, None, torch.Generator().manual_seed(0))
-    evidence = torch.tensor(draws.info["block_log_evidence"], dtype=torch.float64)
+    evidence = torch.tensor(draws.blocks.log_evidence, dtype=torch.float64)
     pooled = float(torch.logsumexp(draws.log_weights, 0)) - math.log(len(draws.tokens))
     assert len(evidence) == 4
     assert pooled == pytest.approx(float(torch.logsumexp(evidence, 0)) - math.log(4))

@@ -55,7 +55,7 @@ def described(name: str, particles: locore.Particles, examples: int = 0) -> Answ
     low, high = particles.log_evidence_interval
     margin = "" if math.isnan(low) else f"± {(high - low) / 2:.2f}"
     # Sequences that depend on each other have no effective sample size worth showing.
-    ess = "" if "block_log_evidence" in info else f"{particles.ess:.1f}"
+    ess = "" if particles.blocks else f"{particles.ess:.1f}"
     verdict = particles.report().partition("\n")[0]
     chosen = particles.resample(examples, seed=info["seed"]).texts if examples else []
     words = (f"{particles.log_evidence:.2f}", margin, ess, particles.verdict.level, verdict)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from locore.blocks import Blocks
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
@@ -140,7 +141,6 @@ class Anytime:
             "dependent": True,
             "ess_before": min(effective, float(len(chosen))),
             "blocks": chains,
-            "block_log_evidence": by_chain.tolist(),
         }
         if len(visits) > 1:
             info["log_evidence_bracket"] = (log_evidence, upper_bound(kept))
@@ -150,6 +150,7 @@ class Anytime:
             drawn=len(chosen),
             guarantee="asymptotic",
             token_scores=scores[chosen],
+            blocks=Blocks(tuple(by_chain.tolist())),
             notes=_notes(effective, len(kept), chains),
             info=info,
         )

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from locore.blocks import Blocks
 from locore.circuits import Circuit, LeftToRight
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
@@ -29,6 +30,7 @@ class Draws:
         guarantee: "proper" if E[mean_i w_i f(y_i)] = Σ_y p(y) 1[y ⊨ α] f(y).
         token_scores: f64[num, length], log p(y_t | y_<t), where the sampler knows them.
         notes: what the report should say, in plain words.
+        blocks: the independent repetitions that they are the mean of, where there were such.
     """
 
     tokens: Tensor
@@ -38,6 +40,7 @@ class Draws:
     token_scores: Tensor | None = None
     notes: list[str] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
+    blocks: Blocks | None = None
 
 
 class Sampler(Protocol):

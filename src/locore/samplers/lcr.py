@@ -30,6 +30,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from locore.blocks import Blocks
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.local import Kernel, kernel_by_name
@@ -111,14 +112,16 @@ class LocallyConstrainedResampling:
             "pairs": drawn,
             "price": price * contexts,
             "zero_weights": _shares({NOT_REACHED: drawn - len(weights), IMPOSSIBLE: int((weights == NEG_INF).sum())}, drawn),
-            **self._dependence(weights, pairs.context, contexts, len(distinct)),
         }
-        return replace(draws, drawn=len(draws.tokens) + zeros, info=info)
+        dependence, blocks = self._dependence(weights, pairs.context, contexts, len(distinct))
+        return replace(draws, drawn=len(draws.tokens) + zeros, blocks=blocks, info=info | dependence)
 
-    def _dependence(self, weights: Tensor, context: Tensor, contexts: int, distinct: int) -> dict[str, Any]:
+    def _dependence(
+        self, weights: Tensor, context: Tensor, contexts: int, distinct: int
+    ) -> tuple[dict[str, Any], Blocks | None]:
         """What a reader of the weights must know where only the contexts are independent."""
         if self.weights == "augmented" and len(weights) == distinct and self.per_context == 1:
-            return {}
+            return {}, None
         sums = segment_logsumexp(weights, context, contexts)
         info: dict[str, Any] = {"dependent": True, "ess_before": effective_sample_size(sums)}
         if self.weights == "augmented":
@@ -126,8 +129,8 @@ class LocallyConstrainedResampling:
         if self.weights == "augmented" and contexts >= BLOCKS:
             means = [part - math.log(len(part) * self.per_context) for part in sums.chunk(BLOCKS)]
             evidence = [float(torch.logsumexp(part, 0)) for part in means]
-            info |= {"blocks": len(evidence), "block_log_evidence": evidence}
-        return info
+            return info | {"blocks": len(evidence)}, Blocks(tuple(evidence))
+        return info, None
 
     def _draft(self, model: LanguageModel) -> LanguageModel:
         if self.draft is not None:

@@ -7,6 +7,9 @@ located by its stretch first.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -14,6 +17,23 @@ from locore.numerics import CACHED, NEG_INF
 
 STRETCH = 512  # items
 CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What was chosen of a matrix of weights.
+
+    Attributes:
+        chosen: Long[chosen], indices of the flattened matrix in increasing order.
+        log_raise: f64[chosen], −log of the probability of being chosen.
+        log_total: log of the sum of all weights.
+        drawn: share of that sum that was drawn among; the rest was kept for certain.
+    """
+
+    chosen: Tensor
+    log_raise: Tensor
+    log_total: float
+    drawn: float
 
 
 def room(rows: int, items: int) -> Tensor:
@@ -36,38 +56,37 @@ def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tenso
         Long[chosen] in increasing order, and f64[chosen], their new log weights.
     """
     padded = torch.nn.functional.pad(log_weights, (0, -len(log_weights) % STRETCH), value=NEG_INF)
-    chosen, log_raise = select_in_place(padded[None].clone(), num, uniform)
-    return chosen, log_weights[chosen].double() + log_raise
+    found = select_in_place(padded[None].clone(), num, uniform)
+    return found.chosen, log_weights[found.chosen].double() + found.log_raise
 
 
-def select_in_place(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tensor]:
+def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
     """As `select`, for a matrix that is used up.
 
     Args:
         log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
             chosen unless there are too few others.
-
-    Returns:
-        Long[chosen], indices of the flattened matrix in increasing order, and f64[chosen], −log of the probability of being
-        chosen.
     """
     width = log_weights.shape[1]
     maxima = log_weights.view(-1, STRETCH).amax(1)
     if int((maxima > NEG_INF).sum()) <= num:
         possible = (log_weights.view(-1) > NEG_INF).nonzero()[:, 0]
         if len(possible) <= num:
-            return possible, torch.zeros(len(possible), dtype=torch.float64)
+            log_total = float(torch.logsumexp(log_weights.view(-1)[possible].double(), 0))
+            return Selection(possible, torch.zeros(len(possible), dtype=torch.float64), log_total, 0.0)
     top = maxima.max()
     step = max(1, CACHED // width)
     parts = [rows.sub_(top).exp_().view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
     sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
+    total = float(sums.sum())
     large = _large(weights, sums, (maxima - top).exp(), num)
     large, threshold = _set_apart(weights, sums, large, num)
     flat = weights.view(-1)
     small = _systematic(weights, sums, num - len(large), uniform)
     log_raise = (threshold / flat[small].double()).log()
     chosen, order = torch.cat([large, small]).sort()
-    return chosen, torch.cat([torch.zeros(len(large), dtype=torch.float64), log_raise])[order]
+    raised = torch.cat([torch.zeros(len(large), dtype=torch.float64), log_raise])[order]
+    return Selection(chosen, raised, float(top) + math.log(total), float(threshold) * (num - len(large)) / total)
 
 
 def _set_apart(weights: Tensor, sums: Tensor, large: Tensor, num: int) -> tuple[Tensor, Tensor]:

@@ -22,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from locore.blocks import Surprise
 from locore.circuits import Circuit, LeftToRight
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, categorical, effective_sample_size, log_softmax_sum
+from locore.numerics import NEG_INF, categorical, effective_sample_size, log_softmax_sum, segment_logsumexp
 from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.frontier import Frontier
 from locore.samplers.swor import Round, pooled, width_of
@@ -132,6 +133,8 @@ class Population:
         token_scores: f64[particles, time].
         log_weights: f64[particles]; the weights of a block sum to its estimate of p(α). None is
             −inf.
+        surprise: f64[blocks], the sum over positions of the variance within a block of the logs of
+            what its weights were multiplied by, nats².
     """
 
     width: int
@@ -141,6 +144,7 @@ class Population:
     tokens: Tensor
     token_scores: Tensor
     log_weights: Tensor
+    surprise: Tensor
 
     @classmethod
     def start(cls, width: int, blocks: int) -> Population:
@@ -154,6 +158,7 @@ class Population:
             tokens=torch.zeros(num, 0, dtype=torch.long),
             token_scores=torch.zeros(num, 0, dtype=torch.float64),
             log_weights=torch.full((num,), -math.log(width), dtype=torch.float64),
+            surprise=torch.zeros(blocks, dtype=torch.float64),
         )
 
     def chosen(self, index: Tensor, log_weights: Tensor) -> Population:
@@ -177,7 +182,20 @@ class Population:
         alive = (log_weights > NEG_INF).nonzero()[:, 0]
         if not len(alive):
             raise ZeroWeights("every particle has reached a prefix after which the model gives the constraint no probability.")
-        return self.chosen(alive, log_weights[alive])
+        surprise = self.surprise + self._variance(log_increments)
+        return replace(self.chosen(alive, log_weights[alive]), surprise=surprise)
+
+    def _variance(self, values: Tensor) -> Tensor:
+        """f64[blocks]: the variance of f64[particles] in each block by its weights, where they are finite."""
+        finite = values > NEG_INF
+        logs = self.log_weights.masked_fill(~finite, NEG_INF)
+        share = (logs - segment_logsumexp(logs, self.block, self.blocks)[self.block]).exp().nan_to_num(0.0)
+        kept = values.masked_fill(~finite, 0.0)
+
+        def mean(numbers: Tensor) -> Tensor:
+            return torch.zeros(self.blocks, dtype=torch.float64).index_add_(0, self.block, share * numbers)
+
+        return mean((kept - mean(kept)[self.block]).square())
 
     def resampled(self, threshold: float, generator: torch.Generator) -> Population:
         """Blocks whose effective sample size is below the threshold are made even, by systematic resampling."""
@@ -212,8 +230,11 @@ class Population:
 
     def draws(self, info: dict[str, Any]) -> Draws:
         """The blocks, averaged."""
-        members = [self.block == block for block in range(self.blocks)]
-        rounds = [Round(self.tokens[own], self.log_weights[own], self.token_scores[own]) for own in members]
+        rounds = []
+        for block, nats in enumerate(self.surprise.sqrt().tolist()):
+            own = self.block == block
+            surprise = Surprise(nats, 1.0, self.width)
+            rounds.append(Round(self.tokens[own], self.log_weights[own], self.token_scores[own], surprise))
         return pooled(rounds, info)
 
 

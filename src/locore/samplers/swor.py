@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from locore.blocks import Block, Blocks, Lineage, Surprise
 from locore.circuits import Circuit, LeftToRight
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
@@ -21,7 +22,7 @@ from locore.lookahead import LookAhead
 from locore.models import LanguageModel
 from locore.numerics import CACHED, NEG_INF, segment_logsumexp
 from locore.samplers.base import Draws, affordable, left_to_right
-from locore.samplers.selection import room, select_in_place
+from locore.samplers.selection import Selection, room, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
@@ -68,13 +69,40 @@ class Round:
         tokens: Long[num, length].
         log_weights: f64[num], log of p(y) over its probability of being kept.
         token_scores: f64[num, length].
+        surprise, lineage: what they say of their error, see `locore.blocks`; None where nothing does.
         lm_tokens: what it cost, where that is counted.
     """
 
     tokens: Tensor
     log_weights: Tensor
     token_scores: Tensor
+    surprise: Surprise | None = None
+    lineage: Lineage | None = None
     lm_tokens: int = 0
+
+
+class _History:
+    """What a round remembers of its selections."""
+
+    def __init__(self) -> None:
+        self._selections: list[Selection] = []
+        self._ancestor = torch.zeros(1, 0, dtype=torch.long)
+
+    def add(self, selection: Selection, row: Tensor) -> None:
+        """A selection of children of Long[chosen] rows."""
+        self._selections.append(selection)
+        self._ancestor = torch.cat([self._ancestor[row], torch.arange(len(row))[:, None]], 1)
+
+    def surprise(self) -> Surprise:
+        """By the forecasts; the first is left out, as it knows no token yet."""
+        totals = torch.tensor([one.log_total for one in self._selections[1:]], dtype=torch.float64)
+        before = self._selections[:-1] or self._selections
+        drawn = max(one.drawn for one in self._selections)
+        width = sum(len(one.chosen) for one in before) / len(before)
+        return Surprise(float(totals.diff().square().sum().sqrt()), drawn, width)
+
+    def lineage(self) -> Lineage:
+        return Lineage(self._ancestor, tuple(one.log_raise for one in self._selections))
 
 
 def blocks_for(blocks: int | None, num_particles: int, length: int, budget: int | None) -> int:
@@ -119,6 +147,7 @@ def one_round(
     weights, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
     cursor = model.begin(1)
     allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
+    history = _History()
     for position in range(reader.length):
         log_probs = cursor.log_probs
         last = tokens[:, -1] if position else torch.full((1,), -1)
@@ -131,19 +160,20 @@ def one_round(
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         columns = merit.shape[1]
         kept = (wanted or width) if last_position else min(left // (reader.length - 1 - position), STRETCHED * width)
-        chosen, log_raise = select_in_place(merit, kept, uniform)
-        if not len(chosen):
+        found = select_in_place(merit, kept, uniform)
+        if not len(found.chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
-        row, token = chosen // columns, chosen % columns
+        row, token = found.chosen // columns, found.chosen % columns
+        history.add(found, row)
         score = log_probs[row, token].double()
-        weights = weights[row] + score + log_raise
+        weights = weights[row] + score + found.log_raise
         tokens = torch.cat([tokens[row], token[:, None]], 1)
         scores = torch.cat([scores[row], score[:, None]], 1)
         states = reader.step(position, states[row], token)
         if not last_position:
             cursor = cursor.advance(token, row)
             left -= int((~is_end(tokens, model.tokenizer.eos_ids).any(-1)).sum())
-    return Round(tokens, weights, scores, allowed - left)
+    return Round(tokens, weights, scores, history.surprise(), history.lineage(), allowed - left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,11 +245,13 @@ def pooled(rounds: list[Round], info: dict[str, Any] | None = None) -> Draws:
     tokens, inverse = torch.unique(tokens, dim=0, return_inverse=True)
     merged = segment_logsumexp(weights, inverse, len(tokens))
     first = torch.zeros(len(tokens), dtype=torch.long).scatter_(0, inverse, torch.arange(len(inverse)))
-    evidence = [float(torch.logsumexp(r.log_weights, 0)) for r in rounds]
+    rows = torch.split(inverse, [len(r.tokens) for r in rounds])
+    blocks = [Block(row, r.log_weights, r.surprise, r.lineage) for row, r in zip(rows, rounds, strict=True)]
     return Draws(
         tokens,
         merged + math.log(len(tokens)),
         drawn=len(tokens),
         token_scores=scores[first],
-        info={"blocks": len(rounds), "block_log_evidence": evidence, **(info or {})},
+        blocks=Blocks.of(blocks),
+        info={"blocks": len(rounds), **(info or {})},
     )

@@ -53,7 +53,7 @@ class Comparison:
         return {
             "prompt_tokens": prompt_tokens,
             "locore": diagnostics(ours, job, 1),
-            "judged_by_blocks": "block_log_evidence" in ours.info,
+            "judged_by_blocks": ours.blocks is not None,
             **sides_apart(ours, masked),
             "sides": sides,
             **texts(ours, masked),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from locore.blocks import Blocks
 from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument, MissingExtra
 from locore.models import Counted, LanguageModel
@@ -88,7 +89,8 @@ class GenLM:
         if self.ess_threshold:
             # Resampled particles depend on each other, and a single population shows no error of its own.
             evidence = float(torch.logsumexp(log_weights, 0)) - float(np.log(num))
-            draws.info.update(blocks=1, block_log_evidence=[evidence])
+            draws.info.update(blocks=1)
+            draws = replace(draws, blocks=Blocks((evidence,)))
         return draws
 
 

@@ -114,7 +114,7 @@ def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> 
         "notes": draws.notes,
         **draws.info,
     }
-    particles = Particles(draws.tokens, draws.log_weights, task.model.tokenizer, info, draws.token_scores)
+    particles = Particles(draws.tokens, draws.log_weights, task.model.tokenizer, info, draws.token_scores, draws.blocks)
     return particles, counted, seconds, cpu
 
 

@@ -33,6 +33,8 @@ class Run:
         chosen: what `auto` took.
         laws: feature -> value -> weight.
         texts: some draws in proportion to the weights, with their log p(y).
+        signs: what the run knew of its own error: `error` and `unseen` (relative), `surprise` (nats), `blocks`, `ess`,
+            `pareto_k`, `lower` (a certain bound of log p(α)); None where it is not known.
         timed: was the model asked anew for everything, so that seconds mean something?
     """
 
@@ -44,6 +46,7 @@ class Run:
     chosen: str = ""
     laws: dict[str, Law] = field(default_factory=dict)
     texts: list[tuple[str, float]] = field(default_factory=list)
+    signs: dict[str, float | None] = field(default_factory=dict)
     lm_tokens: int = 0
     lm_contexts: int = 0
     seconds: float = 0.0
@@ -90,7 +93,7 @@ def run_once(task: Task, entrant: Entrant, budget: int, seed: int, timed: bool) 
         "notes": draws.notes,
         **draws.info,
     }
-    particles = Particles(draws.tokens, draws.log_weights, task.model.tokenizer, info, draws.token_scores)
+    particles = Particles(draws.tokens, draws.log_weights, task.model.tokenizer, info, draws.token_scores, draws.blocks)
     if not entrant.entry.weighted:
         particles = particles.unweighted()
     return Run(outcome, **_found(task, particles, seed), **cost, timed=timed)
@@ -108,6 +111,21 @@ def _found(task: Task, particles: Particles, seed: int) -> dict[str, Any]:
         "chosen": str(particles.info.get("chosen", "")),
         "laws": {name: shortened(law, VALUES) for name, law in laws.items()},
         "texts": _draws(particles, seed),
+        "signs": _signs(particles),
+    }
+
+
+def _signs(particles: Particles) -> dict[str, float | None]:
+    """By which a verdict can be judged again without the run."""
+    blocks = particles.blocks
+    return {
+        "error": _number(particles.log_evidence_error),
+        "surprise": _number(blocks.surprise) if blocks else None,
+        "unseen": _number(blocks.unseen) if blocks else None,
+        "blocks": len(blocks) if blocks else None,
+        "ess": _number(particles.ess),
+        "pareto_k": _number(particles.pareto_k),
+        "lower": _number(particles.log_evidence_bounds[0]),
     }
 
 

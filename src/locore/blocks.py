@@ -1,0 +1,218 @@
+"""Independent blocks: repetitions whose mean the particles are, and what they say of its error.
+
+Each block b gives an unbiased estimate Ẑ_b of p(α) and knows three things about its error.
+
+**Spread.** The Ẑ_b are independent, so their spread is the error of their mean. With four of them it is a rough number, and
+where all of them miss the same texts they agree for no good reason.
+
+**Thinning.** A block that keeps distinct prefixes is exact but for its draws: where it may keep m prefixes it keeps the heavy
+ones and draws among the light ones, each with a probability π and a weight raised by 1/π. F being the share of the final weight
+that goes back to a drawn prefix, the draw at one position has a relative variance of about Σ (1 − π)(F − F̄)² over those that
+were drawn, F̄ their mean (the variance of Horvitz and Thompson for draws of a fixed number; positions add up, as what one adds
+has mean zero given those before it). A single block can tell it.
+
+**Surprise.** Both look at what was found. How much was missed shows in how wrong the expectations were. Before each selection
+the twist foretells Ẑ_b; were it right, all forecasts would be the same, and d, the root of the sum of the squares of their
+differences in nats, is about how wrong it is of a prefix, those that were not drawn included. (Where nothing is foretold, as in
+SMC with replacement, d² is the variance among particles of the logs of what a position multiplied their weights by.) If a share
+t of the weight is drawn among, m times, √(t/m) · d is about the relative error that such prefixes leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from locore.numerics import NEG_INF
+
+LEAST = 2  # blocks with a spread
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """How far a block went otherwise than expected.
+
+    Attributes:
+        nats: d, root mean square.
+        drawn: largest share of the weight at a position that was drawn among, not kept for certain.
+        width: prefixes at a position, in the mean.
+    """
+
+    nats: float
+    drawn: float
+    width: float
+
+    @property
+    def unseen(self) -> float:
+        """Relative error by what was not drawn."""
+        return self.nats * math.sqrt(self.drawn / self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Lineage:
+    """Where the sequences of a block come from.
+
+    Attributes:
+        ancestor: Long[sequences, positions], which of the prefixes kept at a position.
+        log_raise: for each position f64[kept], −log of the probability π with which a prefix was kept.
+    """
+
+    ancestor: Tensor
+    log_raise: tuple[Tensor, ...]
+
+    def variance(self, log_weights: Tensor) -> float:
+        """Relative variance of the sum of these weights, f64[sequences], by thinning."""
+        share = torch.softmax(log_weights, 0)
+        return sum(self._at(position, share) for position in range(len(self.log_raise)))
+
+    def _at(self, position: int, share: Tensor) -> float:
+        raised = self.log_raise[position]
+        descends = torch.zeros_like(raised).index_add_(0, self.ancestor[:, position], share)
+        lost = -torch.expm1(-raised)  # 1 − π
+        drawn = int((lost > 0).sum())
+        if not drawn:
+            return 0.0
+        mean = (lost * descends).sum() / lost.sum()
+        variance = float((lost * (descends - mean).square()).sum())
+        return variance * drawn / max(1, drawn - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One of the repetitions.
+
+    Attributes:
+        particle: Long[sequences], rows of the particles that the blocks make together.
+        log_weights: f64[sequences]; they sum to Ẑ_b.
+        surprise: None where nothing is known of it.
+        lineage: None where prefixes are copied.
+    """
+
+    particle: Tensor
+    log_weights: Tensor
+    surprise: Surprise | None = None
+    lineage: Lineage | None = None
+
+    @property
+    def log_evidence(self) -> float:
+        """log Ẑ_b; −inf where nothing is left of it."""
+        return float(torch.logsumexp(self.log_weights, 0)) if len(self.log_weights) else NEG_INF
+
+    @property
+    def variance(self) -> float:
+        """Relative variance of Ẑ_b by thinning; nan if it is not known."""
+        if self.lineage is None or self.log_evidence == NEG_INF:
+            return math.nan
+        return self.lineage.variance(self.log_weights)
+
+    def where(self, keep: Tensor, number: Tensor) -> Block:
+        """Of the particles Bool[num], which then have the numbers Long[num]; the weights of the rest become zero."""
+        weights = self.log_weights.masked_fill(~keep[self.particle], NEG_INF)
+        return replace(self, particle=number[self.particle], log_weights=weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """All repetitions.
+
+    Attributes:
+        log_evidence: log Ẑ_b of each.
+        members: the blocks with their sequences; empty where only the estimates are known.
+    """
+
+    log_evidence: tuple[float, ...]
+    members: tuple[Block, ...] = ()
+
+    @classmethod
+    def of(cls, members: Sequence[Block]) -> Blocks:
+        """From what each found."""
+        return cls(tuple(block.log_evidence for block in members), tuple(members))
+
+    def __len__(self) -> int:
+        return len(self.log_evidence)
+
+    @property
+    def spread(self) -> float:
+        """Relative standard error of the mean by the spread of the blocks; nan for fewer than two."""
+        return relative_error(self.log_evidence)
+
+    @property
+    def thinning(self) -> float:
+        """Relative standard error of the mean by thinning; nan where that is not known."""
+        share = torch.softmax(torch.tensor(self.log_evidence, dtype=torch.float64), 0).tolist()
+        known = [(part, block.variance) for part, block in zip(share, self.members, strict=False) if part]
+        return math.sqrt(sum(part**2 * variance for part, variance in known)) if known else math.nan
+
+    @property
+    def error(self) -> float:
+        """Relative standard error of the mean: the larger of the two; nan where neither is known."""
+        known = [error for error in (self.spread, self.thinning) if not math.isnan(error)]
+        return max(known, default=math.nan)
+
+    @property
+    def surprise(self) -> float:
+        """Nats, mean over the blocks; 0 where nothing is known of it."""
+        return self._mean([block.surprise.nats for block in self.members if block.surprise])
+
+    @property
+    def unseen(self) -> float:
+        """Relative error by what was not drawn, mean over the blocks; 0 where nothing is known of it."""
+        return self._mean([block.surprise.unseen for block in self.members if block.surprise])
+
+    @staticmethod
+    def _mean(values: list[float]) -> float:
+        return sum(values) / len(values) if values else 0.0
+
+    def effective_number(self, tokens: Tensor) -> float:
+        """How many independent draws from p(y | α) would know its law as well; nan for fewer than two blocks with sequences.
+
+        By how far the laws of the blocks lie apart: Σ_x Var p̂(x), which would be (1 − Σ_x p(x)²) / n for n independent draws,
+        x being the first t tokens. The worst t counts: sequences that share a beginning are worth less than their number where
+        it is the beginning that matters.
+
+        Args:
+            tokens: Long[num, time] of all particles.
+        """
+        known = [(block, log) for block, log in zip(self.members, self.log_evidence, strict=False) if log > NEG_INF]
+        if len(known) < LEAST:
+            return math.nan
+        share = torch.softmax(torch.tensor([log for _, log in known], dtype=torch.float64), 0)
+        laws = torch.zeros(len(known), len(tokens), dtype=torch.float64)
+        for row, (block, _) in zip(laws, known, strict=True):
+            row.index_add_(0, block.particle, torch.softmax(block.log_weights, 0))
+        most = float(sum(int((block.log_weights > NEG_INF).sum()) for block, _ in known))
+        prefix = torch.zeros(len(tokens), dtype=torch.long)
+        for column in tokens.T:
+            prefix = torch.unique(torch.stack([prefix, column]), dim=1, return_inverse=True)[1]
+            by_prefix = torch.zeros(len(known), int(prefix.max()) + 1, dtype=torch.float64).index_add_(1, prefix, laws)
+            most = min(most, _draws_worth(by_prefix, share))
+        return most
+
+    def where(self, keep: Tensor) -> Blocks | None:
+        """The blocks of Bool[num] particles alone, filtered before they are averaged; None where they cannot be."""
+        if not self.members:
+            return None
+        number = keep.long().cumsum(0) - 1
+        return Blocks.of([block.where(keep, number) for block in self.members])
+
+
+def _draws_worth(laws: Tensor, share: Tensor) -> float:
+    """As `Blocks.effective_number`, for f64[blocks, values] and the f64[blocks] with which they are averaged."""
+    mean = share @ laws
+    variance = float((share.square() @ (laws - mean).square()).sum()) * len(laws) / (len(laws) - 1)
+    return (1 - float(mean.square().sum()) + variance) / variance if variance else math.inf
+
+
+def relative_error(log_estimates: Sequence[float]) -> float:
+    """Relative standard error of the mean of independent unbiased estimates, given as logs; nan for fewer than two."""
+    if len(log_estimates) < LEAST:
+        return math.nan
+    top = max(log_estimates)
+    if top == NEG_INF:
+        return math.nan
+    values = torch.tensor([math.exp(value - top) for value in log_estimates], dtype=torch.float64)
+    return float(values.std() / values.mean() / math.sqrt(len(values)))

@@ -1,0 +1,147 @@
+"""What independent blocks say of their error, against the error itself."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import locore
+from locore import contains, ends_with
+from locore.blocks import Block, Blocks, Lineage, Surprise, relative_error
+from locore.models import MarkovModel
+from locore.particles import Particles
+from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
+from locore.testing import enumerate_posterior
+from locore.tokenizer import Tokenizer
+
+LETTERS = [chr(97 + i) for i in range(8)]
+LENGTH = 6
+
+
+@pytest.fixture(scope="module")
+def chain():
+    generator = torch.Generator().manual_seed(3)
+    transition = torch.softmax(2 * torch.randn(8, 8, generator=generator), -1).double()
+    return MarkovModel(torch.full((8,), 1 / 8).double(), transition, tokenizer=Tokenizer.from_tokens(LETTERS))
+
+
+def draws_of(sampler, model, circuit, num, runs, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [sampler(model, circuit, num, None, generator) for _ in range(runs)]
+
+
+def particles_of(draws, tokenizer):
+    info = {"drawn": draws.drawn, "guarantee": draws.guarantee, **draws.info}
+    return Particles(draws.tokens, draws.log_weights, tokenizer, info, draws.token_scores, draws.blocks)
+
+
+def test_thinning_knows_the_variance_of_a_single_block(chain):
+    """Systematic draws vary less than the formula of independent ones says, so it may err on the large side only."""
+    circuit = locore.compile(contains("ab"), chain, LENGTH)
+    found = draws_of(WithoutReplacement(blocks=1), chain, circuit, 20, 600)
+    evidence = torch.tensor([draws.blocks.log_evidence[0] for draws in found]).double().exp()
+    claimed = torch.tensor([draws.blocks.members[0].variance for draws in found]).double() * evidence.square()
+    real = float(evidence.var())
+    # The standard error of a variance of 600 draws with a kurtosis of some 6 is 9 %; 5 of them either way.
+    assert 0.55 * real < float(claimed.mean()) < 4 * real
+
+
+def test_what_is_kept_whole_has_no_error(chain):
+    circuit = locore.compile(ends_with("ab"), chain, 3)
+    draws = WithoutReplacement(blocks=2)(chain, circuit, 200, None, torch.Generator().manual_seed(0))
+    assert draws.blocks.error == draws.blocks.unseen == 0
+    assert draws.blocks.effective_number(draws.tokens) == sum(len(block.particle) for block in draws.blocks.members)
+
+
+@pytest.mark.parametrize("sampler", [WithoutReplacement(blocks=4), SequentialMonteCarlo(), Twisted(None, blocks=4)])
+def test_blocks_are_what_the_particles_are_the_mean_of(chain, sampler):
+    circuit = locore.compile(contains("ab"), chain, LENGTH)
+    draws = sampler(chain, circuit, 80, None, torch.Generator().manual_seed(1))
+    weights = torch.zeros(len(draws.tokens), dtype=torch.float64)
+    for block in draws.blocks.members:
+        weights.index_add_(0, block.particle, block.log_weights.exp() / 4)
+    torch.testing.assert_close(weights * len(weights), draws.log_weights.exp())
+
+
+@pytest.mark.parametrize("sampler", [WithoutReplacement(blocks=4), SequentialMonteCarlo()])
+def test_a_filter_leaves_the_blocks_of_the_narrower_constraint(chain, sampler):
+    """What is left are unbiased estimates of p(α ∧ indicator), each block's own, and an interval that covers it."""
+    circuit = locore.compile(contains("ab"), chain, LENGTH)
+    every = enumerate_posterior(chain, circuit)
+    texts = [chain.tokenizer.decode(y) for y in every.tokens.tolist()]
+    even = torch.tensor([text.count("c") == text.count("d") for text in texts])
+    truth = float(torch.logsumexp(every.log_joint[even], 0))
+    estimates, covered = [], 0
+    found = draws_of(sampler, chain, circuit, 120, 300)
+    for draws in found:
+        particles = particles_of(draws, chain.tokenizer)
+        keep = torch.tensor([text.count("c") == text.count("d") for text in particles.texts])
+        kept = particles.where(keep, "unequal")
+        assert kept.log_evidence == pytest.approx(float(torch.tensor(kept.blocks.log_evidence).logsumexp(0)) - math.log(4))
+        estimates.append(kept.blocks.log_evidence)
+        low, high = kept.log_evidence_interval
+        covered += low <= truth <= high
+    values = torch.tensor(estimates).double().exp()
+    z = (values.mean(0) - math.exp(truth)) / (values.std(0) / math.sqrt(len(found)))
+    assert bool((z.abs() < 4.9).all()), z  # four numbers, a false alarm in 250,000
+    # At a true coverage of 95 % fewer than 260 of 300 have a probability of 1e-8.
+    assert covered >= 260
+
+
+def test_the_effective_number_of_independent_draws_is_their_number():
+    """64 draws in 8 blocks, of a law over 30 values: the estimate's own spread is about a quarter."""
+    generator = torch.Generator().manual_seed(0)
+    law = torch.rand(30, generator=generator)
+    found = []
+    for _ in range(60):
+        members = []
+        tokens = torch.multinomial(law, 64, replacement=True, generator=generator)[:, None]
+        for rows in torch.arange(64).chunk(8):
+            members.append(Block(rows, torch.zeros(8, dtype=torch.float64)))
+        found.append(Blocks.of(members).effective_number(tokens))
+    assert 50 < sum(found) / len(found) < 85
+
+
+def test_a_shared_beginning_is_worth_one_draw():
+    """Every block has 16 sequences, which agree on their first token: there are as many draws of it as blocks."""
+    generator = torch.Generator().manual_seed(1)
+    found = []
+    for _ in range(40):
+        first = torch.randint(5, (8,), generator=generator).repeat_interleave(16)
+        tokens = torch.stack([first, torch.randint(1000, (128,), generator=generator)], 1)
+        members = [Block(rows, torch.zeros(16, dtype=torch.float64)) for rows in torch.arange(128).chunk(8)]
+        found.append(Blocks.of(members).effective_number(tokens))
+    assert 5 < sorted(found)[20] < 13
+
+
+@given(st.lists(st.floats(-30, 0), min_size=2, max_size=8), st.integers(0, 10_000))
+def test_blocks_filtered_by_nothing_are_the_same(logs, seed):
+    generator = torch.Generator().manual_seed(seed)
+    members = [
+        Block(torch.arange(3) + 3 * k, log + torch.randn(3, generator=generator).double(), Surprise(1.0, 0.5, 3))
+        for k, log in enumerate(logs)
+    ]
+    blocks = Blocks.of(members)
+    same = blocks.where(torch.ones(3 * len(logs), dtype=torch.bool))
+    assert same is not None and same.log_evidence == blocks.log_evidence and same.unseen == blocks.unseen
+    assert blocks.spread == pytest.approx(relative_error(blocks.log_evidence))
+
+
+def test_a_block_that_lost_everything_counts_as_nothing():
+    members = [Block(torch.tensor([k]), torch.zeros(1, dtype=torch.float64)) for k in range(4)]
+    kept = Blocks.of(members).where(torch.tensor([True, True, False, True]))
+    assert kept is not None and kept.log_evidence == (0.0, 0.0, -math.inf, 0.0)
+    assert kept.spread == pytest.approx(relative_error([0.0, 0.0, -math.inf, 0.0]))
+    assert kept.effective_number(torch.zeros(3, 1, dtype=torch.long)) == 3
+
+
+def test_a_lineage_by_hand():
+    """Two of four prefixes were drawn, each with probability 1/2; one has all the weight that went through them."""
+    lineage = Lineage(torch.tensor([[0], [1], [2]]), (torch.tensor([0.0, math.log(2), math.log(2)]).double(),))
+    weights = torch.tensor([0.5, 0.5, 0.0]).double().log()
+    # F = .5 and 0, mean .25: Σ ½ (F − F̄)², times 2/(2 − 1).
+    assert lineage.variance(weights) == pytest.approx(2 * (0.5 * 0.25**2 * 2))
