@@ -26,8 +26,8 @@ def check_options(constraint: object, canonical: object, stop: object, numbers: 
         )
     if canonical not in (None, "alpha", "only"):
         raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {canonical!r}.")
-    if stop not in ("eos", "complete"):
-        raise InvalidArgument(f"stop must be 'eos' or 'complete', got {stop!r}.")
+    if stop not in (None, "eos", "complete"):
+        raise InvalidArgument(f"stop must be 'eos' or 'complete', or None for 'complete' where that is possible, got {stop!r}.")
     for name, value in numbers.items():
         if value is None and name in ("budget", "seed"):
             continue

@@ -11,6 +11,7 @@ from locore.compilers.conflict import conflict_of
 from locore.compilers.frontier_atom import with_paths
 from locore.compilers.frontier_circuit import as_fixed_path, path_circuit
 from locore.compilers.left_to_right import explore, minimise, to_circuit
+from locore.compilers.longer import Longer
 from locore.compilers.problem import Problem, blocked_tokens, classes_of
 from locore.compilers.relaxation import is_relaxed
 from locore.compilers.remembered import Compiled, remembered
@@ -159,5 +160,5 @@ def _left_to_right(problem: Problem) -> Circuit:
     root = with_paths(with_stores(root, classes, problem.length), classes)
     residuals = Residuals(problem.length, classes, automata.lifted, automata.ends_with_text, eos_ids)
     blocked = blocked_tokens(problem)[classes.representative]
-    layered = minimise(explore(root, residuals, blocked, problem.min_length))
-    return to_circuit(layered, classes, problem.length)
+    layered = explore(root, residuals, blocked, problem.min_length)
+    return to_circuit(minimise(layered, Longer(residuals, blocked)), classes, problem.length)

@@ -53,8 +53,10 @@ def unroll(automaton: TokenAutomaton, problem: Problem) -> Circuit:
     lives = _live(steps, keep, order, final, length, min_length)
     hopeful = np.append(steps.finishing(automaton.accepting & keep, len(keep), keep)[order], final[-1])
     kinds = [position >= min_length for position in range(length)]  # may the text end here?
+    longer = steps.before(steps.finishing(automaton.accepting, len(keep)))[order]  # at any horizon
+    complete = [np.append(accepting & ~longer & may_end, False) for may_end in (*kinds, True)]
     rows = {with_end: _rows(columns, end, with_end) for with_end in sorted(set(kinds))}
-    return _circuit(torch.from_numpy(token_class), rows, kinds, lives, hopeful)
+    return _circuit(torch.from_numpy(token_class), rows, kinds, lives, hopeful, complete)
 
 
 @dataclass(frozen=True)
@@ -172,14 +174,26 @@ def _rows(columns: _Columns, end: int, with_end: bool) -> SparseRows:
 
 
 def _circuit(
-    token_class: torch.Tensor, rows: dict[bool, SparseRows], kinds: list[bool], lives: list[Flags], hopeful: Flags
+    token_class: torch.Tensor,
+    rows: dict[bool, SparseRows],
+    kinds: list[bool],
+    lives: list[Flags],
+    hopeful: Flags,
+    complete: list[Flags],
 ) -> Circuit:
     """`kinds` says for each position which rows it has."""
     length = len(kinds)
     tables = {kind: torch.from_numpy(table.dense()) for kind, table in rows.items()}
     blocks = {kind: block_from_rows(table, table.num_states) for kind, table in rows.items()}
     live = tuple(torch.from_numpy(flags) for flags in lives)
-    reader = LeftToRight(token_class, tuple(tables[kind] for kind in kinds), live, 0, torch.from_numpy(hopeful))
+    reader = LeftToRight(
+        token_class,
+        tuple(tables[kind] for kind in kinds),
+        live,
+        0,
+        torch.from_numpy(hopeful),
+        tuple(torch.from_numpy(flags) for flags in complete),
+    )
     num_classes = len(rows[kinds[-1]].default)
     positions = tuple((i,) for i in range(length))
     return Circuit(length, token_class, num_classes, tuple(blocks[kind] for kind in kinds), positions, live[-1], reader)
