@@ -61,12 +61,13 @@ def no_model(length: int) -> Unsatisfiable:
     return Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
 
 
-def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: int) -> Layered:
+def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: int, must_end: bool = False) -> Layered:
     """Unroll a constraint over positions, one layer of residuals each.
 
     Args:
         blocked: Bool[classes], classes that may not occur at all (special tokens).
         min_length: the text may not end before so many tokens.
+        must_end: it must end within the length.
 
     Raises:
         Unsatisfiable, BudgetExceeded.
@@ -75,7 +76,7 @@ def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: 
     eos = [(t, int(classes.token_class[t])) for t in residuals.eos_ids]
     layer: dict[tuple[Constraint, bool], int] = {(residuals.prepare(root), False): 0}
     rows, total = [], 1
-    left = [[residuals.prepare(root)]]
+    reached = [[residuals.prepare(root)]]
     for position in range(residuals.length):
         where = f"the constraint, read from left to right, after {position} of {residuals.length} positions"
         check_table(4 * len(layer) * classes.num_classes, where, REMEDY)
@@ -101,9 +102,9 @@ def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: 
         total += len(following)
         check_states(total, where, REMEDY)
         layer = following
-        left.append([END if ended else residual for residual, ended in layer])
-    final = np.array([ended or residuals.finished(residual) for residual, ended in layer], dtype=np.bool_)
-    return Layered(rows, final, left)
+        reached.append([END if ended else residual for residual, ended in layer])
+    final = np.array([ended or (residuals.finished(left) and not must_end) for left, ended in layer], dtype=np.bool_)
+    return Layered(rows, final, reached)
 
 
 def minimise(layered: Layered, longer: Longer) -> Minimal:

@@ -26,13 +26,15 @@ class Longer:
         text: Int64[classes], the classes of tokens that do not end the text and may occur.
     """
 
-    def __init__(self, residuals: Residuals, blocked: NDArray[np.bool_]) -> None:
+    def __init__(self, residuals: Residuals, blocked: NDArray[np.bool_], must_end: bool = False) -> None:
         """Nothing has been asked.
 
         Args:
             blocked: Bool[classes], classes that may not occur at all; the ends of the text may be among them.
+            must_end: a text that reaches its horizon without an end does not count.
         """
         self._residuals = residuals
+        self._must_end = must_end
         ends = [int(residuals.classes.token_class[token]) for token in residuals.eos_ids]
         self.text = np.setdiff1d(np.nonzero(~blocked)[0], ends)
         self._known: dict[Place, bool] = {}
@@ -76,7 +78,7 @@ class Longer:
         """Does the residual hold if the text ends here, or reaches a horizon here?"""
         residuals = self._residuals
         beyond = position == residuals.length
-        if beyond and residuals.finished(residual):
+        if beyond and not self._must_end and residuals.finished(residual):
             return True
         # Beyond the horizon only timeless residuals are left, and as much padding follows as one likes.
         return any(residuals.at_end(residual, 0 if beyond else position, token) for token in residuals.eos_ids)
