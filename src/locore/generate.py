@@ -17,10 +17,10 @@ from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load, prompt_ids
 from locore.models.validation import tokenizer_of
 from locore.numerics import make_generator
-from locore.options import Canonical, Stop, check_options
+from locore.options import Canonical, Stop, check_options, stop_of
 from locore.particles import Particles
 from locore.samplers import Draws, Sampler, sampler_by_name
-from locore.stopping import can_stop, stopped
+from locore.stopping import stopped
 from locore.tokenizer import Tokenizer
 
 SEED_RANGE = 2**31
@@ -86,8 +86,7 @@ def generate(
     circuit = compile(constraint, base, max_new_tokens, min_length=min_new_tokens, limits=limits)
     compiled = time.perf_counter()
     counted = Counted(base.prompted(prompt))
-    if stop is None:
-        stop = "complete" if can_stop(circuit, counted) else "eos"
+    stop = stop_of(stop, circuit, counted)
     target = stopped(counted, circuit) if stop == "complete" else counted
     seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
     draws = chosen(target, circuit, num_particles, budget, make_generator(seed))

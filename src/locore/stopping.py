@@ -12,9 +12,14 @@ from locore.errors import InvalidArgument
 from locore.models import Cursor, LanguageModel
 
 
-def can_stop(circuit: Circuit, model: LanguageModel) -> bool:
-    """Can texts of this model be found complete? It needs an end, and the circuit a reading from left to right."""
-    return circuit.reader is not None and bool(model.tokenizer.eos_ids)
+Stop = Literal["eos", "complete"]
+
+
+def stop_of(asked: Stop | None, circuit: Circuit, model: LanguageModel) -> Stop:
+    """What was asked for; by default "complete" if the model has an end and the circuit is read from left to right."""
+    if asked is not None:
+        return asked
+    return "complete" if circuit.reader is not None and model.tokenizer.eos_ids else "eos"
 
 
 def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:
@@ -60,7 +65,7 @@ class StopWhenComplete(LanguageModel):
         Raises:
             InvalidArgument: the model has no end, or the circuit is not read from left to right.
         """
-        if circuit.reader is None or not can_stop(circuit, base):
+        if circuit.reader is None or not base.tokenizer.eos_ids:
             raise InvalidArgument(
                 "stop='complete' needs a model with an end of sequence and a constraint compiled from left to right; leave "
                 "stop out, or use stop='eos'."
