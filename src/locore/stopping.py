@@ -12,16 +12,6 @@ from locore.errors import InvalidArgument
 from locore.models import Cursor, LanguageModel
 
 
-Stop = Literal["eos", "complete"]
-
-
-def stop_of(asked: Stop | None, circuit: Circuit, model: LanguageModel) -> Stop:
-    """What was asked for; by default "complete" if the model has an end and the circuit is read from left to right."""
-    if asked is not None:
-        return asked
-    return "complete" if circuit.reader is not None and model.tokenizer.eos_ids else "eos"
-
-
 def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:
     """The model whose texts end where they are complete; the model itself where no text ever is, which is quicker.
 

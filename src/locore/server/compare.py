@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-import locore
 from locore.circuits import Circuit
 from locore.diagnosis import FAIR_ERROR
 from locore.ending import live_lengths

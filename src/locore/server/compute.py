@@ -77,7 +77,6 @@ class Computer:
         )
         return particles, len(prompt)
 
-
     def circuit(self, job: Message) -> Circuit:
         """Of the constraint of a request. What takes long to compile was kept when its texts were sampled."""
         constraint = locore.from_json(job["constraint"])
