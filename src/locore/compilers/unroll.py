@@ -135,9 +135,7 @@ def _kept_functions(automaton: TokenAutomaton, used: Ints, number: Ints) -> Iter
         yield f, (int(bases[f]), states, targets)
 
 
-def _live(
-    steps: Steps, keep: Flags, order: Ints, may_end: Flags, final: Flags, min_length: int, length: int
-) -> list[Flags]:
+def _live(steps: Steps, keep: Flags, order: Ints, may_end: Flags, final: Flags, min_length: int, length: int) -> list[Flags]:
     """For each position 0..n, Bool[states]: can the rest be completed? The last state is the end of the text.
 
     Args:
