@@ -73,7 +73,7 @@ class Mood(BaseModel):
     mood: Literal["happy", "sad"]
 
 
-@pytest.mark.parametrize("more", [0, 1, 20])
+@pytest.mark.parametrize("more", [0, 6])
 def test_the_client_parses_what_it_asked_for(client, tiny, more):
     """It refuses an answer whose finish_reason is "length"."""
     length = len(tiny.tokenizer.encode('{"mood":"happy"}')) + more
