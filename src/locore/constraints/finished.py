@@ -50,7 +50,7 @@ class Finished(AutomatonLeaf):
     def why(self, sequence: TokenSequence) -> str:
         """Where the end is, or that there is none."""
         if self.holds_on(sequence, []):
-            return f"the text ends after {sequence.end} tokens"
+            return f"the end is token {sequence.end} of {len(sequence.tokens)}, counted from 0"
         return f"no end among {len(sequence.tokens)} tokens"
 
     def json_of(self, parts: list[Json]) -> Json:
