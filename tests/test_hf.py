@@ -46,7 +46,7 @@ def texts_of(found, start, language_model):
 
 
 def test_texts_follow_the_posterior(parts, language_model):
-    """Chi-square of 2,000 texts, false alarm 1e-6. " very" and the others end where the model ends them."""
+    """Chi-square of 2,000 texts, false alarm 1e-6."""
     alpha = choice(TEXTS)
     start, found = generate(parts, ["The weather is"], constraint=alpha, max_new_tokens=2, num_return_sequences=2000)
     counts = Counter(texts_of(found, start, language_model))

@@ -28,10 +28,12 @@ def facts(particles: Particles) -> list[str]:
     lines += [f"Note: {note}." for note in info.get("notes", [])]
     price = eos_price(particles)
     if price > EOS_NATS:
-        lines.append(
-            f"Note: ending the text costs {price:.1f} nats on average: this model rarely ends here. With stop='complete' "
-            "the end is free where the constraint allows nothing else."
+        remedy = (
+            "With stop='complete' the end is free where no longer text can satisfy the constraint."
+            if info.get("stop") == "eos"
+            else "A constraint that says where the text is complete makes the end free there."
         )
+        lines.append(f"Note: ending the text costs {price:.1f} nats on average: this model rarely ends here. {remedy}")
     return lines
 
 

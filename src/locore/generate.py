@@ -17,10 +17,10 @@ from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load, prompt_ids
 from locore.models.validation import tokenizer_of
 from locore.numerics import make_generator
-from locore.options import Canonical, Stop, check_options
+from locore.options import Canonical, Stop, check_options, stop_of
 from locore.particles import Particles
 from locore.samplers import Draws, Sampler, sampler_by_name
-from locore.stopping import StopWhenComplete
+from locore.stopping import stopped
 from locore.tokenizer import Tokenizer
 
 SEED_RANGE = 2**31
@@ -38,7 +38,7 @@ def generate(
     budget: int | None = None,
     seed: int | None = None,
     canonical: Canonical | None = None,
-    stop: Stop = "eos",
+    stop: Stop | None = None,
     limits: Limits | None = None,
 ) -> Particles:
     """Sample continuations of a prompt from p(y | constraint).
@@ -58,8 +58,10 @@ def generate(
         seed: makes the run repeatable; None draws one, which is in `info["seed"]`.
         canonical: "alpha" also demands that the canonical tokenisation of the text satisfies the constraint (the paper), "only"
             that the tokens are canonical themselves.
-        stop: "complete" ends a text, at no cost, once no longer text can satisfy the constraint; "eos" leaves ending to the
-            model.
+        stop: "complete" ends a text, at no cost, once it satisfies the constraint and no longer text that begins with it can,
+            at any horizon (`locore.stopping.StopWhenComplete` says it in full); "eos" leaves ending to the model, so that every
+            text that ends before the horizon pays for its end. None, the default, is "complete" where the model has an end and
+            the constraint is read from left to right, and "eos" elsewhere; `info["stop"]` says which.
         limits: what compiling the constraint may use; see `locore.Limits`.
 
     Returns:
@@ -84,7 +86,8 @@ def generate(
     circuit = compile(constraint, base, max_new_tokens, min_length=min_new_tokens, limits=limits)
     compiled = time.perf_counter()
     counted = Counted(base.prompted(prompt))
-    target = StopWhenComplete(counted, circuit) if stop == "complete" else counted
+    stop = stop_of(stop, circuit, counted)
+    target = stopped(counted, circuit) if stop == "complete" else counted
     seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
     draws = chosen(target, circuit, num_particles, budget, make_generator(seed))
     seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}

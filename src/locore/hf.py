@@ -66,7 +66,7 @@ def custom_generate(
     budget: int | None = None,
     seed: int | None = None,
     canonical: Any = None,
-    ending: Any = "eos",
+    ending: Any = None,
     limits: Limits | None = None,
     **model_kwargs: Any,
 ) -> Tensor | ConstrainedOutput:
@@ -89,7 +89,7 @@ def custom_generate(
         budget: in LM tokens, for each prompt.
         seed: prompt i has the seed `seed + i`.
         canonical: "alpha", "only" or None.
-        ending: its `stop`.
+        ending: its `stop`; None, the default, ends a text once no longer one can satisfy the constraint.
         limits: of compiling.
         **model_kwargs: from `generate`.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from locore.circuits import Circuit
 from locore.constraints import Constraint
 from locore.errors import InvalidArgument, InvalidConstraint
+from locore.models import LanguageModel
 
 Stop = Literal["eos", "complete"]
 Canonical = Literal["alpha", "only"]
@@ -26,8 +28,8 @@ def check_options(constraint: object, canonical: object, stop: object, numbers: 
         )
     if canonical not in (None, "alpha", "only"):
         raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {canonical!r}.")
-    if stop not in ("eos", "complete"):
-        raise InvalidArgument(f"stop must be 'eos' or 'complete', got {stop!r}.")
+    if stop not in (None, "eos", "complete"):
+        raise InvalidArgument(f"stop must be 'eos' or 'complete', or None for 'complete' where that is possible, got {stop!r}.")
     for name, value in numbers.items():
         if value is None and name in ("budget", "seed"):
             continue
@@ -37,6 +39,13 @@ def check_options(constraint: object, canonical: object, stop: object, numbers: 
         if not low <= value <= high:
             raise InvalidArgument(f"{name} must be at least {low} and below 2**63, got {value}.")
     _check_room(numbers["num_particles"], numbers["max_new_tokens"])
+
+
+def stop_of(asked: Stop | None, circuit: Circuit, model: LanguageModel) -> Stop:
+    """What was asked for; by default "complete" if the model has an end and the circuit is read from left to right."""
+    if asked is not None:
+        return asked
+    return "complete" if circuit.reader is not None and model.tokenizer.eos_ids else "eos"
 
 
 def _check_room(num_particles: Any, max_new_tokens: Any) -> None:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from locore.constraints import ban, constraint, contains, contains_tokens, count_tokens, json_schema, regex, token
+from locore.constraints import ban, constraint, contains, contains_tokens, count_tokens, finished, json_schema, regex, token
 from locore.errors import InvalidConstraint
 from locore.tokenizer import Tokenizer
 
@@ -185,6 +185,7 @@ def on_tokens(ids, length, phrases):
         st.builds(count_tokens, several, st.lists(places, unique=True), st.integers(0, 2), st.none() | st.integers(0, 2)),
         st.builds(contains_tokens, st.lists(several, min_size=1, max_size=2)),
         st.builds(ban, st.lists(phrases, min_size=1, max_size=2), st.just("tokens")),
+        st.just(finished()),
     )
     return made.map(of_form) | functions(ids, length, phrases)
 

@@ -202,4 +202,5 @@ RULES: dict[str, Callable[[dict[str, Any], Read], Any]] = {
     "token": lambda form, read: read.ids[form["position"]] in form["in"],
     "count_tokens": lambda form, read: within(sum(read.ids[i] in form["in"] for i in form["positions"]), form),
     "contains_tokens": lambda form, read: has_tokens(form["sequences"], read),
+    "finished": lambda form, read: any(one in read.tokenizer.eos_ids for one in read.ids),
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import openai
 import pytest
+from pydantic import BaseModel
 
 import locore
 from locore import ends_with
@@ -47,6 +49,41 @@ def test_a_text_that_ends_says_so(client):
     )
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == (" am", "stop")
     assert {particle["text"] for particle in answer.model_extra["locore"]["particles"]} == {" am"}
+
+
+def test_a_complete_text_that_fills_its_tokens_is_not_cut_off(client, tiny):
+    """Nothing longer could satisfy the constraint; where something could, the text was cut off."""
+    length = len(tiny.tokenizer.encode(" am"))
+    expected = {"complete": ({"choice": [" am"]}, "stop"), "cut off": ({"regex": " am( not)*"}, "length")}
+    for given, reason in expected.values():
+        for ending in ({}, {"ending": "eos"}):
+            answer = client.completions.create(
+                model="tiny",
+                prompt="I",
+                max_tokens=length,
+                extra_body={"structured_outputs": given, "min_tokens": length, **ending},
+            )
+            assert (answer.choices[0].text, answer.choices[0].finish_reason) == (" am", reason)
+            assert answer.usage.completion_tokens == length
+
+
+class Mood(BaseModel):
+    """What the client of OpenAI turns into a schema, and an answer back into."""
+
+    mood: Literal["happy", "sad"]
+
+
+@pytest.mark.parametrize("more", [0, 6])
+def test_the_client_parses_what_it_asked_for(client, tiny, more):
+    """It refuses an answer whose finish_reason is "length"."""
+    length = len(tiny.tokenizer.encode('{"mood":"happy"}')) + more
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": "How are you?"}], "max_tokens": length, "seed": 1}
+    answer = client.chat.completions.parse(**asked, response_format=Mood)
+    assert answer.choices[0].message.parsed.mood in ("happy", "sad")
+    assert answer.choices[0].finish_reason == "stop"
+    with client.chat.completions.stream(**asked, response_format=Mood) as stream:
+        assert "".join(event.delta for event in stream if event.type == "content.delta") == answer.choices[0].message.content
+        assert stream.get_final_completion().choices[0].message.parsed == answer.choices[0].message.parsed
 
 
 def test_token_ids_are_a_prompt_as_they_are(client, tiny):

@@ -45,7 +45,7 @@ class Settings:
     sampler: str | None = None
     budget: int | None = None
     canonical: str | None = None
-    stop: str = "eos"
+    stop: str | None = None
     resample: int | None = None
     limits: Limits = field(default_factory=Limits)
     tokens: bool = False

@@ -35,6 +35,7 @@ class ConditionedReader(LeftToRight):
         object.__setattr__(self, "token_class", token_class)
         object.__setattr__(self, "start", 0)
         object.__setattr__(self, "hopeful", None)
+        object.__setattr__(self, "complete", None)
         self.__dict__.update(_block=block, _num_classes=num_classes, _length=length)
 
     @property

@@ -25,6 +25,8 @@ class LeftToRight:
         start: state before the first token.
         hopeful: Bool[states]: can the rest be completed at *some* length? Known where all positions number their states alike;
             it serves only to reproduce engines that do not know the length.
+        complete: for each position 0..n, Bool[states]: does the text satisfy the constraint as it is, and no longer one that
+            begins like it, whatever the horizon? None where positions are fixed, and the horizon is part of the constraint.
     """
 
     token_class: Tensor
@@ -32,6 +34,7 @@ class LeftToRight:
     live: tuple[Tensor, ...]
     start: int
     hopeful: Tensor | None = None
+    complete: tuple[Tensor, ...] | None = None
 
     @property
     def length(self) -> int:
@@ -41,7 +44,7 @@ class LeftToRight:
     @property
     def tables(self) -> tuple[Tensor, ...]:
         """The tensors that the reading keeps."""
-        return (*self.rows, *self.live)
+        return (*self.rows, *self.live, *(self.complete or ()))
 
     @property
     def tabulated(self) -> bool:
@@ -109,11 +112,12 @@ class LeftToRight:
 
     def to(self, device: torch.device | str) -> LeftToRight:
         """The same reading on a device; shared tensors stay shared."""
-        moved = {id(t): t.to(device) for t in (*self.rows, *self.live)}
+        moved = {id(t): t.to(device) for t in self.tables}
         return LeftToRight(
             self.token_class.to(device),
             tuple(moved[id(t)] for t in self.rows),
             tuple(moved[id(t)] for t in self.live),
             self.start,
             None if self.hopeful is None else self.hopeful.to(device),
+            None if self.complete is None else tuple(moved[id(t)] for t in self.complete),
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locore.batch.settings import Settings
-from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, read_constraint, read_limits
+from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, STOP_HELP, read_constraint, read_limits
 from locore.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def batch(
     seed: Annotated[int, typer.Option(help="Of the run; each row gets its own from it.")] = Settings.seed,
     budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent on a row.")] = Settings.budget,
     canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,
-    stop: Annotated[str, typer.Option(metavar="eos|complete", help="When a text ends.")] = Settings.stop,
+    stop: Annotated[str | None, typer.Option(metavar="complete|eos", help=STOP_HELP)] = Settings.stop,
     limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Write N equally probable draws instead.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids too.")] = Settings.tokens,

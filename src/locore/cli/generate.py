@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import locore
-from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, read_constraint, read_limits, read_prompt
+from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, STOP_HELP, read_constraint, read_limits, read_prompt
 from locore.cli.show import show_draws, show_particles, working
 
 
@@ -25,7 +25,7 @@ def generate(
     seed: Annotated[int | None, typer.Option(help="Makes the run repeatable.")] = None,
     budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent.")] = None,
     canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,
-    stop: Annotated[str, typer.Option(metavar="eos|complete", help="When a text ends.")] = "eos",
+    stop: Annotated[str | None, typer.Option(metavar="complete|eos", help=STOP_HELP)] = None,
     limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,

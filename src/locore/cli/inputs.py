@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LIMIT_HELP = "What compiling may use: states, nodes, seconds or memory (bytes); may be given several times."
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
+STOP_HELP = "complete: a text ends for free once no longer one can satisfy the constraint (default, if possible). eos: it pays."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
 

@@ -11,7 +11,8 @@ from locore.compilers.conflict import conflict_of
 from locore.compilers.frontier_atom import with_paths
 from locore.compilers.frontier_circuit import as_fixed_path, path_circuit
 from locore.compilers.left_to_right import explore, minimise, to_circuit
-from locore.compilers.problem import Problem, blocked_tokens, classes_of
+from locore.compilers.longer import Longer
+from locore.compilers.problem import Problem, blocked_tokens, classes_of, with_end_apart
 from locore.compilers.relaxation import is_relaxed
 from locore.compilers.remembered import Compiled, remembered
 from locore.compilers.residual import Residuals
@@ -146,8 +147,9 @@ def _left_to_right(problem: Problem) -> Circuit:
     gathered = gather(problem.constraint, problem.tokenizer.vocab_size)
     if isinstance(gathered, Conjunct):
         return compile_by_search(gathered, problem)
+    problem = with_end_apart(replace(problem, constraint=gathered))
     automata = Automata(problem.tokenizer.token_bytes)
-    root = automata.atoms_of(gathered)
+    root = automata.atoms_of(problem.constraint)
     eos_ids = problem.tokenizer.eos_ids
     alone = root.of if isinstance(root, Not) else root
     if isinstance(alone, State) and automata.stops_at_end(alone.automaton, eos_ids):
@@ -159,5 +161,5 @@ def _left_to_right(problem: Problem) -> Circuit:
     root = with_paths(with_stores(root, classes, problem.length), classes)
     residuals = Residuals(problem.length, classes, automata.lifted, automata.ends_with_text, eos_ids)
     blocked = blocked_tokens(problem)[classes.representative]
-    layered = minimise(explore(root, residuals, blocked, problem.min_length))
-    return to_circuit(layered, classes, problem.length)
+    layered = explore(root, residuals, blocked, problem.min_length, problem.must_end)
+    return to_circuit(minimise(layered, Longer(residuals, blocked, problem.must_end)), classes, problem.length)

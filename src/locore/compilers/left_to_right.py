@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from locore.circuits import DEAD, Circuit, LeftToRight
 from locore.compilers.layers import SparseRows, block_from_rows
+from locore.compilers.longer import Longer
 from locore.compilers.partition import Partition, merge_columns
 from locore.compilers.residual import Residuals
 from locore.constraints import Constant, Constraint
@@ -29,10 +30,25 @@ class Layered:
     Attributes:
         rows: for each position, Int32[states, classes], the state in the next layer or DEAD.
         final: Bool[states of the last layer].
+        residuals: for each position 0..n, what is left in each state; END once the text has ended.
     """
 
     rows: list[Rows]
     final: Flags
+    residuals: list[list[Constraint]]
+
+
+@dataclass(frozen=True)
+class Minimal:
+    """A layered automaton without superfluous states.
+
+    Attributes:
+        rows: as in `Layered`.
+        complete: for each position 0..n, Bool[states]; see `LeftToRight`. At the last position every state is final.
+    """
+
+    rows: list[Rows]
+    complete: list[Flags]
 
 
 def is_false(residual: Constraint) -> bool:
@@ -45,12 +61,13 @@ def no_model(length: int) -> Unsatisfiable:
     return Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
 
 
-def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: int) -> Layered:
+def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: int, must_end: bool = False) -> Layered:
     """Unroll a constraint over positions, one layer of residuals each.
 
     Args:
         blocked: Bool[classes], classes that may not occur at all (special tokens).
         min_length: the text may not end before so many tokens.
+        must_end: it must end within the length.
 
     Raises:
         Unsatisfiable, BudgetExceeded.
@@ -59,6 +76,7 @@ def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: 
     eos = [(t, int(classes.token_class[t])) for t in residuals.eos_ids]
     layer: dict[tuple[Constraint, bool], int] = {(residuals.prepare(root), False): 0}
     rows, total = [], 1
+    reached = [[residuals.prepare(root)]]
     for position in range(residuals.length):
         where = f"the constraint, read from left to right, after {position} of {residuals.length} positions"
         check_table(4 * len(layer) * classes.num_classes, where, REMEDY)
@@ -84,29 +102,53 @@ def explore(root: Constraint, residuals: Residuals, blocked: Flags, min_length: 
         total += len(following)
         check_states(total, where, REMEDY)
         layer = following
-    final = np.array([ended or residuals.finished(residual) for residual, ended in layer], dtype=np.bool_)
-    return Layered(rows, final)
+        reached.append([END if ended else residual for residual, ended in layer])
+    final = np.array([ended or (residuals.finished(left) and not must_end) for left, ended in layer], dtype=np.bool_)
+    return Layered(rows, final, reached)
 
 
-def minimise(layered: Layered) -> Layered:
-    """Merge equal states layer by layer from the end, and drop those that cannot finish."""
-    canonical = np.where(layered.final, 0, DEAD).astype(np.int32)
+def minimise(layered: Layered, longer: Longer) -> Minimal:
+    """Merge equal states layer by layer from the end, and drop those that cannot finish.
+
+    Where only the end may come, a text that is complete stays apart from one that has no room to go on.
+    """
+    length = len(layered.rows)
+    canonical, complete = _last_layer(layered, longer)
     rows: list[Rows] = []
-    for table in reversed(layered.rows):
+    flags = [complete]
+    for position, table in zip(reversed(range(length)), reversed(layered.rows), strict=True):
         targets = np.where(table == DEAD, DEAD, canonical[table])
-        names: dict[bytes, int] = {}
+        only_end = (targets[:, longer.text] == DEAD).all(1)
+        names: dict[tuple[bytes, bool], int] = {}
         kept: list[Rows] = []
         numbers = np.full(len(targets), DEAD, dtype=np.int32)
         for state, row in enumerate(targets):
             if (row == DEAD).all():
                 continue
-            numbers[state] = names.setdefault(row.tobytes(), len(names))
+            name = row.tobytes(), bool(only_end[state]) and _is_complete(layered.residuals[position][state], position, longer)
+            numbers[state] = names.setdefault(name, len(names))
             if numbers[state] == len(kept):
                 kept.append(row)
         dead = np.full((1, table.shape[1]), DEAD, dtype=np.int32)
         rows.append(np.stack(kept) if kept else dead)
+        flags.append(np.array([is_complete for _, is_complete in names] or [False], dtype=np.bool_))
         canonical = numbers
-    return Layered(rows[::-1], np.array([True]))
+    return Minimal(rows[::-1], flags[::-1])
+
+
+def _last_layer(layered: Layered, longer: Longer) -> tuple[Rows, Flags]:
+    """The numbers of the states that are final: one for all, but another for texts that are complete."""
+    names: dict[bool, int] = {}
+    numbers = np.full(len(layered.final), DEAD, dtype=np.int32)
+    for state in np.nonzero(layered.final)[0].tolist():
+        is_complete = _is_complete(layered.residuals[-1][state], len(layered.rows), longer)
+        numbers[state] = names.setdefault(is_complete, len(names))
+    return numbers, np.array(list(names) or [False], dtype=np.bool_)
+
+
+def _is_complete(residual: Constraint, position: int, longer: Longer) -> bool:
+    """Is nothing longer possible? For residuals that hold if the text ends here."""
+    return residual is not END and not longer.possible(residual, position)
 
 
 def _can_step(table: Rows, live: Flags) -> Flags:
@@ -114,7 +156,7 @@ def _can_step(table: Rows, live: Flags) -> Flags:
     return flags
 
 
-def to_circuit(layered: Layered, classes: Partition, length: int) -> Circuit:
+def to_circuit(layered: Minimal, classes: Partition, length: int) -> Circuit:
     """Merge classes that no row tells apart, look ahead to the end, and cut the rows into blocks.
 
     Raises:
@@ -122,7 +164,8 @@ def to_circuit(layered: Layered, classes: Partition, length: int) -> Circuit:
     """
     merged, columns = merge_columns(np.concatenate(layered.rows).T.copy(), classes)
     rows = [np.ascontiguousarray(table[:, columns]) for table in layered.rows]
-    live = [layered.final]
+    final = np.ones_like(layered.complete[-1])
+    live = [final]
     for table in reversed(rows):
         live.append(_can_step(table, live[-1]))
     live.reverse()
@@ -137,6 +180,12 @@ def to_circuit(layered: Layered, classes: Partition, length: int) -> Circuit:
         merged.num_classes,
         tuple(block_from_rows(SparseRows.from_dense(table), size) for table, size in zip(rows, sizes, strict=True)),
         tuple((i,) for i in range(length)),
-        torch.from_numpy(layered.final),
-        LeftToRight(token_class, tables, tuple(map(torch.from_numpy, live)), 0),
+        torch.from_numpy(final),
+        LeftToRight(
+            token_class,
+            tables,
+            tuple(map(torch.from_numpy, live)),
+            0,
+            complete=tuple(map(torch.from_numpy, layered.complete)),
+        ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from locore.compilers.lift import TokenAutomaton
 from locore.compilers.partition import Partition, partition
 from locore.compilers.search_gather import Conjunct
-from locore.constraints import Constraint, Count, Literal, has_text
+from locore.constraints import And, Constraint, Count, Finished, Literal, conjunction, has_text
 from locore.constraints.paths import SimplePath
 from locore.constraints.structure import postorder
 from locore.limits import Limits
@@ -19,13 +19,27 @@ from locore.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Problem:
-    """A constraint made ready for a compiler: traced at its length, bound to its vocabulary."""
+    """A constraint made ready for a compiler: traced at its length, bound to its vocabulary.
+
+    Attributes:
+        must_end: must the text end within the length, beside satisfying the constraint?
+    """
 
     constraint: Constraint
     tokenizer: Tokenizer
     length: int
     min_length: int
     limits: Limits = field(default_factory=Limits)
+    must_end: bool = False
+
+
+def with_end_apart(problem: Problem) -> Problem:
+    """The same problem; if the whole constraint demands an end, and more than that, the problem does instead."""
+    whole = problem.constraint
+    if not isinstance(whole, And) or not any(isinstance(part, Finished) for part in whole.of):
+        return problem
+    rest = conjunction(part for part in whole.of if not isinstance(part, Finished))
+    return replace(problem, constraint=rest, must_end=True)
 
 
 def classes_of(problem: Problem, root: Constraint, lifted: list[TokenAutomaton]) -> Partition:

@@ -24,7 +24,7 @@ from locore.constraints import Constraint
 from locore.constraints.structure import fold, postorder
 from locore.errors import InvalidArgument
 
-FORMAT = 1  # of the files
+FORMAT = 2  # of the files
 WORTH_SECONDS = 0.05  # what takes less to compile is not kept
 MEMORY_BYTES = 256_000_000
 DISK_BYTES = 1_000_000_000

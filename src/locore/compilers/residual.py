@@ -72,13 +72,13 @@ class Residuals:
 
     def row(self, residual: Constraint, position: int) -> Row:
         """The distinct residuals after each class at `position`, and Int64[classes], which of them a class leads to."""
-        if not self._is_timeless(residual):
+        if not self.is_timeless(residual):
             return self._row(residual, position)
         if residual not in self._rows:
             self._rows[residual] = self._row(residual, position)
         return self._rows[residual]
 
-    def _is_timeless(self, residual: Constraint) -> bool:
+    def is_timeless(self, residual: Constraint) -> bool:
         """Does the residual do the same at every position (no literals, no counts)?"""
         known = self._timeless.get(residual)
         if known is None:
@@ -88,7 +88,7 @@ class Residuals:
 
     def _row(self, residual: Constraint, position: int) -> Row:
         states = [atom for atom in _atoms(residual) if isinstance(atom, State)]
-        columns = [self._signature(position)] if not self._is_timeless(residual) else []
+        columns = [self._signature(position)] if not self.is_timeless(residual) else []
         columns += [self._successors(atom) for atom in states]
         columns += [atom.signature(position) for atom in _atoms(residual) if isinstance(atom, Atom)]
         code = np.zeros(self.classes.num_classes, dtype=np.int64)

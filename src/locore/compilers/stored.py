@@ -82,6 +82,7 @@ def _reader_parts(reader: LeftToRight, shelf: _Shelf) -> dict[str, Any]:
         "live": [shelf.put(live) for live in reader.live],
         "start": reader.start,
         "hopeful": None if reader.hopeful is None else shelf.put(reader.hopeful),
+        "complete": None if reader.complete is None else [shelf.put(flags) for flags in reader.complete],
     }
 
 
@@ -96,6 +97,7 @@ def _reader(circuit: dict[str, Any], blocks: list[Block], kept: list[Tensor]) ->
         tuple(kept[live] for live in parts["live"]),
         parts["start"],
         None if parts["hopeful"] is None else kept[parts["hopeful"]],
+        None if parts["complete"] is None else tuple(kept[flags] for flags in parts["complete"]),
     )
 
 

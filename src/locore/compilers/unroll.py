@@ -49,12 +49,14 @@ def unroll(automaton: TokenAutomaton, problem: Problem) -> Circuit:
     number[order] = np.arange(end)  # the start comes first
     accepting = automaton.accepting[order]
     token_class, columns = _classes(automaton, function, number, accepting, tokenizer)
-    final = np.append(accepting, bool(tokenizer.eos_ids))
-    lives = _live(steps, keep, order, final, length, min_length)
+    final = np.append(accepting & (not problem.must_end), bool(tokenizer.eos_ids))
+    lives = _live(steps, keep, order, np.append(accepting, final[-1]), final, min_length, length)
     hopeful = np.append(steps.finishing(automaton.accepting & keep, len(keep), keep)[order], final[-1])
     kinds = [position >= min_length for position in range(length)]  # may the text end here?
+    longer = steps.before(steps.finishing(automaton.accepting, len(keep)))[order]  # at any horizon
+    complete = [np.append(accepting & ~longer & may_end, False) for may_end in (*kinds, True)]
     rows = {with_end: _rows(columns, end, with_end) for with_end in sorted(set(kinds))}
-    return _circuit(torch.from_numpy(token_class), rows, kinds, lives, hopeful)
+    return _circuit(torch.from_numpy(token_class), rows, kinds, lives, hopeful, complete)
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,13 @@ def _kept_functions(automaton: TokenAutomaton, used: Ints, number: Ints) -> Iter
         yield f, (int(bases[f]), states, targets)
 
 
-def _live(steps: Steps, keep: Flags, order: Ints, final: Flags, length: int, min_length: int) -> list[Flags]:
+def _live(steps: Steps, keep: Flags, order: Ints, may_end: Flags, final: Flags, min_length: int, length: int) -> list[Flags]:
     """For each position 0..n, Bool[states]: can the rest be completed? The last state is the end of the text.
 
     Args:
         keep: Bool[all states]; order: Int64[kept states], the kept ones as they are numbered now.
-        final: Bool[kept states + 1].
+        may_end: Bool[kept states + 1], where the text may end or has ended.
+        final: Bool[kept states + 1], those that are final after the last position.
     """
     lives = [final]
     for position in reversed(range(length)):
@@ -146,7 +149,7 @@ def _live(steps: Steps, keep: Flags, order: Ints, final: Flags, length: int, min
         following[order] = lives[-1][:-1]
         live = np.append(steps.before(following)[order], final[-1])
         # The end stays the end; and a text that may end here can be completed.
-        live |= final if position >= min_length and final[-1] else False
+        live |= may_end if position >= min_length and final[-1] else False
         lives.append(live)
     lives.reverse()
     if not lives[0][0]:
@@ -172,14 +175,26 @@ def _rows(columns: _Columns, end: int, with_end: bool) -> SparseRows:
 
 
 def _circuit(
-    token_class: torch.Tensor, rows: dict[bool, SparseRows], kinds: list[bool], lives: list[Flags], hopeful: Flags
+    token_class: torch.Tensor,
+    rows: dict[bool, SparseRows],
+    kinds: list[bool],
+    lives: list[Flags],
+    hopeful: Flags,
+    complete: list[Flags],
 ) -> Circuit:
     """`kinds` says for each position which rows it has."""
     length = len(kinds)
     tables = {kind: torch.from_numpy(table.dense()) for kind, table in rows.items()}
     blocks = {kind: block_from_rows(table, table.num_states) for kind, table in rows.items()}
     live = tuple(torch.from_numpy(flags) for flags in lives)
-    reader = LeftToRight(token_class, tuple(tables[kind] for kind in kinds), live, 0, torch.from_numpy(hopeful))
+    reader = LeftToRight(
+        token_class,
+        tuple(tables[kind] for kind in kinds),
+        live,
+        0,
+        torch.from_numpy(hopeful),
+        tuple(torch.from_numpy(flags) for flags in complete),
+    )
     num_classes = len(rows[kinds[-1]].default)
     positions = tuple((i,) for i in range(length))
     return Circuit(length, token_class, num_classes, tuple(blocks[kind] for kind in kinds), positions, live[-1], reader)

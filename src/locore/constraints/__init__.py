@@ -33,6 +33,7 @@ from locore.constraints.combinatorial import (
     token_sum,
 )
 from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
+from locore.constraints.finished import Finished, finished
 from locore.constraints.function import PythonFunction, constraint
 from locore.constraints.json_schema import JsonSchema, json_schema
 from locore.constraints.leaves import AutomatonLeaf, Count, Literal, check_vocabulary
@@ -68,6 +69,7 @@ __all__ = [
     "CountStrings",
     "DigitSum",
     "EndsWith",
+    "Finished",
     "HowMany",
     "JsonSchema",
     "Literal",
@@ -102,6 +104,7 @@ __all__ = [
     "disjunction",
     "ends_with",
     "exactly",
+    "finished",
     "from_json",
     "grid",
     "has_text",

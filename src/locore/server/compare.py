@@ -7,18 +7,18 @@ import math
 import torch
 from torch import Tensor
 
-import locore
 from locore.circuits import Circuit
 from locore.diagnosis import FAIR_ERROR
 from locore.ending import live_lengths
 from locore.errors import LocoreError
 from locore.models import LanguageModel
+from locore.options import stop_of
 from locore.particles import Particles
 from locore.samplers.masked import read
 from locore.server.compute import Computer, Message, diagnostics, is_exact_posterior
 from locore.server.drawing import described
 from locore.server.shifts import is_forced, log_shares
-from locore.stopping import StopWhenComplete
+from locore.stopping import stopped
 from locore.tokenizer import Tokenizer
 
 SHOWN = 16  # sequences of each side, and texts of each
@@ -45,7 +45,8 @@ class Comparison:
             masked, _ = computer.particles({**job, "sampler": "greedy"}, job["num_particles"])
         except LocoreError as error:
             problem = str(error)
-        circuit, model = self._circuit(), self._target()
+        circuit = computer.circuit(job)
+        model = self._target(circuit)
         sides = {
             "masking": {"error": problem, **({} if masked is None else _masking(masked, circuit, model))},
             "locore": {"error": None, **_locore(ours, circuit, model)},
@@ -60,15 +61,10 @@ class Comparison:
             "circuit": described(circuit, model.tokenizer, ours, masked),
         }
 
-    def _circuit(self) -> Circuit:
-        job = self._job
-        constraint, limits = locore.from_json(job["constraint"]), self._computer.limits
-        return locore.compile(constraint, self._computer.model, job["max_tokens"], min_length=job["min_tokens"], limits=limits)
-
-    def _target(self) -> LanguageModel:
+    def _target(self, circuit: Circuit) -> LanguageModel:
         """The model after the prompt, as both samplers read it."""
         model = self._computer.model_of(self._job).prompted(self._job["prompt"])
-        return StopWhenComplete(model, self._circuit()) if self._job["ending"] == "complete" else model
+        return stopped(model, circuit) if stop_of(self._job["ending"], circuit, model) == "complete" else model
 
 
 def sides_apart(ours: Particles, masked: Particles | None) -> Message:

@@ -16,11 +16,14 @@ from typing import Any
 import torch
 
 import locore
+from locore.circuits import Circuit
+from locore.ending import is_end, live_lengths
 from locore.errors import LocoreError, ZeroWeights
 from locore.limits import Limits
 from locore.models import LanguageModel, Tempered, TopP, prompt_ids
 from locore.particles import Particles
 from locore.samplers import BY_NAME
+from locore.stopping import is_finished
 
 INDEPENDENT = ("greedy",)  # every particle by itself, a fixed number of them, none merged, and zeros counted in `drawn`
 Message = dict[str, Any]
@@ -74,6 +77,30 @@ class Computer:
         )
         return particles, len(prompt)
 
+    def circuit(self, job: Message) -> Circuit:
+        """Of the constraint of a request. What takes long to compile was kept when its texts were sampled."""
+        constraint = locore.from_json(job["constraint"])
+        return locore.compile(constraint, self.model, job["max_tokens"], min_length=job["min_tokens"], limits=self.limits)
+
+    def answer(self, particles: Particles, prompt_tokens: int, job: Message, shared: int) -> Message:
+        """Texts drawn in proportion to the weights, and what they are worth."""
+        seed = particles.info["seed"]
+        # Another stream of random numbers than that of the sampler, and as repeatable.
+        drawn = particles.resample(job["n"], seed=None if seed is None else seed + 1)
+        choices = [
+            {"text": text, "tokens": tokens, "finish": "stop" if finished else "length"}
+            for text, tokens, finished in zip(drawn.texts, *self._lengths(drawn, job), strict=True)
+        ]
+        return {"choices": choices, "prompt_tokens": prompt_tokens, "locore": diagnostics(particles, job, shared)}
+
+    def _lengths(self, drawn: Particles, job: Message) -> tuple[list[int], list[bool]]:
+        """How many tokens come before the end, and whether nothing was cut off."""
+        ends = drawn.tokenizer.eos_ids
+        ended = is_end(drawn.tokens, ends).any(-1)
+        lengths = (live_lengths(drawn.tokens, ends) - ended.long()).tolist()
+        finished = ended if bool(ended.all()) else is_finished(self.circuit(job), drawn.tokens, ends)
+        return lengths, finished.tolist()
+
 
 class Group:
     """Requests that ask the same."""
@@ -104,7 +131,7 @@ class Group:
             particles, prompt_tokens = self._computer.particles(job, job["num_particles"])
             if is_exact_posterior(particles):
                 self._exact = particles, prompt_tokens
-        return answer(particles, prompt_tokens, job, shared)
+        return self._computer.answer(particles, prompt_tokens, job, shared)
 
     def _part(self, number: int) -> tuple[Particles, int]:
         """The particles of one request among those of one run for all."""
@@ -155,20 +182,6 @@ def split(particles: Particles, parts: int, generator: torch.Generator | None = 
             )
         )
     return found
-
-
-def answer(particles: Particles, prompt_tokens: int, job: Message, shared: int) -> Message:
-    """Texts drawn in proportion to the weights, and what they are worth."""
-    seed = particles.info["seed"]
-    # Another stream of random numbers than that of the sampler, and as repeatable.
-    drawn = particles.resample(job["n"], seed=None if seed is None else seed + 1)
-    ends = particles.tokenizer.eos_ids
-    choices = []
-    for text, row in zip(drawn.texts, drawn.tokens.tolist(), strict=True):
-        length = next((i for i, token in enumerate(row) if token in ends), None)
-        tokens = len(row) if length is None else length
-        choices.append({"text": text, "tokens": tokens, "finish": "length" if length is None else "stop"})
-    return {"choices": choices, "prompt_tokens": prompt_tokens, "locore": diagnostics(particles, job, shared)}
 
 
 def diagnostics(particles: Particles, job: Message, shared: int) -> Message:

@@ -40,8 +40,10 @@ class Sampling(Strict):
     temperature: float = Field(default=1.0, gt=0, le=100, description="Of the model that is sampled: p^(1/T), token by token.")
     top_p: float = Field(default=1.0, gt=0, le=1, description="The model is cut to its nucleus.")
     canonical: Literal["alpha", "only"] | None = None
-    ending: Literal["eos", "complete"] = Field(
-        default="eos", description='"complete" ends a text, at no cost, once no longer one can satisfy the constraint.'
+    ending: Literal["eos", "complete"] | None = Field(
+        default=None,
+        description='"complete" ends a text, at no cost, once no longer one can satisfy the constraint; "eos" leaves ending to '
+        'the model; default: "complete" where that is possible.',
     )
 
     def alpha(self) -> Json:

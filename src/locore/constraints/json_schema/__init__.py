@@ -33,8 +33,8 @@ def json_schema(
 
     Every keyword is either honoured or refused. Four things are narrower than in the standard: objects have no properties but
     those that the schema lists; integers are written without fraction and exponent; numbers that the schema names are written
-    without exponent and superfluous zeros; and nothing follows the value, so that `stop="complete"` can end the text. The page
-    docs/structured_text.md lists the keywords.
+    without exponent and superfluous zeros; and nothing follows the value, so that a text is complete at its last bracket. The
+    page docs/structured_text.md lists the keywords.
 
     Args:
         schema: as `json.loads` gives it.

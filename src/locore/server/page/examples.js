@@ -50,7 +50,6 @@ export const EXAMPLES = [
       schema: { type: "object", properties: { blue: { type: "boolean" } }, required: ["blue"], additionalProperties: false },
     },
     max_tokens: 10,
-    ending: "complete",
     seed: 1,
   },
   {
