@@ -39,7 +39,10 @@ def particles(log_weights, tokens=None, token_scores=None, blocks=None, **info):
 
 
 def headline(p):
-    return p.report().partition("\n")[0]
+    """The judgement and its reason."""
+    first = p.report().partition("\n")[0]
+    assert first.startswith("Texts: ")
+    return first.removeprefix("Texts: ")
 
 
 def quantiles(k, num):
@@ -52,7 +55,7 @@ def test_a_heavy_tail_is_never_trusted_however_many_effective_samples():
     assert heavy.ess > 60  # nothing else is wrong with them
     assert heavy.pareto_k > LARGE_K and heavy.verdict.level == "rough" and "Pareto k̂" in headline(heavy)
     assert light.pareto_k < 0.5 and light.verdict.level == "trust"
-    assert f"Pareto k̂ {light.pareto_k:.2f}" in light.report()
+    assert f"Pareto k̂ {light.pareto_k:.2f}" in light.report(full=True)
 
 
 @given(st.floats(0.05, 2.5), st.integers(20, 400), st.integers(0, 10_000))
@@ -108,11 +111,11 @@ def test_nothing_is_out_of_sight_where_bounds_close():
 
 def test_exact_draws_are_counted_and_not_called_out_of_sight():
     few, many = (particles([-9.0] * num, exact_draws=True, drawn=10_000) for num in (5, 40))
-    assert headline(many).startswith("Trust: 40 exact draws")
+    assert headline(many).startswith("trust; 40 exact draws")
     # Few draws say little, but each is as good as a draw can be: there is nothing in them to distrust.
-    assert headline(few).startswith("Rough: 5 exact draws") and few.verdict.level == "rough"
-    assert headline(particles([0.0], exact_draws=True, drawn=1)).startswith("Rough: 1 exact draw of")
-    assert headline(many.resample(3, seed=0)).startswith("Trust: 40 exact draws")
+    assert headline(few).startswith("rough; 5 exact draws") and few.verdict.level == "rough"
+    assert headline(particles([0.0], exact_draws=True, drawn=1)).startswith("rough; 1 exact draw of")
+    assert headline(many.resample(3, seed=0)).startswith("trust; 40 exact draws")
 
 
 def test_reasons_of_zero_weights_add_up_and_refusals_join_them():
@@ -122,7 +125,9 @@ def test_reasons_of_zero_weights_add_up_and_refusals_join_them():
         {"the model forbids it": 0.2, "not canonical (refused)": 0.2, "too long (refused)": 0.3}
     )
     assert kept.log_evidence == pytest.approx(math.log(30 / 80))
-    assert "70.0% of the weights were zero: 20.0% the model forbids it, 20.0% not canonical (refused), 30" in kept.report()
+    assert "70.0% of the weights were zero: 20.0% the model forbids it, 20.0% not canonical (refused), 30" in kept.report(
+        full=True
+    )
 
 
 def test_what_is_known_of_the_constraint_is_forgotten_for_more_than_the_constraint():
@@ -148,13 +153,13 @@ def test_refusing_some_of_a_thinned_enumeration_is_no_longer_exact(model):
 def test_a_biased_estimate_has_no_error_bar(model):
     p = locore.generate(model, "", contains("ab"), 4, num_particles=30, sampler="asap", seed=0)
     assert all(map(math.isnan, (p.log_evidence_error, *p.log_evidence_interval)))
-    assert "(biased)" in p.report() and "95 %" not in p.report()
+    assert "biased" in p.report() and "95 %" not in p.report(full=True)
     assert p.log_evidence_bounds[1] == pytest.approx(p.log_evidence)  # which is all that it knows
 
 
 def test_an_exact_answer_needs_no_warning(model):
     p = locore.generate(model, "", contains("ab"), 3, num_particles=8, sampler="exact", seed=0)
-    assert "exactly" in p.report() and "cannot see" not in p.report() and "k̂" not in p.report()
+    assert "exactly" in p.report() and "cannot see" not in p.report(full=True) and "k̂" not in p.report(full=True)
 
 
 def test_refusing_particles_of_blocks_that_are_not_known_leaves_no_verdict():
@@ -167,7 +172,7 @@ def test_refusing_particles_of_blocks_that_are_not_known_leaves_no_verdict():
 def test_every_sampler_has_its_diagnostics_as_json(model, sampler):
     p = locore.generate(model, "", choice(["ab", "b a"]) | contains("ab"), 4, num_particles=30, sampler=sampler, seed=0)
     found = json.loads(json.dumps(p.to_json(), allow_nan=False))
-    assert found["verdict"] == p.verdict.level in LEVELS and headline(p).lower().startswith(p.verdict.level)
+    assert found["verdict"] == p.verdict.level in LEVELS and headline(p).startswith(f"{p.verdict.level}; ")
     for name in ("log_evidence_interval", "log_evidence_bounds", "log_evidence_bounds_95"):
         assert len(found[name]) == 2
     assert found["log_evidence_bounds"][0] <= found["log_evidence_bounds_95"][0] + 1e-9
@@ -175,12 +180,13 @@ def test_every_sampler_has_its_diagnostics_as_json(model, sampler):
     assert 0 < found["largest_weight"] <= 1 and found["distinct_texts"] == len(set(p.texts))
     assert 0 <= sum(found["zero_weights"].values()) < 1
     assert {"lm_tokens", "lm_contexts", "seconds", "model_seconds"} <= found["info"].keys()
-    assert "s in the model" in p.report() and "s outside" in p.report()
+    assert "s in the model" in found["report"] and "s outside" in found["report"]
+    assert len(p.report().splitlines()) == 2 and p.report(full=True).startswith(p.report())
 
 
 def test_bare_ids_have_a_report_too():
     p = Particles(torch.tensor([[0, 1], [0, 1], [1, 1]]), torch.zeros(3).double(), Tokenizer.integers(2))
-    assert "2 distinct texts in 3 particles" in p.report() and p.to_json()["texts"] is None
+    assert "2 distinct texts in 3 particles" in p.report(full=True) and p.to_json()["texts"] is None
 
 
 def test_what_the_model_would_never_write_is_no_matter_of_particles():

@@ -52,14 +52,14 @@ def test_resampling_keeps_evidence_and_follows_the_weights():
 def test_unweighted_particles_claim_nothing():
     p = particles([1.0, 2.0, 7.0]).unweighted()
     assert p.info["guarantee"] == "biased" and math.isnan(p.log_evidence)
-    assert p.report().startswith("Biased") and p.weights.tolist() == pytest.approx([1 / 3] * 3)
+    assert p.report().startswith("Texts: biased; ") and p.weights.tolist() == pytest.approx([1 / 3] * 3)
 
 
 def test_an_indicator_lowers_the_evidence():
     p = particles([1.0, 2.0, 3.0])
     kept = p.where(torch.tensor([True, False, True]), "it was even")
     assert kept.log_evidence == pytest.approx(math.log(4 / 3))
-    assert "33.3% of the weights were zero: it was even (refused)" in kept.report()
+    assert "33.3% of the weights were zero: it was even (refused)" in kept.report(full=True)
     with pytest.raises(ZeroWeights, match="even"):
         p.where(torch.tensor([False] * 3), "it was even")
 
@@ -71,7 +71,7 @@ def test_the_verdict_comes_first_and_follows_the_weights(weights, level):
     tokens = torch.zeros(len(weights), 2, dtype=torch.long)
     p = particles(weights, tokens)
     assert p.verdict.level == level
-    assert p.report().lower().startswith(level)
+    assert p.report().startswith(f"Texts: {level}; ")
 
 
 def test_dependent_particles_are_judged_by_their_blocks_alone():
@@ -81,7 +81,7 @@ def test_dependent_particles_are_judged_by_their_blocks_alone():
         for estimates in ((0.0, 0.01, -0.01, 0.02), (0.0, -9.0, -8.0, -7.0), (0.0,))
     )
     assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "not judged")
-    assert alone.report().startswith("Not judged")
+    assert alone.report().startswith("Texts: not judged; ")
 
 
 def test_json_has_no_words_for_nan():

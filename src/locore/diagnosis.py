@@ -1,4 +1,7 @@
-"""What to trust: one verdict from the weights, with its reason and a remedy."""
+"""What to trust: one verdict on the texts with its reason and a remedy, and a line on p(α).
+
+The verdict is on one draw from the particles, which is what most users take; p(α) has an interval, which says the same of it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
-from locore.facts import facts
+from locore.bounds import SIGNIFICANT, is_out_of_sight, reach
+from locore.facts import evidence, facts
 from locore.pareto import LARGE_K, LEAST_PARTICLES
 
 if TYPE_CHECKING:
@@ -17,9 +21,10 @@ Level = Literal["trust", "rough", "not judged", "do not trust", "biased"]
 Judgement = tuple[Level, str]
 LEVELS: tuple[Level, ...] = get_args(Level)  # from best to worst
 ENOUGH, SOME = 30.0, 10.0  # effective sample sizes; with 30, no weight has more than 1/√30 = 18 % of the whole
-ENOUGH_BLOCKS, MORE_PARTICLES = 4, 128
-EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
+MORE_PARTICLES = 128
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative errors of the evidence
+SMALL_DOUBT, FAIR_DOUBT = 0.25, 0.75  # nats by which p(α) may well be larger; a draw is off by less in total variation
+SURPRISED = 0.5  # nats that are worth saying
 ROUNDING = 1e-6  # nats
 HARDLY_EVER = -50.0  # nats: below, the model as it is would not write such a text in all its use
 
@@ -29,20 +34,22 @@ class Verdict:
     """The judgement on a set of particles.
 
     Attributes:
-        level: "trust", "rough", "do not trust"; "not judged" where too few particles show no error of their own; "biased" where
-            no weight helps.
-        text: the whole report, its first line the verdict.
+        level: of the texts, that is of one draw from them: "trust", "rough", "do not trust"; "not judged" where nothing shows an
+            error; "biased" where no weight helps.
+        text: the judgement with its reason, and what is known of p(α): two lines.
+        details: what there is to know beyond that.
     """
 
     level: Level
     text: str = field(repr=False)
+    details: str = field(repr=False)
 
 
 def diagnose(particles: Particles) -> Verdict:
     """Judge particles by each thing that can go wrong; the worst counts, the first of equals is the reason given."""
     level, reason = max(_judgements(particles), key=lambda judgement: LEVELS.index(judgement[0]))
-    lines = [f"{level.capitalize()}: {reason}", *facts(particles), *_caveats(particles, level)]
-    return Verdict(level, "\n".join(lines))
+    details = [*facts(particles), *_caveats(particles, level)]
+    return Verdict(level, f"Texts: {level}; {reason}\n{evidence(particles)}", "\n".join(details))
 
 
 def _judgements(particles: Particles) -> Iterator[Judgement]:
@@ -53,6 +60,9 @@ def _judgements(particles: Particles) -> Iterator[Judgement]:
     if info.get("evidence") == "exact":
         kept = f"{len(particles):,} of {info['sequences']:,} sequences are kept"
         yield "trust", f"every sequence that satisfies the constraint was enumerated, so the evidence is exact; {kept}."
+        return
+    if math.isnan(particles.log_evidence_error) and info.get("refused") and particles.blocks is None:
+        yield "not judged", _refused(particles)
         return
     yield from _by_certain_bounds(particles)
     if is_out_of_sight(particles):
@@ -67,6 +77,14 @@ def _judgements(particles: Particles) -> Iterator[Judgement]:
     # The states of chains are judged by their own effective sample size too, however well the evidence is known.
     if not is_blocked(particles) or info.get("guarantee") == "asymptotic":
         yield _by_weights(particles)
+
+
+def _refused(particles: Particles) -> str:
+    """Why what is left shows no error."""
+    reason = "particles were refused whose part in the error is not known"
+    if particles.info.get("evidence") == "thinned":
+        return f"{reason}; num_particles={particles.info['sequences']} keeps every sequence, which makes the answer exact."
+    return f"{reason}; filter before resampling, or put the condition into the constraint."
 
 
 def _by_certain_bounds(particles: Particles) -> Iterator[Judgement]:
@@ -84,21 +102,6 @@ def _by_certain_bounds(particles: Particles) -> Iterator[Judgement]:
         yield level, f"{known}, but the weights say {math.exp(estimate):.2g}. {_remedy(particles)}"
 
 
-def is_out_of_sight(particles: Particles) -> bool:
-    """Could texts that nobody drew hold more than those that were found?
-
-    Particles that nothing steers towards the constraint go where prefixes are likely, so N of them see nothing of a set of
-    prefixes with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode. Unless
-    certain bounds say that next to nothing is left.
-    """
-    if any(particles.info.get(key) for key in ("guided", "unweighted", "exact_draws")):
-        return False
-    low, high = particles.log_evidence_bounds
-    if low > math.log1p(-SMALL_ERROR) + high:
-        return False
-    return particles.log_evidence + math.log(particles.info.get("drawn", len(particles))) < math.log(EXPECTED_DRAWS)
-
-
 def _by_tail(particles: Particles) -> Iterator[Judgement]:
     """By the largest of independent weights."""
     k = particles.pareto_k
@@ -112,25 +115,25 @@ def is_blocked(particles: Particles) -> bool:
 
 
 def _by_blocks(particles: Particles) -> Judgement:
-    """By the relative error e of the evidence: one draw from the particles is within total variation e/2 of p(y | α)."""
+    """By how far p(α) may lie above the estimate: what may have been missed is what a draw from the particles misses."""
     assert particles.blocks is not None
-    blocks = len(particles.blocks)
-    if particles.info.get("evidence") == "thinned":
-        more = particles.info["sequences"]
-        return "not judged", f"sequences were refused after others had been left out; num_particles={more} keeps them all."
-    if blocks < ENOUGH_BLOCKS:
-        return (
-            "not judged",
-            "so few particles are best used as one whole, which cannot show its own error; use num_particles="
-            f"{MORE_PARTICLES} for a verdict.",
-        )
-    error = particles.log_evidence_error
-    spread = f"{blocks} independent blocks agree on p(α) to ±{max(error, 0.01):.0%}"
-    if error <= SMALL_ERROR and not any(particles.info.get("refused", {}).values()):
-        return "trust", f"{spread}."
-    if error <= FAIR_ERROR:  # also if blocks were compared before particles were refused
-        return "rough", f"{spread}; use the result for orientation, or raise num_particles or budget."
-    return "do not trust", f"{blocks} independent blocks differ, p(α) is known to ±{error:.0%}. {_remedy(particles)}"
+    doubt = reach(particles) / SIGNIFICANT
+    if math.isnan(doubt):
+        return "not judged", f"one block cannot show its own error; num_particles={MORE_PARTICLES} makes several."
+    number = len(particles.blocks)
+    error = f"±{max(particles.log_evidence_error, 0.01):.0%}"
+    found = (
+        f"p(α) is known to {error} by a single block"
+        if number == 1
+        else f"{number} independent blocks agree on p(α) to {error}"
+    )
+    if particles.blocks.surprise > SURPRISED:
+        found += f", but it came {particles.blocks.surprise:.1f} nats otherwise than expected"
+    if doubt <= SMALL_DOUBT:
+        return "trust", f"{found}."
+    if doubt <= FAIR_DOUBT:
+        return "rough", f"{found}; use the result for orientation, or raise num_particles or budget."
+    return "do not trust", f"{found}. {_remedy(particles)}"
 
 
 def _by_weights(particles: Particles) -> Judgement:

@@ -16,12 +16,13 @@ EOS_NATS = 5.0  # a price of ending above this is worth saying
 CERTAIN, LIKELY = "for certain", "(95 %, whatever was missed)"
 NEAR, TRIVIAL = 3.0, 0.1  # nats: bounds so near to the estimate are worth saying, and none where p(α) is so near to 1
 TIGHTER = 0.5  # nats
+SMALL_LOG = math.log(1e-4)
 
 
 def facts(particles: Particles) -> list[str]:
     """What there is to know, a line for each matter."""
     info = particles.info
-    lines = [*_evidence(particles), _findings(particles)]
+    lines = [*_nats(particles), _findings(particles)]
     if "chosen" in info:
         lines.append(f"auto chose {info['chosen']}: {info['why']}")
     lines += [*_zeros(particles), *_cost(particles)]
@@ -37,7 +38,27 @@ def facts(particles: Particles) -> list[str]:
     return lines
 
 
-def _evidence(particles: Particles) -> list[str]:
+def evidence(particles: Particles) -> str:
+    """p(α) in a line."""
+    estimate = particles.log_evidence
+    if math.isnan(estimate):
+        return "p(α): not known without weights."
+    if particles.info.get("evidence") == "exact":
+        return f"p(α): {_probability(estimate)}, exactly."
+    low, high = particles.log_evidence_interval
+    if particles.info.get("guarantee") == "biased":
+        return f"p(α): {_probability(estimate)}, biased."
+    if math.isnan(low):
+        return f"p(α): {_probability(estimate)}, give or take what is not known."
+    return f"p(α): {_probability(estimate)}, between {_probability(low)} and {_probability(high)} (95 %)."
+
+
+def _probability(log: float) -> str:
+    """In plain digits where they can be read, else as a power of e."""
+    return f"{math.exp(log):.3g}" if log > SMALL_LOG else f"e^{log:.1f}"
+
+
+def _nats(particles: Particles) -> list[str]:
     """log p(α) with its interval, and the bounds that say more than that."""
     if math.isnan(particles.log_evidence):
         return []

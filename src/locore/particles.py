@@ -190,8 +190,8 @@ class Particles:
     def where(self, keep: Tensor, reason: str) -> Particles:
         """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.
 
-        Multiplying by an indicator keeps proper weights proper, for α ∧ indicator. Blocks are filtered before they are averaged,
-        so that every error is that of α ∧ indicator; where that is not possible none is known.
+        Multiplying by an indicator keeps proper weights proper, for α ∧ indicator. Blocks are filtered before they are
+        averaged, so that every error is that of α ∧ indicator; where that is not possible none is known.
         """
         kept = int(keep.sum())
         if not kept:
@@ -209,14 +209,17 @@ class Particles:
         if self.info.get("evidence") == "exact" and len(self) < self.info["sequences"]:
             # How much of what was thinned out satisfies the indicator is not known.
             info |= {"evidence": "thinned"}
+        # Blocks do not know what was resampled from them.
+        blocks = self.blocks.where(keep) if self.blocks and "resampled_from" not in self.info else None
+        if self.blocks and blocks is None:
+            info["dependent"] = True
         return replace(
             self,
             tokens=self.tokens[keep],
             log_weights=self.log_weights[keep] + math.log(share),
             info=info,
             token_scores=None if self.token_scores is None else self.token_scores[keep],
-            # Blocks do not know what was resampled from them.
-            blocks=self.blocks.where(keep) if self.blocks and "resampled_from" not in self.info else None,
+            blocks=blocks,
         )
 
     @cached_property
@@ -224,9 +227,9 @@ class Particles:
         """How far these weights can be trusted, and why."""
         return diagnose(self)
 
-    def report(self) -> str:
-        """What to trust and why, in plain words; the verdict comes first."""
-        return self.verdict.text
+    def report(self, full: bool = False) -> str:
+        """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known."""
+        return f"{self.verdict.text}\n{self.verdict.details}" if full else self.verdict.text
 
     def to_json(self) -> dict[str, Any]:
         """Texts, tokens, weights and diagnostics as plain values; None where a number is unknown or infinite."""
@@ -245,7 +248,7 @@ class Particles:
             "distinct_texts": self.distinct_texts,
             "zero_weights": self.info.get("zero_weights", {}),
             "verdict": self.verdict.level,
-            "report": self.report(),
+            "report": self.report(full=True),
             "info": self.info,
         }
         return {key: _plain(value) for key, value in values.items()}

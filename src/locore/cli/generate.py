@@ -28,6 +28,7 @@ def generate(
     stop: Annotated[str | None, typer.Option(metavar="complete|eos", help=STOP_HELP)] = None,
     limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="The whole report: bounds, cost, warnings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,
 ) -> None:
     """Sample continuations of a prompt from p(text | constraint).
@@ -54,5 +55,5 @@ def generate(
     if as_json:
         print(json.dumps(particles.to_json(), ensure_ascii=False, allow_nan=False))
     else:
-        (show_particles if resample is None else show_draws)(particles)
+        (show_particles if resample is None else show_draws)(particles, full)
         print(f"Repeat this run with --seed {particles.info['seed']}")

@@ -33,21 +33,23 @@ def spelled(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def show_particles(particles: Particles) -> None:
-    """The verdict, the most probable texts, and the rest of the report."""
-    verdict, _, facts = particles.report().partition("\n")
-    print(f"{verdict}\n")
+def show_particles(particles: Particles, full: bool = False) -> None:
+    """The verdict, the most probable texts, and with `full` the rest of the report."""
+    print(f"{particles.report()}\n")
     _show_table(particles.posterior())
-    print(f"\n{facts}")
+    _show_details(particles, full)
 
 
-def show_draws(particles: Particles) -> None:
-    """The verdict, equally probable texts one a line, and the rest of the report."""
-    verdict, _, facts = particles.report().partition("\n")
-    print(f"{verdict}\n")
+def show_draws(particles: Particles, full: bool = False) -> None:
+    """The verdict, equally probable texts one a line, and with `full` the rest of the report."""
+    print(f"{particles.report()}\n")
     for text in particles.texts:
         print(spelled(text))
-    print(f"\n{facts}")
+    _show_details(particles, full)
+
+
+def _show_details(particles: Particles, full: bool) -> None:
+    print(f"\n{particles.verdict.details}\n" if full else "")
 
 
 def _show_table(posterior: dict[str, float]) -> None:

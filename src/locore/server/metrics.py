@@ -35,7 +35,8 @@ class Metrics:
         """The `locore` object of one answer."""
         self.compiling.observe(found["compile_seconds"])
         self.sampling.observe(found["seconds"])
-        self.ess.observe(found["ess"] / found["num_particles"])
+        if found["ess"] is not None:
+            self.ess.observe(found["ess"] / found["num_particles"])
         self.tokens.inc(found["lm_tokens"])
         self.verdicts.labels(found["verdict"]).inc()
 

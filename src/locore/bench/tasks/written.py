@@ -1,4 +1,4 @@
-"""Sixteen problems written down: two of each family, one behind a plain prompt and one in a chat."""
+"""Problems written down: at least one of each family behind a plain prompt and one in a chat."""
 
 from __future__ import annotations
 
@@ -59,6 +59,12 @@ BOOK = {
     "required": ["title", "year"],
 }
 
+DOG = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 10}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
+
 
 def written_problems() -> list[Problem]:
     """In the order of the families."""
@@ -79,11 +85,29 @@ def _words() -> list[Problem]:
             chat=True,
         ),
         Problem(
+            "keyword-book",
+            "keywords",
+            "Suggest a hobby for a rainy day in one sentence.",
+            contains(" book"),
+            20,
+            (first_word(), position_of(" book"), written(" book")),
+            chat=True,
+        ),
+        Problem(
             "ban-rude", "ban", "The protest, which was attended by", ban(RUDE, ignore_case=True), 20, (first_word(), words())
         ),
         Problem("ban-letter", "ban", "Describe a cat in a few words.", ban(["e", "E"]), 12, (first_word(), words()), chat=True),
         Problem(
             "ending-happy", "ending", "The weather is", ends_with(" happy."), 8, (first_word(), before(" happy."), words())
+        ),
+        Problem(
+            "ending-soon",
+            "ending",
+            "Write one sentence to end a letter to a friend.",
+            ends_with(" soon."),
+            20,
+            (first_word(), before(" soon."), words()),
+            chat=True,
         ),
         Problem(
             "ending-question",
@@ -112,9 +136,9 @@ def _shapes() -> list[Problem]:
             "infill-robot",
             "infilling",
             "Tell me about a robot in one sentence.",
-            starts_with("The robot") & ends_with(" again."),
+            starts_with("The robot") & ends_with(" people."),
             20,
-            (after("The robot"), before(" again."), words()),
+            (after("The robot"), before(" people."), words()),
             chat=True,
         ),
         Problem(
@@ -155,6 +179,15 @@ def _structures() -> list[Problem]:
             json_schema(CAPITAL),
             28,
             (value("capital"), value("population")),
+            chat=True,
+        ),
+        Problem(
+            "json-dog",
+            "json",
+            'Invent a dog. Answer in JSON with "name" and "age".',
+            json_schema(DOG),
+            28,
+            (value("name"), value("age")),
             chat=True,
         ),
         Problem(

@@ -82,9 +82,10 @@ function odds(log) {
 }
 
 function sampleSize({ locore, judged_by_blocks: blocks, sides }) {
+  if (locore.ess === null) return ["not known", "A single block of particles cannot tell."];
   const value = `${decimal(locore.ess, 1)} of ${whole(locore.num_particles)}`;
   if (sides.locore.exact) return [value, "Every text that fits was found; this only says how unequal their probabilities are."];
-  if (blocks) return [value, "These particles are not independent: this says how unequal their weights are, and the verdict goes by blocks that agree."];
+  if (blocks) return [value, "As much as so many independent draws would be worth, by how far independent blocks of particles lie apart."];
   return [value, "As much as so many independent draws would be worth."];
 }
 
