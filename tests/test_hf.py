@@ -165,7 +165,7 @@ def test_a_pipeline_of_a_model_without_suggestions_is_told_what_to_pass(parts):
     """Its own temperature cannot be told from one that the user passed."""
     pipe = transformers.pipeline("text-generation", model=parts[0], tokenizer=parts[1])
     options = {"custom_generate": custom_generate, "fast_tokenizer": parts[1], "max_new_tokens": 4, "seed": 0}
-    with pytest.raises(InvalidArgument, match="a pipeline do_sample=True and temperature=0.7.*do_sample=False"):
+    with pytest.raises(InvalidArgument, match=r"a pipeline do_sample=True and temperature=0.7.*do_sample=False"):
         pipe("I", constraint=ends_with("."), **options)
     assert pipe("I", constraint=ends_with("."), do_sample=False, **options)[0]["generated_text"].endswith(".")
 

@@ -209,8 +209,8 @@ def _without_suggestions(processors: Any, saved: Any) -> list[Any]:
             asked.append(part)
     if ignored:
         warnings.warn(
-            f"the model's generation_config suggests {', '.join(ignored)}; custom_generate ignores that and samples the model's "
-            "own distribution. For another one wrap the model (Tempered, TopP and TopK of locore.models) and call "
+            f"the model's generation_config suggests {', '.join(ignored)}; custom_generate ignores that and samples the "
+            "model's own distribution. For another one wrap the model (Tempered, TopP and TopK of locore.models) and call "
             "locore.generate.",
             stacklevel=3,
         )

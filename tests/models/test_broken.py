@@ -34,7 +34,7 @@ class Broken(MarkovModel):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_sampler_refuses(name, log_prob):
     """After 1 the probabilities sum to NaN, to infinity, to 7/6 or to 2/3."""
-    with pytest.raises(BrokenModel, match="next-token distributions|logarithm"):
+    with pytest.raises(BrokenModel, match=r"next-token distributions|logarithm"):
         generate(Broken(log_prob), "", ALPHA, max_new_tokens=LENGTH, sampler=name, seed=0)
 
 

@@ -193,7 +193,7 @@ def test_a_dynamically_quantised_module_is_no_one_distribution():
     company = torch.stack([tokens, tokens.flip(0)])
     alone, together = quantised(tokens[None]).logits[0], quantised(company).logits[0]
     assert not torch.allclose(alone, together, atol=1e-4)
-    with pytest.raises(CannotScore, match="is dynamically quantised.*weights alone"):
+    with pytest.raises(CannotScore, match=r"is dynamically quantised.*weights alone"):
         HuggingFaceModel.from_module(quantised, zoo.huggingface("llama").tokenizer)
 
 

@@ -27,9 +27,9 @@ def _no_text(function: str, what: str, attribute: str | None = None) -> Attribut
         return AttributeError(attribute)  # a question of Python's own, such as copy or numpy ask
     asked = "as a string" if attribute is None else f"for .{attribute}"
     return _NoText(
-        f"`{function}` asks {what} {asked}, but a @constraint function gets token ids, not a text, and which ones is not known "
-        "yet: compare them, as in tokens[0] == 17. For what the text says use contains, ban, regex, word_count and the like; they "
-        'may be part of what the function returns, as in contains("a") & (tokens[0] == 17).'
+        f"`{function}` asks {what} {asked}, but a @constraint function gets token ids, not a text, and which ones is not "
+        "known yet: compare them, as in tokens[0] == 17. For what the text says use contains, ban, regex, word_count and the "
+        'like; they may be part of what the function returns, as in contains("a") & (tokens[0] == 17).'
     )
 
 

@@ -253,9 +253,9 @@ def _require_one_law(module: Any) -> None:
     for name, part in module.named_modules():
         if ".quantized.dynamic" in type(part).__module__:
             raise CannotScore(
-                f"{name or 'the module'} is dynamically quantised: it rounds by what else is in the batch, so the probability of "
-                "a text depends on the texts beside it, and there is no one distribution to sample from. Give the module as it "
-                "was before quantize_dynamic, or quantise the weights alone (a GGUF file, or dtype=torch.bfloat16)."
+                f"{name or 'the module'} is dynamically quantised: it rounds by what else is in the batch, so the probability "
+                "of a text depends on the texts beside it, and there is no one distribution to sample from. Give the module as "
+                "it was before quantize_dynamic, or quantise the weights alone (a GGUF file, or dtype=torch.bfloat16)."
             )
 
 

@@ -133,8 +133,8 @@ def distributions(log_probs: Tensor) -> Tensor:
     wrong = mass[~((mass - 1).abs() <= MASS_ROUNDING)]
     if len(wrong):
         raise BrokenModel(
-            f"The model gave {len(wrong)} of {len(rows)} next-token distributions that are none: the probabilities of one sum to "
-            f"{float(wrong[0]):.6g}, not to 1. {_LOOK_AT_THE_MODEL}"
+            f"The model gave {len(wrong)} of {len(rows)} next-token distributions that are none: the probabilities of one sum "
+            f"to {float(wrong[0]):.6g}, not to 1. {_LOOK_AT_THE_MODEL}"
         )
     return log_probs
 
