@@ -24,6 +24,7 @@ ROWS = {
     "numerics": 1,
     "patience": 1,
     "records": 1,
+    "student": 1,
     "template": 1,
     "tokenizer": 1,
     "constraints": 2,

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from locore.numerics import NEG_INF
+from locore.student import quantile
 
 if TYPE_CHECKING:
     from locore.particles import Particles
@@ -33,8 +34,6 @@ CONFIDENCE = 0.95
 # Few weights call for bold stakes, many for small ones, so the capital is divided beforehand among gamblers with these shares.
 SHARES = 0.5 ** torch.arange(16, dtype=torch.float64)
 CAPITAL = torch.tensor([1 / ((k + 1) * (k + 2)) for k in range(len(SHARES))], dtype=torch.float64)
-# Two-sided 95 % quantiles of Student's t for the mean of so many blocks.
-STUDENT_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 16: 2.13}
 HALVINGS, WIDEST = 50, 2000.0  # bisection over so many nats
 
 
@@ -44,8 +43,10 @@ def interval(particles: Particles) -> Bounds:
     if exact:
         return float(exact[0]), float(exact[1])
     blocks = particles.info.get("block_log_evidence")
-    factor = STUDENT_95.get(len(blocks), 2.0) if blocks else 1.96
-    estimate, margin = particles.log_evidence, factor * particles.log_evidence_error
+    factor = quantile(len(blocks) - 1, CONFIDENCE) if blocks and len(blocks) > 1 else 1.96
+    estimate = particles.log_evidence
+    # Weights that make p(α) more than 1 are wrong by at least what is too much.
+    margin = max(factor * particles.log_evidence_error, particles.log_mean_weight - estimate)
     return min(estimate - margin, 0.0), min(estimate + margin, 0.0)  # nan stays nan
 
 

@@ -71,7 +71,7 @@ def _judgements(particles: Particles) -> Iterator[Judgement]:
 
 def _by_certain_bounds(particles: Particles) -> Iterator[Judgement]:
     """An estimate outside of what is certain is wrong by at least the difference."""
-    estimate, (low, high) = particles.log_evidence, particles.log_evidence_bounds
+    estimate, (low, high) = particles.log_mean_weight, particles.log_evidence_bounds
     error = 1 - math.exp(-max(low - estimate, estimate - high, 0.0))
     if error <= SMALL_ERROR:
         return

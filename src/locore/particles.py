@@ -78,9 +78,12 @@ class Particles:
 
     @property
     def log_evidence(self) -> float:
-        """Estimate of log p(α); nan for `unweighted()` particles, which know nothing of it."""
-        if self.info.get("unweighted"):
-            return math.nan
+        """Estimate of log p(α), at most 0; nan for `unweighted()` particles, which know nothing of it."""
+        return math.nan if self.info.get("unweighted") else min(0.0, self.log_mean_weight)
+
+    @property
+    def log_mean_weight(self) -> float:
+        """Log of the mean weight, whose mean is p(α): of a likely constraint it may be above 0. For averages over runs."""
         return float(torch.logsumexp(self.log_weights, 0)) - math.log(len(self))
 
     @property
@@ -191,7 +194,7 @@ class Particles:
             info[known] = None
         if self.info.get("evidence") == "exact" and len(self) < self.info["sequences"]:
             # How much of what was thinned out satisfies the indicator is not known.
-            info |= {"evidence": "thinned", "block_log_evidence": [self.log_evidence + math.log(share)]}
+            info |= {"evidence": "thinned", "block_log_evidence": [self.log_mean_weight + math.log(share)]}
         return replace(
             self,
             tokens=self.tokens[keep],
