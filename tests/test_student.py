@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -27,6 +28,6 @@ def test_quantiles_are_those_of_scipy(confidence):
 
 def test_quantiles_fall_towards_those_of_the_normal_law():
     quantiles = [quantile(degrees, 0.95) for degrees in range(1, 200)]
-    assert all(one > other for one, other in zip(quantiles, quantiles[1:], strict=False))
+    assert all(one > other for one, other in itertools.pairwise(quantiles))
     assert quantiles[-1] > stats.norm.ppf(0.975)
     assert math.isclose(quantile(100_000, 0.95), stats.norm.ppf(0.975), rel_tol=1e-4)

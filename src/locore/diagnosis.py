@@ -121,7 +121,7 @@ def _by_blocks(particles: Particles) -> Judgement:
         return (
             "not judged",
             "so few particles are best used as one whole, which cannot show its own error; use num_particles="
-            f"{MORE_PARTICLES} for a verdict.",
+            f"{MORE_PARTICLES}, or a larger budget where there is one, for a verdict.",
         )
     error = particles.log_evidence_error
     spread = f"{blocks} independent blocks agree on p(α) to ±{max(error, 0.01):.0%}"

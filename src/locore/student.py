@@ -9,7 +9,7 @@ HALVINGS = 60  # of an angle: down to rounding
 
 
 def probability_within(bound: float, degrees: int) -> float:
-    """P(|T| ≤ bound) for Student's t with so many degrees of freedom, by its finite sum (Abramowitz and Stegun, 26.7.3 and 4)."""
+    """P(|T| ≤ bound) for Student's t with so many degrees of freedom, by its finite sum (Abramowitz, Stegun 26.7.3-4)."""
     return _within(math.atan(bound / math.sqrt(degrees)), degrees)
 
 
