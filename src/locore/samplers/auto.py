@@ -64,7 +64,7 @@ class Auto:
     def _choose(
         self, model: LanguageModel, circuit: Circuit, limit: int, spare: int, generator: torch.Generator
     ) -> tuple[Sampler, str, int]:
-        """The sampler, the reason in words, and the LM tokens that the choice cost, at most a share of the limit and `spare`."""
+        """The sampler, the reason in words, and the LM tokens that the choice cost: a share of the limit, at most `spare`."""
         if circuit.reader is not None:
             prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
             if prefixes <= limit:
