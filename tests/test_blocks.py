@@ -54,7 +54,7 @@ def test_what_is_kept_whole_has_no_error(chain):
     circuit = locore.compile(ends_with("ab"), chain, 3)
     draws = WithoutReplacement(blocks=2)(chain, circuit, 200, None, torch.Generator().manual_seed(0))
     assert draws.blocks.error == draws.blocks.unseen == 0
-    assert draws.blocks.effective_number(draws.tokens) == sum(len(block.particle) for block in draws.blocks.members)
+    assert draws.blocks.effective_number() == sum(len(block.row) for block in draws.blocks.members)
 
 
 @pytest.mark.parametrize("sampler", [WithoutReplacement(blocks=4), SequentialMonteCarlo(), Twisted(None, blocks=4)])
@@ -63,7 +63,7 @@ def test_blocks_are_what_the_particles_are_the_mean_of(chain, sampler):
     draws = sampler(chain, circuit, 80, None, torch.Generator().manual_seed(1))
     weights = torch.zeros(len(draws.tokens), dtype=torch.float64)
     for block in draws.blocks.members:
-        weights.index_add_(0, block.particle, block.log_weights.exp() / 4)
+        weights.index_add_(0, block.row, block.log_weights.exp() / 4)
     torch.testing.assert_close(weights * len(weights), draws.log_weights.exp())
 
 
@@ -102,7 +102,7 @@ def test_the_effective_number_of_independent_draws_is_their_number():
         tokens = torch.multinomial(law, 64, replacement=True, generator=generator)[:, None]
         for rows in torch.arange(64).chunk(8):
             members.append(Block(rows, torch.zeros(8, dtype=torch.float64)))
-        found.append(Blocks.of(members).effective_number(tokens))
+        found.append(Blocks.of(members, tokens).effective_number())
     assert 50 < sum(found) / len(found) < 85
 
 
@@ -114,7 +114,7 @@ def test_a_shared_beginning_is_worth_one_draw():
         first = torch.randint(5, (8,), generator=generator).repeat_interleave(16)
         tokens = torch.stack([first, torch.randint(1000, (128,), generator=generator)], 1)
         members = [Block(rows, torch.zeros(16, dtype=torch.float64)) for rows in torch.arange(128).chunk(8)]
-        found.append(Blocks.of(members).effective_number(tokens))
+        found.append(Blocks.of(members, tokens).effective_number())
     assert 5 < sorted(found)[20] < 13
 
 
@@ -125,7 +125,7 @@ def test_blocks_filtered_by_nothing_are_the_same(logs, seed):
         Block(torch.arange(3) + 3 * k, log + torch.randn(3, generator=generator).double(), Surprise(1.0, 0.5, 3))
         for k, log in enumerate(logs)
     ]
-    blocks = Blocks.of(members)
+    blocks = Blocks.of(members, torch.arange(3 * len(logs))[:, None])
     same = blocks.where(torch.ones(3 * len(logs), dtype=torch.bool))
     assert same is not None and same.log_evidence == blocks.log_evidence and same.unseen == blocks.unseen
     assert blocks.spread == pytest.approx(relative_error(blocks.log_evidence))
@@ -133,10 +133,10 @@ def test_blocks_filtered_by_nothing_are_the_same(logs, seed):
 
 def test_a_block_that_lost_everything_counts_as_nothing():
     members = [Block(torch.tensor([k]), torch.zeros(1, dtype=torch.float64)) for k in range(4)]
-    kept = Blocks.of(members).where(torch.tensor([True, True, False, True]))
+    kept = Blocks.of(members, torch.zeros(4, 1, dtype=torch.long)).where(torch.tensor([True, True, False, True]))
     assert kept is not None and kept.log_evidence == (0.0, 0.0, -math.inf, 0.0)
     assert kept.spread == pytest.approx(relative_error([0.0, 0.0, -math.inf, 0.0]))
-    assert kept.effective_number(torch.zeros(3, 1, dtype=torch.long)) == 3
+    assert kept.effective_number() == 3
 
 
 def test_a_lineage_by_hand():

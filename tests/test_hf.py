@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 import torch
+import transformers
 from scipy.stats import chisquare
-from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList, TemperatureLogitsWarper
 
 import locore
 from locore import ban, choice, ends_with
@@ -119,6 +120,72 @@ def test_a_model_in_training_comes_back_as_it_was(parts):
 def test_what_would_be_dropped_is_refused(parts, options, message):
     with pytest.raises(InvalidArgument, match=message):
         generate(parts, ["I"], **options)
+
+
+@pytest.fixture
+def suggesting():
+    """The model with a generation_config such as instruct models have in their files."""
+    folder = _bundled_folder("tiny")
+    module = AutoModelForCausalLM.from_pretrained(folder)
+    module.generation_config.update(do_sample=True, temperature=0.7, top_p=0.8, top_k=20, repetition_penalty=1.05)
+    return module, AutoTokenizer.from_pretrained(folder)
+
+
+NOTHING_PASSED = {"do_sample": ..., "top_k": ...}
+
+
+def test_what_the_files_suggest_is_ignored_with_one_warning(suggesting, parts):
+    """The same texts as of the model without suggestions."""
+    alpha = ends_with(".")
+    with pytest.warns(UserWarning, match="suggests") as caught:
+        _, found = generate(suggesting, ["I"], constraint=alpha, **NOTHING_PASSED)
+    said = [str(one.message) for one in caught if "suggests" in str(one.message)]
+    assert len(said) == 1
+    for setting in ("temperature=0.7", "top_p=0.8", "top_k=20", "repetition_penalty=1.05"):
+        assert setting in said[0]
+    assert torch.equal(found, generate(parts, ["I"], constraint=alpha)[1])
+
+
+def test_so_is_what_transformers_adds_to_a_suggestion_to_sample(suggesting):
+    module, _ = suggesting
+    module.generation_config.top_k = None
+    with pytest.warns(UserWarning, match="top_k=50"):
+        generate(suggesting, ["I"], constraint=ends_with("."), **NOTHING_PASSED)
+
+
+def test_a_pipeline_passes_on_what_the_files_suggest(suggesting):
+    pipe = transformers.pipeline("text-generation", model=suggesting[0], tokenizer=suggesting[1])
+    options = {"custom_generate": custom_generate, "fast_tokenizer": suggesting[1], "max_new_tokens": 4, "seed": 0}
+    with pytest.warns(UserWarning, match="suggests"):
+        text = pipe("I", constraint=ends_with("."), **options)[0]["generated_text"]
+    assert text.startswith("I") and text.endswith(".")
+
+
+def test_a_pipeline_of_a_model_without_suggestions_is_told_what_to_pass(parts):
+    """Its own temperature cannot be told from one that the user passed."""
+    pipe = transformers.pipeline("text-generation", model=parts[0], tokenizer=parts[1])
+    options = {"custom_generate": custom_generate, "fast_tokenizer": parts[1], "max_new_tokens": 4, "seed": 0}
+    with pytest.raises(InvalidArgument, match=r"a pipeline do_sample=True and temperature=0.7.*do_sample=False"):
+        pipe("I", constraint=ends_with("."), **options)
+    assert pipe("I", constraint=ends_with("."), do_sample=False, **options)[0]["generated_text"].endswith(".")
+
+
+@pytest.mark.filterwarnings("ignore:the model's generation_config suggests")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 0.5}, "TemperatureLogitsWarper"),
+        ({"top_p": 0.9}, "TopPLogitsWarper"),
+        ({"top_k": 5}, "TopKLogitsWarper"),
+        ({"repetition_penalty": 1.5}, "RepetitionPenalty"),
+        ({"min_p": 0.1}, "MinPLogitsWarper"),
+        ({"logits_processor": LogitsProcessorList([TemperatureLogitsWarper(0.5)])}, "TemperatureLogitsWarper"),
+    ],
+    ids=str,
+)
+def test_what_is_passed_beside_a_suggestion_is_refused_as_ever(suggesting, options, message):
+    with pytest.raises(InvalidArgument, match=message):
+        generate(suggesting, ["I"], constraint=ends_with("."), **{**NOTHING_PASSED, **options})
 
 
 def test_the_arguments_of_greedy_decoding_are_allowed_too(parts):

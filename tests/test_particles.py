@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy import stats
 
 from locore.blocks import Blocks
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.particles import Particles
 from locore.tokenizer import Tokenizer
 
+FOUR = torch.tensor([[0, 1], [2, 3], [1, 3], [0, 0]])
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"ab", None], eos_ids=(3,))
 
 
@@ -33,7 +35,7 @@ def test_the_posterior_sums_over_tokenisations():
 
 def test_evidence_is_the_mean_weight_and_its_error_that_of_the_mean():
     p = particles([1.0, 2.0, 3.0])
-    assert p.log_evidence == pytest.approx(math.log(2.0))
+    assert p.log_mean_weight == pytest.approx(math.log(2.0))
     values = torch.tensor([1.0, 2.0, 3.0])
     assert p.log_evidence_error == pytest.approx(float(values.std() / values.mean()) / math.sqrt(3))
     assert p.ess == pytest.approx(36 / 14)
@@ -58,7 +60,7 @@ def test_unweighted_particles_claim_nothing():
 def test_an_indicator_lowers_the_evidence():
     p = particles([1.0, 2.0, 3.0])
     kept = p.where(torch.tensor([True, False, True]), "it was even")
-    assert kept.log_evidence == pytest.approx(math.log(4 / 3))
+    assert kept.log_mean_weight == pytest.approx(math.log(4 / 3))
     assert "33.3% of the weights were zero: it was even (refused)" in kept.report(full=True)
     with pytest.raises(ZeroWeights, match="even"):
         p.where(torch.tensor([False] * 3), "it was even")
@@ -103,3 +105,31 @@ def test_what_a_notebook_shows_is_one_line():
     p = particles([1.0] * 1000, tokens=torch.tensor([[0, 1]] * 1000))
     assert repr(p) == "<1000 particles, log p(α) ≈ 0.00, verdict: trust; see report()>"
     assert repr(p.verdict) == "Verdict(level='trust')" and "nan" in repr(p.unweighted())
+
+
+@pytest.mark.parametrize("blocks", [None, [0.05, 0.0, -0.02, 0.03], [0.3] * 4])
+def test_the_evidence_is_no_more_than_certainty(blocks):
+    """p(α) ≤ 1: weights of a mean above 1 say "about 1", and how far they are off; they stay as they are."""
+    weights = [1.4, 1.3, 1.2, 0.9] if blocks is None else [math.exp(0.3)] * 4
+    p = particles(weights, FOUR, **({} if blocks is None else {"block_log_evidence": blocks}))
+    mean = math.log(sum(weights) / 4)
+    assert p.log_mean_weight == pytest.approx(mean) and mean > 0
+    assert p.log_evidence == 0.0
+    low, high = p.log_evidence_interval
+    assert low <= -mean + 1e-12 and high == 0.0
+    assert p.log_weights.exp().tolist() == pytest.approx(weights)
+
+
+def test_a_mean_above_one_is_still_judged_by_its_excess():
+    """p(α) = e^0.5 is 39 % too much, however well the blocks agree on it."""
+    p = particles([math.exp(0.5)] * 64, torch.zeros(64, 2, dtype=torch.long), block_log_evidence=[0.5] * 4)
+    assert p.verdict.level == "do not trust" and "at most 1" in p.report()
+
+
+def test_the_interval_of_blocks_has_the_quantile_of_their_number():
+    """12.71 standard errors for two blocks, and never fewer than those of the normal law."""
+    for number in (2, 4, 11, 15, 17, 20, 64):
+        blocks = [-3.0 + 0.01 * (i % 2) for i in range(number)]
+        p = replace(particles([math.exp(-3.0)] * 4, FOUR), blocks=Blocks(tuple(blocks)))
+        low, high = p.log_evidence_interval
+        assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, number - 1) * p.log_evidence_error)

@@ -86,13 +86,13 @@ class Block:
     """One of the repetitions.
 
     Attributes:
-        particle: Long[sequences], rows of the particles that the blocks make together.
+        row: Long[sequences], which of the sequences that the blocks found together.
         log_weights: f64[sequences]; they sum to Ẑ_b.
         surprise: None where nothing is known of it.
         lineage: None where prefixes are copied.
     """
 
-    particle: Tensor
+    row: Tensor
     log_weights: Tensor
     surprise: Surprise | None = None
     lineage: Lineage | None = None
@@ -110,9 +110,9 @@ class Block:
         return self.lineage.variance(self.log_weights)
 
     def where(self, keep: Tensor, number: Tensor) -> Block:
-        """Of the particles Bool[num], which then have the numbers Long[num]; the weights of the rest become zero."""
-        weights = self.log_weights.masked_fill(~keep[self.particle], NEG_INF)
-        return replace(self, particle=number[self.particle], log_weights=weights)
+        """Of the sequences Bool[num], which then have the numbers Long[num]; the weights of the rest become zero."""
+        weights = self.log_weights.masked_fill(~keep[self.row], NEG_INF)
+        return replace(self, row=number[self.row], log_weights=weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,15 +122,17 @@ class Blocks:
     Attributes:
         log_evidence: log Ẑ_b of each.
         members: the blocks with their sequences; empty where only the estimates are known.
+        tokens: Long[sequences, time], what they found together; None where only the estimates are known.
     """
 
     log_evidence: tuple[float, ...]
     members: tuple[Block, ...] = ()
+    tokens: Tensor | None = None
 
     @classmethod
-    def of(cls, members: Sequence[Block]) -> Blocks:
+    def of(cls, members: Sequence[Block], tokens: Tensor) -> Blocks:
         """From what each found."""
-        return cls(tuple(block.log_evidence for block in members), tuple(members))
+        return cls(tuple(block.log_evidence for block in members), tuple(members), tokens)
 
     def __len__(self) -> int:
         return len(self.log_evidence)
@@ -167,37 +169,34 @@ class Blocks:
     def _mean(values: list[float]) -> float:
         return sum(values) / len(values) if values else 0.0
 
-    def effective_number(self, tokens: Tensor) -> float:
+    def effective_number(self) -> float:
         """How many independent draws from p(y | α) would know its law as well; nan for fewer than two blocks with sequences.
 
         By how far the laws of the blocks lie apart: Σ_x Var p̂(x), which would be (1 − Σ_x p(x)²) / n for n independent draws,
         x being the first t tokens. The worst t counts: sequences that share a beginning are worth less than their number where
         it is the beginning that matters.
-
-        Args:
-            tokens: Long[num, time] of all particles.
         """
         known = [(block, log) for block, log in zip(self.members, self.log_evidence, strict=False) if log > NEG_INF]
-        if len(known) < LEAST:
+        if len(known) < LEAST or self.tokens is None:
             return math.nan
         share = torch.softmax(torch.tensor([log for _, log in known], dtype=torch.float64), 0)
-        laws = torch.zeros(len(known), len(tokens), dtype=torch.float64)
+        laws = torch.zeros(len(known), len(self.tokens), dtype=torch.float64)
         for row, (block, _) in zip(laws, known, strict=True):
-            row.index_add_(0, block.particle, torch.softmax(block.log_weights, 0))
+            row.index_add_(0, block.row, torch.softmax(block.log_weights, 0))
         most = float(sum(int((block.log_weights > NEG_INF).sum()) for block, _ in known))
-        prefix = torch.zeros(len(tokens), dtype=torch.long)
-        for column in tokens.T:
+        prefix = torch.zeros(len(self.tokens), dtype=torch.long)
+        for column in self.tokens.T:
             prefix = torch.unique(torch.stack([prefix, column]), dim=1, return_inverse=True)[1]
             by_prefix = torch.zeros(len(known), int(prefix.max()) + 1, dtype=torch.float64).index_add_(1, prefix, laws)
             most = min(most, _draws_worth(by_prefix, share))
         return most
 
     def where(self, keep: Tensor) -> Blocks | None:
-        """The blocks of Bool[num] particles alone, filtered before they are averaged; None where they cannot be."""
-        if not self.members:
+        """The blocks of Bool[num] sequences alone, filtered before they are averaged; None where not all sequences are known."""
+        if self.tokens is None or len(keep) != len(self.tokens):
             return None
         number = keep.long().cumsum(0) - 1
-        return Blocks.of([block.where(keep, number) for block in self.members])
+        return Blocks.of([block.where(keep, number) for block in self.members], self.tokens[keep])
 
 
 def _draws_worth(laws: Tensor, share: Tensor) -> float:

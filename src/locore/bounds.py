@@ -1,4 +1,4 @@
-"""How well log p(α) is known: an interval, and bounds that are certain or hold with a stated probability whatever the weights.
+"""Bounds of log p(α) that are certain, or hold with a stated probability whatever the law of the weights.
 
 **Certain.** The texts found satisfy α and are distinct sequences, so Σ p(y) over them is at most p(α). Samplers that read
 prefixes know more, from above too: see `locore.samplers.frontier`.
@@ -33,57 +33,7 @@ CONFIDENCE = 0.95
 # Few weights call for bold stakes, many for small ones, so the capital is divided beforehand among gamblers with these shares.
 SHARES = 0.5 ** torch.arange(16, dtype=torch.float64)
 CAPITAL = torch.tensor([1 / ((k + 1) * (k + 2)) for k in range(len(SHARES))], dtype=torch.float64)
-# An approximate interval in standard errors. It goes further up than down, because what a sampler misses makes its estimate too
-# low: the more so the less it went as expected. The last two were fitted once (docs/calibration.md).
-SIGNIFICANT, SKEW, UNSEEN = 2.0, 1.0, 1.5
-EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
-CLOSED = 0.1  # bounds that leave less than this share open leave nothing out of sight
 HALVINGS, WIDEST = 50, 2000.0  # bisection over so many nats
-
-
-def interval(particles: Particles) -> Bounds:
-    """95 % interval of log p(α), exact where draws of the model were counted and approximate elsewhere; nan if unknown."""
-    exact = particles.info.get("log_evidence_interval")
-    if exact:
-        return float(exact[0]), float(exact[1])
-    estimate = particles.log_evidence
-    low, high = estimate - SIGNIFICANT * particles.log_evidence_error, estimate + reach(particles)
-    return min(low, 0.0), min(high, 0.0)  # nan stays nan
-
-
-def reach(particles: Particles) -> float:
-    """How far above the estimate log p(α) may lie, nats; nan if unknown. See `locore.blocks` for what is made of surprise."""
-    error = particles.log_evidence_error
-    if particles.info.get("evidence") == "exact" or math.isnan(error):
-        return error
-    surprise, unseen = _surprise(particles)
-    above = error * (SIGNIFICANT + SKEW * surprise) + UNSEEN * unseen
-    return above + surprise if is_out_of_sight(particles) else above
-
-
-def _surprise(particles: Particles) -> tuple[float, float]:
-    """What blocks say; of independent weights the standard deviation of their logs, as of one position."""
-    if particles.blocks is not None:
-        return particles.blocks.surprise, particles.blocks.unseen
-    if len(particles) < 2:
-        return 0.0, 0.0
-    nats = float(particles.log_weights.std())
-    return nats, nats / math.sqrt(int(particles.info.get("drawn", len(particles))))
-
-
-def is_out_of_sight(particles: Particles) -> bool:
-    """Could texts that nobody drew hold more than those that were found?
-
-    Particles that nothing steers towards the constraint go where prefixes are likely, so N of them see nothing of a set of
-    prefixes with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode. Unless
-    certain bounds say that next to nothing is left.
-    """
-    if any(particles.info.get(key) for key in ("guided", "unweighted", "exact_draws")):
-        return False
-    low, high = particles.log_evidence_bounds
-    if low > math.log1p(-CLOSED) + high:
-        return False
-    return particles.log_evidence + math.log(particles.info.get("drawn", len(particles))) < math.log(EXPECTED_DRAWS)
 
 
 def certain_bounds(particles: Particles) -> Bounds:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
-from locore.bounds import SIGNIFICANT, is_out_of_sight, reach
 from locore.facts import evidence, facts
+from locore.interval import SIGNIFICANT, is_out_of_sight, reach
 from locore.pareto import LARGE_K, LEAST_PARTICLES
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Verdict:
     """The judgement on a set of particles.
 
     Attributes:
-        level: of the texts, that is of one draw from them: "trust", "rough", "do not trust"; "not judged" where nothing shows an
-            error; "biased" where no weight helps.
+        level: of the texts, that is of one draw from them: "trust", "rough", "do not trust"; "not judged" where nothing shows
+            an error; "biased" where no weight helps.
         text: the judgement with its reason, and what is known of p(α): two lines.
         details: what there is to know beyond that.
     """
@@ -89,7 +89,7 @@ def _refused(particles: Particles) -> str:
 
 def _by_certain_bounds(particles: Particles) -> Iterator[Judgement]:
     """An estimate outside of what is certain is wrong by at least the difference."""
-    estimate, (low, high) = particles.log_evidence, particles.log_evidence_bounds
+    estimate, (low, high) = particles.log_mean_weight, particles.log_evidence_bounds
     error = 1 - math.exp(-max(low - estimate, estimate - high, 0.0))
     if error <= SMALL_ERROR:
         return

@@ -35,6 +35,10 @@ class CannotScore(LocoreError):
     """The model cannot give the probability that was asked for (context too long, no such tokens)."""
 
 
+class BrokenModel(LocoreError):
+    """What a model gives for a distribution is none: a NaN, or probabilities that do not sum to 1."""
+
+
 class EngineError(LocoreError):
     """An engine is out of reach, or answers what it should not."""
 

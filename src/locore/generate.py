@@ -51,7 +51,9 @@ def generate(
         constraint: what the continuation must satisfy; it never speaks about the prompt.
         max_new_tokens: the horizon; a text may end before it.
         min_new_tokens: the text may not end before so many tokens; part of the constraint.
-        num_particles: weighted sequences asked for; fewer come back where weights are zero.
+        num_particles: how many weighted sequences come back at most; fewer do where weights are zero, or where there are no
+            more; SMC and AWRS with a budget return as many as it pays for. The default sampler reads as many prefixes as a
+            verdict needs, also where few particles are asked for.
         sampler: a name ("auto", the default, looks at the problem and chooses; "twisted", "swor", "smc", "greedy", "lcr",
             "rejection", "cars", "exact", …) or an object of `locore.samplers`.
         budget: LM tokens that may be spent; None for the sampler's own limit.

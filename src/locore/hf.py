@@ -7,6 +7,7 @@ model.generate(**inputs, custom_generate=locore.hf.custom_generate, constraint=b
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,13 @@ from transformers.generation.logits_process import (
     LogitsProcessor,
     MinLengthLogitsProcessor,
     MinNewTokensLengthLogitsProcessor,
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.utils.generic import ModelOutput
@@ -36,6 +44,16 @@ from locore.tokenizer import Tokenizer
 # What `generate` hands on for its own loop; none of it says what to sample.
 OWN_ARGUMENTS = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
 OWN_PROCESSORS = (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)  # both are `min_new_tokens`
+# What a model's files may suggest: the processor, its setting in a generation_config, and where the processor keeps it.
+SUGGESTED: tuple[tuple[type, str, str], ...] = (
+    (TemperatureLogitsWarper, "temperature", "temperature"),
+    (TopKLogitsWarper, "top_k", "top_k"),
+    (TopPLogitsWarper, "top_p", "top_p"),
+    (MinPLogitsWarper, "min_p", "min_p"),
+    (TypicalLogitsWarper, "typical_p", "mass"),
+    (RepetitionPenaltyLogitsProcessor, "repetition_penalty", "penalty"),
+    (NoRepeatNGramLogitsProcessor, "no_repeat_ngram_size", "ngram_size"),
+)
 OWN_CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
 OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")  # of that loop; here there are none
 
@@ -73,7 +91,8 @@ def custom_generate(
     """For `model.generate(custom_generate=...)`: sample p(text | constraint) of the model itself.
 
     Each prompt has one set of particles, and its `num_return_sequences` texts are drawn from that in proportion to the weights.
-    Whatever else would change the model's distribution (temperature, top-p, penalties, bans, beams) is refused.
+    Whatever else would change the model's distribution (temperature, top-p, penalties, bans, beams) is refused. What the
+    `generation_config` in the model's files suggests of it, without being asked for, is ignored with a warning that names it.
 
     Args:
         model: this and the next four are what `generate` hands over.
@@ -102,7 +121,8 @@ def custom_generate(
     """
     if constraint is None or fast_tokenizer is None:
         raise InvalidArgument("custom_generate needs constraint=... and fast_tokenizer=..., among the arguments of generate.")
-    _refuse_what_would_be_dropped(logits_processor, stopping_criteria, generation_config, model_kwargs)
+    asked = _without_suggestions(logits_processor or (), model.generation_config)
+    _refuse_what_would_be_dropped(asked, stopping_criteria, generation_config, model_kwargs)
     copies = generation_config.num_return_sequences or 1
     length = generation_config.max_length - input_ids.shape[1]
     least = max(generation_config.min_new_tokens or 0, (generation_config.min_length or 0) - input_ids.shape[1])
@@ -173,6 +193,30 @@ class MaskingLogitsProcessor(LogitsProcessor):
         return scores.masked_fill(~allowed, NEG_INF)
 
 
+def _without_suggestions(processors: Any, saved: Any) -> list[Any]:
+    """The processors without those that only say what the saved configuration suggests, which a warning names.
+
+    With `do_sample=True` saved, what transformers adds to it by itself (top_k=50) is part of the suggestion.
+    """
+    defaults = saved._get_default_generation_params() if saved.do_sample else {}
+    asked, ignored = [], []
+    for part in processors:
+        name, value = next(((name, getattr(part, at)) for kind, name, at in SUGGESTED if type(part) is kind), ("", None))
+        suggested = getattr(saved, name, None)
+        if value is not None and value == (defaults.get(name) if suggested is None else suggested):
+            ignored.append(f"{name}={value}")
+        else:
+            asked.append(part)
+    if ignored:
+        warnings.warn(
+            f"the model's generation_config suggests {', '.join(ignored)}; custom_generate ignores that and samples the "
+            "model's own distribution. For another one wrap the model (Tempered, TopP and TopK of locore.models) and call "
+            "locore.generate.",
+            stacklevel=3,
+        )
+    return asked
+
+
 def _refuse_what_would_be_dropped(processors: Any, criteria: Any, config: Any, model_kwargs: dict[str, Any]) -> None:
     """InvalidArgument for all that asks for another distribution, or for another end of the text."""
     unknown = sorted(name for name, value in model_kwargs.items() if name not in OWN_ARGUMENTS and value is not None)
@@ -183,7 +227,8 @@ def _refuse_what_would_be_dropped(processors: Any, criteria: Any, config: Any, m
         if strange:
             raise InvalidArgument(
                 f"the {what} {strange[0]} would change what is sampled; Locore samples the model itself. Leave out what asks "
-                "for it (with do_sample=True transformers adds top_k=50 by itself: pass top_k=0)."
+                "for it (with do_sample=True transformers adds top_k=50 by itself, and a pipeline do_sample=True and "
+                "temperature=0.7: pass top_k=0, or do_sample=False, which changes nothing else here)."
             )
     if (config.num_beams or 1) != 1:
         raise InvalidArgument(f"num_beams={config.num_beams} searches, it does not sample; leave it out.")

@@ -17,6 +17,7 @@ from locore.models import LanguageModel
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
 DRAFT_NUMBERS = 2**26  # probabilities of drafts held together: 256 MiB
+COUNTED_NUMBERS = 2**23  # of them in double precision at once: 64 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,15 +146,17 @@ class NGramCounts:
         live = torch.ones_like(second, dtype=torch.bool)
         for end in self.eos_ids:
             live &= second != end
-        probs = log_probs[live].double().exp()
-        total = probs.sum(0)
-        self._total = total if self._total is None else self._total + total
-        self.positions += len(probs)
-        top = probs.topk(min(ENTRIES_PER_ROW, self.vocab_size))
+        rows = live.nonzero()[:, 0]
+        for part in torch.split(rows, max(1, COUNTED_NUMBERS // self.vocab_size)):
+            probs = log_probs[part].double().exp_()
+            total = probs.sum(0)
+            self._total = total if self._total is None else self._total + total
+            top = probs.topk(min(ENTRIES_PER_ROW, self.vocab_size))
+            self._tokens.append(top.indices)
+            self._probs.append(top.values)
+        self.positions += len(rows)
         self._first.append(first[live])
         self._second.append(second[live])
-        self._tokens.append(top.indices)
-        self._probs.append(top.values)
 
     def add_sequences(self, tokens: Tensor, log_probs: Tensor) -> None:
         """Record all positions of Long[num, time] sequences with Float[num, time, vocab] distributions."""

@@ -79,7 +79,13 @@ def categorical(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     top = log_probs.amax(-1, keepdim=True)
     if not bool(torch.isfinite(top).all()):
         raise InvalidArgument("Cannot draw from a distribution without mass or with a NaN.")
-    mass = (log_probs - top).double().exp_().cumsum(-1)
+    at_once = max(1, CACHED // log_probs.shape[-1])  # rows whose sums, in double, are held together
+    parts = zip(torch.split(log_probs, at_once), torch.split(top, at_once), torch.split(uniforms, at_once), strict=True)
+    return torch.cat([_inverted((rows - peaks).double().exp_().cumsum_(-1), own) for rows, peaks, own in parts])
+
+
+def _inverted(mass: Tensor, uniforms: Tensor) -> Tensor:
+    """Long[batch]: where the uniforms fall among cumulated masses f64[batch, items]."""
     # A uniform below 1 times the total rounds to below the total, so the first sum that exceeds
     # it exists, and the item that made it exceed has mass.
     return torch.searchsorted(mass, (uniforms * mass[:, -1])[:, None], right=True)[:, 0]

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from locore.blocks import Blocks
-from locore.bounds import certain_bounds, confidence_bounds, interval
+from locore.bounds import certain_bounds, confidence_bounds
 from locore.diagnosis import Verdict, diagnose
 from locore.errors import InvalidArgument, ZeroWeights
+from locore.interval import interval
 from locore.numerics import effective_sample_size, make_generator
 from locore.pareto import pareto_k
 from locore.tokenizer import Tokenizer
@@ -81,9 +82,12 @@ class Particles:
 
     @property
     def log_evidence(self) -> float:
-        """Estimate of log p(α); nan for `unweighted()` particles, which know nothing of it."""
-        if self.info.get("unweighted"):
-            return math.nan
+        """Estimate of log p(α), at most 0; nan for `unweighted()` particles, which know nothing of it."""
+        return math.nan if self.info.get("unweighted") else min(0.0, self.log_mean_weight)
+
+    @property
+    def log_mean_weight(self) -> float:
+        """Log of the mean weight, whose mean is p(α): of a likely constraint it may be above 0. For averages over runs."""
         return float(torch.logsumexp(self.log_weights, 0)) - math.log(len(self))
 
     @property
@@ -107,8 +111,8 @@ class Particles:
     def log_evidence_interval(self) -> tuple[float, float]:
         """95 % interval of log p(α); nan if unknown.
 
-        Exact (Clopper and Pearson) where draws of the model were counted; otherwise by Student's t where few blocks give the
-        error, and by the normal law elsewhere. Approximations know nothing of texts that were never drawn.
+        Exact (Clopper and Pearson) where draws of the model were counted; elsewhere an approximation that reaches further up
+        than down, see `locore.interval`.
         """
         return interval(self)
 
@@ -155,7 +159,7 @@ class Particles:
     @cached_property
     def _ess_of_blocks(self) -> float:
         assert self.blocks is not None
-        return self.blocks.effective_number(self.tokens)
+        return self.blocks.effective_number()
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.

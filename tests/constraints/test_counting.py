@@ -131,3 +131,21 @@ def test_generated_texts_are_right(constraint):
             low, high = leaf.bounds()
             truth = {k.__name__: rule for k, rule in TRUTH.items()}.get(leaf.kind)
             assert truth is None or low <= truth(text) <= high
+
+
+FORMS = [{"type": "word_count"}, {"type": "char_count"}, {"type": "sentence_count"}]
+OCCURRENCES = [{"type": "count", "strings": ["a"]}, {"type": "contains", "text": "a"}]
+
+
+@pytest.mark.parametrize("bound", [10**18, 2**63, 10**30])
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        *((form, name) for form in FORMS for name in ("lo", "hi")),
+        *((form, name) for form in OCCURRENCES for name in ("at_most", "exactly")),
+    ],
+)
+def test_bounds_beyond_any_integer_of_an_array_are_too_many(form, name, bound):
+    """What no array can hold is refused like what no memory can hold."""
+    with pytest.raises(BudgetExceeded, match=r"counting up to .* leave out one that no text of the length reaches"):
+        from_json({**form, name: bound}).automaton()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 
+from locore.compilers import compile
 from locore.constraints import (
     And,
     Constant,
@@ -24,6 +27,7 @@ from locore.constraints import (
     contains_tokens,
     count_tokens,
     disjunction,
+    from_json,
     has_text,
     if_then_else,
     token,
@@ -157,6 +161,32 @@ def test_text_leaves_forbid_special_tokens_once_for_the_whole_expression():
     for constraint in (C, ~C, token(0, special) | C, ban("b") & token(0, special)):
         assert not constraint.evaluate([special, a, eos], SPECIAL)
     assert (~C).evaluate([a, eos, eos], SPECIAL)
+
+
+@pytest.mark.parametrize(
+    "always",
+    [
+        lambda text: A | ~A | text,
+        lambda text: text | ~text,
+        lambda text: Constant(True) | text,
+        lambda text: text | (A >> A),
+        lambda text: (A & ~A & text) | B | ~B,
+        lambda text: ~(A & ~A & text),
+        lambda text: if_then_else(text, Constant(True), Constant(True)),
+    ],
+)
+def test_simplification_keeps_the_rule_on_special_tokens(always):
+    """Each of them is always true, and speaks about text: what it allows are the sequences without a special token."""
+    expression, length = always(contains("c")), 2
+    traced = expression.at(length)
+    circuit = compile(traced, SPECIAL, length)
+    every = list(itertools.product(range(SPECIAL.vocab_size), repeat=length))
+    either = contains("c"), ~contains("c")
+    plain = {y for y in every if any(one.evaluate(y, SPECIAL) for one in either)}
+    assert 0 < len(plain) < sum(Constant(True).evaluate(y, SPECIAL) for y in every)
+    assert {y for y in every if traced.evaluate(y, SPECIAL)} == plain
+    assert {y for y in every if bool(circuit.accepts(torch.tensor([y]))[0])} == plain
+    assert from_json(traced.to_json()).at(length) == traced
 
 
 def test_only_padding_follows_the_end():

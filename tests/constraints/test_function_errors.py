@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from locore.constraints import Constant, constraint, contains, token
 from locore.errors import InvalidConstraint
+from locore.tokenizer import Tokenizer
 
 
 def test_values_that_are_not_boolean():
@@ -54,11 +56,36 @@ def test_reading_past_the_end():
         (lambda t: (t == 1) & (t[1:] == 1), "equal slices"),
         (lambda t: (t == 1).sum() > 0.5, "0.5"),
         (lambda t: t(0, 1) == "a", "'a'"),
+        (lambda text: len(text.split()) < 3, r"asks the tokens for \.split.*token ids, not a text.*contains, ban, regex"),
+        (lambda text: text.lower().startswith("a"), r"\.lower"),
+        (lambda text: "a" in str(text), r"as a string.*token ids, not a text"),
+        (lambda text: f"{text}" == "a", "as a string"),
+        (lambda text: text[0].isalpha(), r"one token for \.isalpha"),
+        (lambda text: str(text[0]) == "a", "one token as a string"),
     ],
 )
 def test_misuse_is_explained(function, message):
     with pytest.raises(InvalidConstraint, match=message):
         constraint(function).at(3)
+
+
+def test_misuse_is_explained_when_finished_tokens_are_read():
+    """By the plain reading, too: no circuit comes first."""
+    with pytest.raises(InvalidConstraint, match="not a text"):
+        constraint(lambda text: text.endswith("a")).evaluate([1, 2], Tokenizer.integers(3))
+
+
+def test_the_tokens_answer_the_protocols_of_python():
+    """What asks first whether something is there gets an answer."""
+
+    def plain(tokens):
+        assert not hasattr(tokens, "text")
+        assert getattr(tokens[0], "text", None) is None
+        assert "TokensView" in repr(tokens)
+        assert copy.copy(tokens)[0] is not None
+        return tokens[0] == 1
+
+    assert constraint(plain).at(2) == token(0, 1).at(2)
 
 
 def test_errors_of_the_users_code_pass_through():

@@ -1,5 +1,6 @@
 """Hugging Face models: caching, memory, what is evaluated, and how loading fails."""
 
+import copy
 import functools
 import json
 import math
@@ -181,6 +182,19 @@ def test_prompts_follow_one_another():
         rtol=0,
         atol=1e-4,
     )
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about its own future
+def test_a_dynamically_quantised_module_is_no_one_distribution():
+    """Its scale is that of a whole batch; what is refused here would give a text another probability in other company."""
+    module = zoo.huggingface("llama").causal.module
+    quantised = torch.ao.quantization.quantize_dynamic(copy.deepcopy(module), {torch.nn.Linear}, dtype=torch.qint8)
+    tokens = torch.arange(8) % module.config.vocab_size
+    company = torch.stack([tokens, tokens.flip(0)])
+    alone, together = quantised(tokens[None]).logits[0], quantised(company).logits[0]
+    assert not torch.allclose(alone, together, atol=1e-4)
+    with pytest.raises(CannotScore, match=r"is dynamically quantised.*weights alone"):
+        HuggingFaceModel.from_module(quantised, zoo.huggingface("llama").tokenizer)
 
 
 def test_longer_than_the_context():

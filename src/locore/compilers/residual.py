@@ -24,8 +24,7 @@ from locore.constraints import (
     Literal,
     Not,
     Or,
-    conjunction,
-    disjunction,
+    decided,
     negation,
 )
 from locore.constraints.structure import postorder
@@ -214,9 +213,9 @@ class Residuals:
         if isinstance(node, Not):
             return negation(known[node.of])
         if isinstance(node, And):
-            return conjunction([known[child] for child in node.of])
+            return decided(And, [known[child] for child in node.of])
         if isinstance(node, Or):
-            return disjunction([known[child] for child in node.of])
+            return decided(Or, [known[child] for child in node.of])
         return node
 
     def _settle(self, residual: Constraint) -> Constraint:

@@ -17,7 +17,7 @@ import numpy as np
 from locore.constraints.reading import Readable, reading_with
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.structure import check_tree, fold
-from locore.errors import InvalidArgument
+from locore.errors import InvalidArgument, InvalidConstraint
 
 Json = dict[str, Any]
 
@@ -203,16 +203,20 @@ def negation(part: Constraint) -> Constraint:
 
 
 def conjunction(parts: Iterable[Constraint]) -> Constraint:
-    """All of `parts`: flattened, without repetitions and constants; always true when empty."""
-    return _several(And, parts)
+    """All of `parts`: flattened, without repetitions and constants; always true when empty.
+
+    What decides the value alone stands for all, unless another part speaks about text, which says more than its value.
+    """
+    return _several(And, list(parts))
 
 
 def disjunction(parts: Iterable[Constraint]) -> Constraint:
-    """Some of `parts`: flattened, without repetitions and constants; never true when empty."""
-    return _several(Or, parts)
+    """Some of `parts`: flattened, without repetitions and constants; never true when empty. As `conjunction` otherwise."""
+    return _several(Or, list(parts))
 
 
-def _several(kind: type[Several], parts: Iterable[Constraint]) -> Constraint:
+def decided(kind: type[Several], parts: Iterable[Constraint]) -> Constraint:
+    """As `conjunction` or `disjunction` for values alone: whether a part speaks about text is known elsewhere."""
     distinct: dict[Constraint, None] = {}
     with reading_with(None):  # the dictionary asks for structural equality
         for part in parts:
@@ -228,10 +232,27 @@ def _several(kind: type[Several], parts: Iterable[Constraint]) -> Constraint:
     return kind(tuple(distinct)) if distinct else Constant(kind.neutral)
 
 
+def _several(kind: type[Several], parts: list[Constraint]) -> Constraint:
+    simple = decided(kind, parts)
+    if not isinstance(simple, Constant) or simple.value == kind.neutral:
+        return simple
+    text = [part for part in parts if _may_be_text(part)]
+    # The constant first: it decides the value, and the others exclude special tokens.
+    return kind((simple, *dict.fromkeys(text))) if text else simple
+
+
+def _may_be_text(constraint: Constraint) -> bool:
+    """As `has_text`; a Python function may speak about text until it is traced."""
+    try:
+        return has_text(constraint)
+    except InvalidConstraint:
+        return True
+
+
 def if_then_else(test: Constraint, then: Constraint, other: Constraint) -> Constraint:
     """`then` where `test` holds and `other` where it does not."""
     with reading_with(None):
-        if then == other:
+        if then == other and not _may_be_text(test):
             return then
     return disjunction([conjunction([test, then]), conjunction([negation(test), other])])
 

@@ -59,10 +59,13 @@ def bounded(tally: Tally, low: int, high: int | None) -> Automaton:
         BudgetExceeded: the bounds are so high, or the machine so large, that their product is too large.
     """
     top = low if high is None else high + 1
+    remedy = "lower the bounds, leave out one that no text of the length reaches, or count fewer or shorter strings"
+    if top > 1:  # before anything else: beyond some size it is no number of an array
+        check_states(top, f"counting up to {top:,}", remedy)
+        check_size(top, 1, f"counting up to {top:,}", remedy)
     small = minimised(_clipped(early(tally), top))
     states, columns = small.table.shape
     if top > 1:
-        remedy = "lower the bounds, or count fewer or shorter strings"
         check_states(top * states, f"counting up to {top:,}", remedy)
         check_size(top * states, columns, f"counting up to {top:,}", remedy)
     so_far = np.arange(top)[:, None, None]

@@ -17,6 +17,22 @@ from locore.constraints.tokens import as_integer, id_list
 from locore.errors import InvalidConstraint
 
 
+class _NoText(InvalidConstraint, AttributeError):
+    """Also an AttributeError, as `hasattr` and the protocols of Python expect one."""
+
+
+def _no_text(function: str, what: str, attribute: str | None = None) -> AttributeError:
+    """The error of a function that treats its tokens as a text, by an attribute or by `str`."""
+    if attribute is not None and attribute.startswith("_"):
+        return AttributeError(attribute)  # a question of Python's own, such as copy or numpy ask
+    asked = "as a string" if attribute is None else f"for .{attribute}"
+    return _NoText(
+        f"`{function}` asks {what} {asked}, but a @constraint function gets token ids, not a text, and which ones is not "
+        "known yet: compare them, as in tokens[0] == 17. For what the text says use contains, ban, regex, word_count and the "
+        'like; they may be part of what the function returns, as in contains("a") & (tokens[0] == 17).'
+    )
+
+
 class TokensView:
     """The tokens at some positions, by default all of them: a sequence as Python knows it.
 
@@ -77,6 +93,12 @@ class TokensView:
     def __bool__(self) -> bool:
         return len(self) > 0
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _no_text(vars(self).get("_function", ""), "the tokens", name)
+
+    def __str__(self) -> str:
+        raise _no_text(self._function, "the tokens")
+
     def isin(self, ids: Any) -> Conditions:
         """For each token: is it one of `ids`?"""
         return Conditions([token.isin(ids) for token in self])
@@ -136,6 +158,12 @@ class TokenView:
 
     def __hash__(self) -> int:
         self._refuse("looks a token up in a set or dictionary; use .isin")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _no_text(vars(self).get("_function", ""), "one token", name)
+
+    def __str__(self) -> str:
+        raise _no_text(self._function, "one token")
 
     def _refuse(self, what: str) -> NoReturn:
         raise InvalidConstraint(f"`{self._function}` {what} (position {self._position})")

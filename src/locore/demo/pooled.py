@@ -87,7 +87,7 @@ def _batch(problem: Problem, sampler: Sampler, seed: int) -> Batch:
     assert found.token_scores is not None  # both samplers score what they return
     probabilities = found.token_scores.sum(-1).exp().tolist()
     sequences = {tuple(y): p for y, p in zip(found.tokens.tolist(), probabilities, strict=True)}
-    return Batch(math.exp(found.log_evidence), sequences, found.info["lm_tokens"])
+    return Batch(math.exp(found.log_mean_weight), sequences, found.info["lm_tokens"])
 
 
 def _mean_and_error(name: str, batches: list[Batch]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from locore.ending import absorb_rows, absorb_scores
 from locore.errors import InvalidArgument
 from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor
 from locore.models.info import ModelInfo
-from locore.models.validation import positive, token_ids
+from locore.models.validation import distributions, log_probabilities, positive, token_ids
 from locore.numerics import categorical, make_generator
 from locore.tokenizer import Tokenizer
 
@@ -97,12 +97,13 @@ class LanguageModel(ABC):
         Raises:
             InvalidArgument: an id is out of range or there is no position.
             CannotScore: the sequences are longer than the model can read.
+            BrokenModel: what the model gives is no distribution.
         """
         tokens = token_ids(tokens, "batch time", self.vocab_size)
         self._require_length(tokens.shape[1])
         rows = self._log_probs(tokens)
         eos_ids = self.tokenizer.eos_ids
-        return absorb_rows(rows, tokens, eos_ids) if eos_ids else rows
+        return distributions(absorb_rows(rows, tokens, eos_ids) if eos_ids else rows)
 
     def begin(self, batch: int) -> Cursor:
         """A cursor of `batch` rows, all before their first token."""
@@ -113,7 +114,7 @@ class LanguageModel(ABC):
         """f64[batch, time]: log p(y_t | y_<t) of Long[batch, time]; errors as `log_probs`."""
         tokens = token_ids(tokens, "batch time", self.vocab_size)
         self._require_length(tokens.shape[1])
-        return absorb_scores(self._token_scores(tokens), tokens, self.tokenizer.eos_ids)
+        return log_probabilities(absorb_scores(self._token_scores(tokens), tokens, self.tokenizer.eos_ids))
 
     def score(self, tokens: Tensor) -> Tensor:
         """f64[batch]: log p of whole sequences Long[batch, time]; errors as `log_probs`."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from locore.errors import CannotScore
 from locore.models.attention import SharedCache, reading
 from locore.models.keyvalues import KeyValues, Step, Tail, Tails
 from locore.models.sharing import sharing_twin
@@ -46,6 +47,12 @@ class CausalLM:
     """
 
     def __init__(self, module: Any, memory_bytes: int | None = None) -> None:
+        """Find out what the module can do.
+
+        Raises:
+            CannotScore: it is dynamically quantised.
+        """
+        _require_one_law(module)
         self.module = module.eval().requires_grad_(False)
         self.device = torch.device(module.device)
         default = 2**28 if self.device.type == "cpu" else 2**31
@@ -239,6 +246,17 @@ class CausalLM:
         """Are these the same distributions up to rounding?"""
         total_variation = (one.softmax(-1) - other.softmax(-1)).abs().sum(-1).max() / 2
         return bool(total_variation <= _TOLERANCE.get(self.module.dtype, _TOLERANCE_16_BITS))
+
+
+def _require_one_law(module: Any) -> None:
+    """`CannotScore` for dynamic quantisation: it rounds the activations of a whole batch by one scale."""
+    for name, part in module.named_modules():
+        if ".quantized.dynamic" in type(part).__module__:
+            raise CannotScore(
+                f"{name or 'the module'} is dynamically quantised: it rounds by what else is in the batch, so the probability "
+                "of a text depends on the texts beside it, and there is no one distribution to sample from. Give the module as "
+                "it was before quantize_dynamic, or quantise the weights alone (a GGUF file, or dtype=torch.bfloat16)."
+            )
 
 
 def _passes(check: Callable[[], bool]) -> bool:

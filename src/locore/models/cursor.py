@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from locore.ending import end_row, is_end
-from locore.models.validation import row_indices, token_ids
+from locore.models.validation import distributions, row_indices, token_ids
 
 
 class Cursor(ABC):
@@ -61,7 +61,7 @@ class RecomputingCursor(Cursor):
 
 @dataclass(frozen=True, eq=False)
 class AbsorbingCursor(Cursor):
-    """Makes the end of sequence absorbing; rows that ended never reach the inner cursor.
+    """Makes the end of sequence absorbing, and looks at what the model gives; rows that ended never reach the inner cursor.
 
     Attributes:
         inner: the model's own cursor over the rows that go on; None when all have ended.
@@ -88,10 +88,10 @@ class AbsorbingCursor(Cursor):
     def _rows(self) -> Tensor:
         live = self.slot >= 0
         if self.inner is not None and bool(live.all()):
-            return self.inner.log_probs
+            return distributions(self.inner.log_probs)
         rows = end_row(self.vocab_size, self.eos_ids, self.dtype).repeat(len(self.slot), 1)
         if self.inner is not None:
-            rows[live] = self.inner.log_probs
+            rows[live] = distributions(self.inner.log_probs)
         return rows
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> AbsorbingCursor:

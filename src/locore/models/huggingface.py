@@ -23,7 +23,7 @@ from locore.models.neighbourhood import Neighbourhood
 from locore.models.prefix import CachedCursor, SharingCursor, batch_size, gathered_scores, next_step
 from locore.models.prompting import joint_prompt
 from locore.models.quiet import quiet
-from locore.models.validation import within_context
+from locore.models.validation import log_probabilities, within_context
 from locore.tokenizer import Tokenizer
 
 
@@ -237,7 +237,7 @@ class HuggingFaceModel(LanguageModel):
         tokens, candidates = neighbour_arguments(tokens, candidates, self.vocab_size)
         self._require_length(len(tokens))
         eos_ids = self.tokenizer.eos_ids
-        return Neighbourhood(self.causal, logits, past, tokens, eos_ids).scores(candidates)
+        return log_probabilities(Neighbourhood(self.causal, logits, past, tokens, eos_ids).scores(candidates))
 
     def _batch_size(self, length: int) -> int:
         past = 0 if self.causal.shares else len(self.prompt_ids)

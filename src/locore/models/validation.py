@@ -8,9 +8,15 @@ from reprlib import repr as shortened
 import torch
 from torch import Tensor
 
-from locore.errors import CannotScore, InvalidArgument
+from locore.errors import BrokenModel, CannotScore, InvalidArgument
+from locore.numerics import CACHED
 from locore.tokenizer import Tokenizer
 
+MASS_ROUNDING = 1e-3  # by which the sum of a whole distribution may miss 1
+_LOOK_AT_THE_MODEL = (
+    "Nothing was sampled. Weights that are damaged, or that overflow in 16 bits, do this: get a fresh copy, or load it with "
+    "dtype=torch.float32; a model of your own must return normalised natural logs."
+)
 REMEDY = (
     "load one by its name with locore.load, or make one of what transformers has in memory with "
     "locore.models.HuggingFaceModel.from_module(module, tokenizer)"
@@ -111,6 +117,40 @@ def row_indices(parents: Tensor | Sequence[int] | None, count: int, batch: int) 
     if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < batch:
         raise InvalidArgument(f"Parents are rows 0 to {batch - 1} of the cursor.")
     return rows
+
+
+def distributions(log_probs: Tensor) -> Tensor:
+    """The rows Float[…, vocab] of a model, if each is a distribution; looked at once, a few at a time, near the processor.
+
+    Raises:
+        BrokenModel: a row has a NaN, or its probabilities do not sum to 1.
+    """
+    rows = log_probs.reshape(-1, log_probs.shape[-1])
+    if not len(rows):
+        return log_probs
+    at_once = max(1, CACHED // rows.shape[1])
+    mass = torch.cat([part.exp().sum(-1) for part in torch.split(rows, at_once)])
+    wrong = mass[~((mass - 1).abs() <= MASS_ROUNDING)]
+    if len(wrong):
+        raise BrokenModel(
+            f"The model gave {len(wrong)} of {len(rows)} next-token distributions that are none: the probabilities of one sum "
+            f"to {float(wrong[0]):.6g}, not to 1. {_LOOK_AT_THE_MODEL}"
+        )
+    return log_probs
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Natural logs Float[…] of probabilities that a model gave for single tokens or sequences, if they are some.
+
+    Raises:
+        BrokenModel: one is NaN, or above 0 by more than rounding.
+    """
+    wrong = scores[~(scores <= MASS_ROUNDING)]
+    if len(wrong):
+        raise BrokenModel(
+            f"The model gave {float(wrong[0]):.6g} for the logarithm of a probability, {len(wrong)} times. {_LOOK_AT_THE_MODEL}"
+        )
+    return scores
 
 
 def within_context(prompt: int, length: int, limit: int | None) -> None:

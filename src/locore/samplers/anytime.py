@@ -12,6 +12,7 @@ import math
 import time
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -134,7 +135,7 @@ class Anytime:
         pairs = itertools.pairwise(visits)
         changes = [(old.tokens != new.tokens).any(-1).double().mean() for old, new in pairs]
         effective = effective_draws(trace)
-        info = {
+        info: dict[str, Any] = {
             "chains": chains,
             "iterations": len(visits),
             "moved": float(sum(changes)) / max(1, len(changes)),

@@ -29,7 +29,8 @@ class Auto:
     Few prefixes left: enumeration. A likely constraint: rejection, which is exact. Otherwise twisted SMC without
     replacement, with the model's table if `locore prepare` has made it, and with one learned in the call if not, from the
     pilot to begin with. The pilot chooses and teaches, but none of its draws becomes a particle, so it cannot bias anything.
-    Without a budget, twisted SMC keeps enough prefixes for a verdict, however few particles are asked for.
+    Without a budget, twisted SMC keeps enough prefixes for a verdict, however few particles are asked for; of a budget that is
+    enough for that the pilot takes no more than the rest.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -50,7 +51,10 @@ class Auto:
         price = max(1, circuit.length - 1)
         # Without a budget it is what twisted SMC would cost: for one particle, too, a pilot is then cheaper than no pilot.
         judged = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
-        chosen, why, spent = self._choose(model, circuit, judged if budget is None else budget, generator)
+        limit = judged if budget is None else budget
+        spare = limit - price * JUDGED_BLOCKS * JUDGED_WIDTH
+        pilot = spare if budget is not None and spare >= 0 else limit
+        chosen, why, spent = self._choose(model, circuit, limit, pilot, generator)
         rest = None if budget is None else budget - spent
         if budget is None and isinstance(chosen, Twisted):
             rest = judged
@@ -58,15 +62,15 @@ class Auto:
         return replace(draws, info={**draws.info, "chosen": chosen.name, "why": why})
 
     def _choose(
-        self, model: LanguageModel, circuit: Circuit, limit: int, generator: torch.Generator
+        self, model: LanguageModel, circuit: Circuit, limit: int, spare: int, generator: torch.Generator
     ) -> tuple[Sampler, str, int]:
-        """The sampler, the reason in words, and the LM tokens that the choice cost."""
+        """The sampler, the reason in words, and the LM tokens that the choice cost: a share of the limit, at most `spare`."""
         if circuit.reader is not None:
             prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
             if prefixes <= limit:
                 return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
-        draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price)
+        draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         table = None if circuit.reader is None else prepared_table(model)
         learns = table is None and circuit.reader is not None and circuit.reader.tabulated
         seen = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if draws and learns else None

@@ -75,7 +75,8 @@ class AWRS:
             states = reader.step(position, states[parents], tokens)
             if position + 1 < circuit.length:
                 cursor = cursor.advance(tokens, parents)
-        return particles.draws({"nominal_lm_tokens": nominal, "constraint_checks": checks})
+        most = num_particles if budget is None else None
+        return particles.draws(most, generator, {"nominal_lm_tokens": nominal, "constraint_checks": checks})
 
 
 def adaptive_rejection(

@@ -88,7 +88,8 @@ class SequentialMonteCarlo:
                 nominal += particles.unfinished(model.tokenizer.eos_ids)
                 cursor = cursor.advance(tokens, parents)
                 frontier.leave(log_joint, parents, tokens)
-        return particles.draws({"nominal_lm_tokens": nominal, **frontier.close(log_joint)})
+        most = num_particles if budget is None else None
+        return particles.draws(most, generator, {"nominal_lm_tokens": nominal, **frontier.close(log_joint)})
 
 
 def check_threshold(ess_threshold: float) -> None:
@@ -228,14 +229,14 @@ class Population:
         """How many texts have not ended, each of which needs the next distribution."""
         return int((~is_end(self.tokens, eos_ids).any(-1)).sum())
 
-    def draws(self, info: dict[str, Any]) -> Draws:
-        """The blocks, averaged."""
+    def draws(self, most: int | None, generator: torch.Generator, info: dict[str, Any]) -> Draws:
+        """The blocks, averaged; at most so many particles, if that is limited."""
         rounds = []
         for block, nats in enumerate(self.surprise.sqrt().tolist()):
             own = self.block == block
             surprise = Surprise(nats, 1.0, self.width)
             rounds.append(Round(self.tokens[own], self.log_weights[own], self.token_scores[own], surprise))
-        return pooled(rounds, info)
+        return pooled(rounds, most, generator, info)
 
 
 def _draw(masked: Tensor, node: Tensor, generator: torch.Generator) -> Tensor:

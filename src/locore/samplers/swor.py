@@ -22,7 +22,7 @@ from locore.lookahead import LookAhead
 from locore.models import LanguageModel
 from locore.numerics import CACHED, NEG_INF, segment_logsumexp
 from locore.samplers.base import Draws, affordable, left_to_right
-from locore.samplers.selection import Selection, room, select_in_place
+from locore.samplers.selection import Selection, room, select, select_in_place
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
@@ -58,7 +58,7 @@ class WithoutReplacement:
         tokens = None if budget is None else budget // blocks
         wanted = math.ceil(num_particles / blocks)
         rounds = [one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens) for _ in range(blocks)]
-        return pooled(rounds)
+        return pooled(rounds, num_particles, generator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,8 +237,11 @@ def _merit(
     return merit
 
 
-def pooled(rounds: list[Round], info: dict[str, Any] | None = None) -> Draws:
-    """Average independent rounds; a sequence found by several is one particle with the sum of its weights."""
+def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, info: dict[str, Any] | None = None) -> Draws:
+    """Average independent rounds; a sequence found by several is one particle with the sum of its weights.
+
+    More than `most` are thinned without bias; their total weight stays as it is, and so does what the rounds say of each other.
+    """
     tokens = torch.cat([r.tokens for r in rounds])
     weights = torch.cat([r.log_weights for r in rounds]) - math.log(len(rounds))
     scores = torch.cat([r.token_scores for r in rounds])
@@ -246,12 +249,16 @@ def pooled(rounds: list[Round], info: dict[str, Any] | None = None) -> Draws:
     merged = segment_logsumexp(weights, inverse, len(tokens))
     first = torch.zeros(len(tokens), dtype=torch.long).scatter_(0, inverse, torch.arange(len(inverse)))
     rows = torch.split(inverse, [len(r.tokens) for r in rounds])
-    blocks = [Block(row, r.log_weights, r.surprise, r.lineage) for row, r in zip(rows, rounds, strict=True)]
+    members = [Block(row, r.log_weights, r.surprise, r.lineage) for row, r in zip(rows, rounds, strict=True)]
+    blocks = Blocks.of(members, tokens)
+    if most is not None and len(tokens) > most:
+        chosen, merged = select(merged, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
+        tokens, first = tokens[chosen], first[chosen]
     return Draws(
         tokens,
         merged + math.log(len(tokens)),
         drawn=len(tokens),
         token_scores=scores[first],
-        blocks=Blocks.of(blocks),
+        blocks=blocks,
         info={"blocks": len(rounds), **(info or {})},
     )

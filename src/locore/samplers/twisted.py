@@ -68,7 +68,7 @@ class Twisted:
         rounds = [
             one_round(model, reader, share // price, generator, twist, wanted=wanted, lm_tokens=share) for _ in range(blocks)
         ]
-        return pooled(rounds, info)
+        return pooled(rounds, num_particles, generator, info)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, dict[str, Any]]:
         if self.table != "model":

@@ -65,6 +65,8 @@ def from_worker(kind: str, message: str) -> ApiError:
         return ApiError(status, message, code, param.get(code))
     if kind == "MissingExtra":
         return ApiError(501, message, "missing_extra", headers=NO_RETRY)
+    if kind == "BrokenModel":
+        return ApiError(500, message, "broken_model", headers=NO_RETRY)
     if kind == "MemoryError":
         return ApiError(500, OUT_OF_MEMORY, "out_of_memory", headers=NO_RETRY)
     return ApiError(500, "internal error; the log of the server has its traceback.", "internal_error", headers=NO_RETRY)

@@ -148,7 +148,7 @@ def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: li
 def _add(chunk: Chunk, task: Task, particles: Particles) -> None:
     """Add the law, the evidence and the verdict of one run."""
     if not particles.info.get("unweighted"):
-        chunk.log_z.append(particles.log_evidence)
+        chunk.log_z.append(particles.log_mean_weight)
     chunk.verdicts[particles.verdict.level] += 1
     right = task.circuit.accepts(particles.tokens).tolist()
     for y, weight, holds in zip(particles.tokens.tolist(), particles.weights.tolist(), right, strict=True):
