@@ -7,9 +7,9 @@ where all of them miss the same texts they agree for no good reason.
 
 **Thinning.** A block that keeps distinct prefixes is exact but for its draws: where it may keep m prefixes it keeps the heavy
 ones and draws among the light ones, each with a probability π and a weight raised by 1/π. F being the share of the final weight
-that goes back to a drawn prefix, the draw at one position has a relative variance of about Σ (1 − π)(F − F̄)² over those that
-were drawn, F̄ their mean (the variance of Horvitz and Thompson for draws of a fixed number; positions add up, as what one adds
-has mean zero given those before it). A single block can tell it.
+that goes back to a drawn prefix, these draws have a relative variance of about Σ (1 − π)(F − F̄)², F̄ the mean of the drawn; and
+as F² holds what later draws do to F already, their variance counts π times only (Horvitz and Thompson in several stages;
+Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, section 4.3). A single block can tell it.
 
 **Surprise.** Both look at what was found. How much was missed shows in how wrong the expectations were. Before each selection
 the twist foretells Ẑ_b; were it right, all forecasts would be the same, and d, the root of the sum of the squares of their
@@ -57,28 +57,32 @@ class Lineage:
     """Where the sequences of a block come from.
 
     Attributes:
-        ancestor: Long[sequences, positions], which of the prefixes kept at a position.
+        parent: for each position Long[kept], which of the prefixes kept before a prefix goes on from.
         log_raise: for each position f64[kept], −log of the probability π with which a prefix was kept.
     """
 
-    ancestor: Tensor
+    parent: tuple[Tensor, ...]
     log_raise: tuple[Tensor, ...]
 
     def variance(self, log_weights: Tensor) -> float:
         """Relative variance of the sum of these weights, f64[sequences], by thinning."""
         share = torch.softmax(log_weights, 0)
-        return sum(self._at(position, share) for position in range(len(self.log_raise)))
+        variance = torch.zeros_like(share)
+        sizes = [1, *(len(raised) for raised in self.log_raise)]
+        for parent, raised, before in reversed(list(zip(self.parent, self.log_raise, sizes, strict=False))):
+            variance = _of_draws(share, raised) + (-raised).exp() * variance
+            share, variance = (value.new_zeros(before).index_add_(0, parent, value) for value in (share, variance))
+        return float(variance)
 
-    def _at(self, position: int, share: Tensor) -> float:
-        raised = self.log_raise[position]
-        descends = torch.zeros_like(raised).index_add_(0, self.ancestor[:, position], share)
-        lost = -torch.expm1(-raised)  # 1 − π
-        drawn = int((lost > 0).sum())
-        if not drawn:
-            return 0.0
-        mean = (lost * descends).sum() / lost.sum()
-        variance = float((lost * (descends - mean).square()).sum())
-        return variance * drawn / max(1, drawn - 1)
+
+def _of_draws(share: Tensor, raised: Tensor) -> Tensor:
+    """f64[kept]: what the draw of each prefix adds, the number of draws being fixed."""
+    lost = -torch.expm1(-raised)  # 1 − π
+    drawn = int((lost > 0).sum())
+    if not drawn:
+        return torch.zeros_like(share)
+    mean = (lost * share).sum() / lost.sum()
+    return lost * (share - mean).square() * drawn / max(1, drawn - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +196,7 @@ class Blocks:
         return most
 
     def where(self, keep: Tensor) -> Blocks | None:
-        """The blocks of Bool[num] sequences alone, filtered before they are averaged; None where not all sequences are known."""
+        """The blocks of Bool[num] sequences alone, filtered before they are averaged; None where not all are known."""
         if self.tokens is None or len(keep) != len(self.tokens):
             return None
         number = keep.long().cumsum(0) - 1

@@ -1,8 +1,8 @@
 """The 95 % interval of log p(α): how far it may lie from the estimate, by all that the particles say of their error.
 
 Where draws of the model were counted the interval is exact. Elsewhere it is an approximation with three terms: the standard
-error; more above where a run was surprised, as the weights are then skewed and the error itself is underestimated; and the share
-of what was never drawn. See `locore.blocks` for what is made of surprise, docs/calibration.md for how often it holds.
+error; more above where a run was surprised, as the weights are then skewed and the error itself is underestimated; and what was
+never drawn. See `locore.blocks` for what is made of surprise, docs/calibration.md for how often the interval holds.
 """
 
 from __future__ import annotations

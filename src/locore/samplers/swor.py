@@ -86,12 +86,12 @@ class _History:
 
     def __init__(self) -> None:
         self._selections: list[Selection] = []
-        self._ancestor = torch.zeros(1, 0, dtype=torch.long)
+        self._parents: list[Tensor] = []
 
     def add(self, selection: Selection, row: Tensor) -> None:
         """A selection of children of Long[chosen] rows."""
         self._selections.append(selection)
-        self._ancestor = torch.cat([self._ancestor[row], torch.arange(len(row))[:, None]], 1)
+        self._parents.append(row)
 
     def surprise(self) -> Surprise:
         """By the forecasts; the first is left out, as it knows no token yet."""
@@ -102,7 +102,7 @@ class _History:
         return Surprise(float(totals.diff().square().sum().sqrt()), drawn, width)
 
     def lineage(self) -> Lineage:
-        return Lineage(self._ancestor, tuple(one.log_raise for one in self._selections))
+        return Lineage(tuple(self._parents), tuple(one.log_raise for one in self._selections))
 
 
 def blocks_for(blocks: int | None, num_particles: int, length: int, budget: int | None) -> int:
