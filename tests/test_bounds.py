@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from locore.bounds import CAPITAL, CONFIDENCE, betting_bounds, binomial_bounds, relative_error
+from locore.blocks import relative_error
+from locore.bounds import CAPITAL, CONFIDENCE, betting_bounds, binomial_bounds
 
 TAIL = (1 - CONFIDENCE) / 2
 

@@ -36,8 +36,9 @@ def model(request) -> TableModel:
 
 
 def compared(model, constraint, **fields):
-    """The answer for a model of our own."""
-    request = CompareRequest(model="own", prompt="", constraint=constraint.to_json(), max_tokens=LENGTH, seed=1, **fields)
+    """The answer for a model of our own, whose texts pay for their end as those of the model do."""
+    asked = {"max_tokens": LENGTH, "seed": 1, "ending": "eos", **fields}
+    request = CompareRequest(model="own", prompt="", constraint=constraint.to_json(), **asked)
     computer = Computer(model, Limits())
     return Comparison(computer, {**request.settings(), "id": 1}).of(1)
 
