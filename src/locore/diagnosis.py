@@ -127,10 +127,10 @@ def _by_blocks(particles: Particles) -> Judgement:
         if number == 1
         else f"{number} independent blocks agree on p(α) to {error}"
     )
-    if particles.blocks.surprise > SURPRISED:
-        found += f", but it came {particles.blocks.surprise:.1f} nats otherwise than expected"
     if doubt <= SMALL_DOUBT:
         return "trust", f"{found}."
+    if particles.blocks.surprise > SURPRISED:
+        found += f", but forecasts of it were off by {particles.blocks.surprise:.1f} nats"
     if doubt <= FAIR_DOUBT:
         return "rough", f"{found}; use the result for orientation, or raise num_particles or budget."
     return "do not trust", f"{found}. {_remedy(particles)}"

@@ -16,7 +16,7 @@ EOS_NATS = 5.0  # a price of ending above this is worth saying
 CERTAIN, LIKELY = "for certain", "(95 %, whatever was missed)"
 NEAR, TRIVIAL = 3.0, 0.1  # nats: bounds so near to the estimate are worth saying, and none where p(α) is so near to 1
 TIGHTER = 0.5  # nats
-SMALL_LOG = math.log(1e-4)
+SMALLEST_LOG = -700.0
 
 
 def facts(particles: Particles) -> list[str]:
@@ -54,8 +54,8 @@ def evidence(particles: Particles) -> str:
 
 
 def _probability(log: float) -> str:
-    """In plain digits where they can be read, else as a power of e."""
-    return f"{math.exp(log):.3g}" if log > SMALL_LOG else f"e^{log:.1f}"
+    """Two digits, or a power of e where floats end."""
+    return f"{math.exp(log):.2g}" if log > SMALLEST_LOG else f"e^{log:.0f}"
 
 
 def _nats(particles: Particles) -> list[str]:

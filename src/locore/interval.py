@@ -2,7 +2,7 @@
 
 Where draws of the model were counted the interval is exact. Elsewhere it is an approximation with three terms: the standard
 error; more above where a run was surprised, as the weights are then skewed and the error itself is underestimated; and what was
-never drawn. See `locore.blocks` for what is made of surprise, docs/calibration.md for how often the interval holds.
+never drawn. See `locore.blocks` for what is made of surprise, docs/concepts/diagnostics.md for how often the interval holds.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ def interval(particles: Particles) -> Bounds:
     exact = particles.info.get("log_evidence_interval")
     if exact:
         return float(exact[0]), float(exact[1])
-    estimate, factor = particles.log_evidence, _significant(particles)
+    estimate, error = particles.log_evidence, particles.log_evidence_error
+    if math.isnan(error):
+        return math.nan, math.nan
     # Weights that make p(α) more than 1 are wrong by at least what is too much.
     excess = particles.log_mean_weight - estimate
-    low = estimate - max(factor * particles.log_evidence_error, excess)
+    low = estimate - max(_significant(particles) * error, excess)
     high = estimate + max(reach(particles), excess)
-    return min(low, 0.0), min(high, 0.0)  # nan stays nan
+    sure = particles.log_evidence_bounds
+    if low > sure[1] or high < sure[0]:
+        return sure  # the weights are known to be wrong, so only what is certain counts
+    return max(low, sure[0]), min(high, sure[1])
 
 
 def reach(particles: Particles) -> float:
