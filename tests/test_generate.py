@@ -70,7 +70,7 @@ def test_only_canonical_tokens_are_kept_on_demand(model):
     only = locore.generate(model, "", alpha, max_new_tokens=4, num_particles=400, sampler="greedy", seed=1, canonical="only")
     assert any([0, 1] in [y[i : i + 2] for i in range(3)] for y in free.tokens.tolist())
     assert not any([0, 1] in [y[i : i + 2] for i in range(3)] for y in only.tokens.tolist())
-    assert "refused" in only.report() and len(only) < len(free)
+    assert "refused" in only.report(full=True) and len(only) < len(free)
     truth = enumerate_posterior(model, locore.compile(alpha, model, 4))
     canonical = torch.tensor([list(TOKENIZER.canonize(y)) == [t for t in y if t != 5] for y in truth.tokens.tolist()])
     evidence = float(torch.logsumexp(truth.log_joint[canonical], 0))
@@ -106,9 +106,9 @@ def test_a_dear_end_is_pointed_out():
         tokenizer=Tokenizer.from_tokens([b"a", b"b", None], (2,)),
     )
     particles = locore.generate(model, "", choice(["ab"]), max_new_tokens=6, stop="eos")
-    assert "ending the text costs" in particles.report() and "stop='complete'" in particles.report()
-    assert "ending the text costs" not in locore.generate(model, "", choice(["ab"]), max_new_tokens=6).report()
-    open_ended = locore.generate(model, "", contains("ab") & locore.finished(), max_new_tokens=3).report()
+    assert "ending the text costs" in particles.report(full=True) and "stop='complete'" in particles.report(full=True)
+    assert "ending the text costs" not in locore.generate(model, "", choice(["ab"]), max_new_tokens=6).report(full=True)
+    open_ended = locore.generate(model, "", contains("ab") & locore.finished(), max_new_tokens=3).report(full=True)
     assert "ending the text costs" in open_ended and "stop='complete'" not in open_ended
 
 

@@ -17,6 +17,7 @@ CERTAIN, LIKELY = "for certain", "(95 %, whatever was missed)"
 NEAR, TRIVIAL = 3.0, 0.1  # nats: bounds so near to the estimate are worth saying, and none where p(α) is so near to 1
 TIGHTER = 0.5  # nats
 SMALLEST_LOG = -700.0
+ROUNDING = 1e-6
 
 
 def facts(particles: Particles) -> list[str]:
@@ -50,7 +51,10 @@ def evidence(particles: Particles) -> str:
         return f"p(α): {_probability(estimate)}, biased."
     if math.isnan(low):
         return f"p(α): {_probability(estimate)}, give or take what is not known."
-    return f"p(α): {_probability(estimate)}, between {_probability(low)} and {_probability(high)} (95 %)."
+    likely = min(max(estimate, low), high)  # what is certain may exclude what the weights say
+    if high - low < ROUNDING:
+        return f"p(α): {_probability(likely)}, exactly."
+    return f"p(α): {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."
 
 
 def _probability(log: float) -> str:
