@@ -137,6 +137,9 @@ def test_a_block_that_lost_everything_counts_as_nothing():
     assert kept is not None and kept.log_evidence == (0.0, 0.0, -math.inf, 0.0)
     assert kept.spread == pytest.approx(relative_error([0.0, 0.0, -math.inf, 0.0]))
     assert kept.effective_number() == 3
+    first_gone = Blocks.of([Block(torch.arange(4), torch.zeros(4, dtype=torch.float64))] * 2, torch.arange(4)[:, None])
+    left = first_gone.where(torch.tensor([False, True, True, False]))
+    assert left is not None and left.effective_number() == 4  # two blocks that agree, of two sequences each
 
 
 def test_a_lineage_by_hand():

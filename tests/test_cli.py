@@ -57,10 +57,12 @@ def test_generate_for_people(capsys):
     code, out, err = run(capsys, *SMALL_RUN, "--constraint", HAPPY)
     assert code == 0
     assert err == ""
-    assert re.match("(Trust|Rough|Not judged|Do not trust): ", out)
+    assert re.match("Texts: (trust|rough|not judged|do not trust); ", out)
     assert 'happy."' in out
-    assert "log p(α) =" in out
+    assert "\np(α): " in out and "LM tokens" not in out
     assert "--seed 1" in out
+    code, out, err = run(capsys, *SMALL_RUN, "--constraint", HAPPY, "--full")
+    assert "log p(α) =" in out and "LM tokens" in out
 
 
 def test_generate_as_json_is_what_python_returns(capsys):

@@ -116,7 +116,7 @@ class Block:
     def where(self, keep: Tensor, number: Tensor) -> Block:
         """Of the sequences Bool[num], which then have the numbers Long[num]; the weights of the rest become zero."""
         weights = self.log_weights.masked_fill(~keep[self.row], NEG_INF)
-        return replace(self, row=number[self.row], log_weights=weights)
+        return replace(self, row=number[self.row].clamp_min(0), log_weights=weights)  # a row without weight may be any
 
 
 @dataclass(frozen=True, eq=False)

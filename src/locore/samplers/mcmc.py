@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace, field
 
 import torch
 from torch import Tensor
@@ -87,6 +87,8 @@ class MarkovChain:
             token_scores=states.token_scores,
             notes=notes,
             info=info | {"start": self.start.name, "sweeps": sweeps, "acceptance": acceptance},
+            # What they say of the evidence stays; the sequences are no longer theirs.
+            blocks=None if draws.blocks is None else replace(draws.blocks, tokens=None),
         )
 
     def _moves(self) -> tuple[Move, ...]:
