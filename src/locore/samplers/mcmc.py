@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
