@@ -181,7 +181,7 @@ def test_a_pipeline_of_a_model_without_suggestions_is_told_what_to_pass(parts):
         ({"min_p": 0.1}, "MinPLogitsWarper"),
         ({"logits_processor": LogitsProcessorList([TemperatureLogitsWarper(0.5)])}, "TemperatureLogitsWarper"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_what_is_passed_beside_a_suggestion_is_refused_as_ever(suggesting, options, message):
     with pytest.raises(InvalidArgument, match=message):
