@@ -154,3 +154,18 @@ def test_a_lineage_by_hand():
         assert Lineage(parents, raises).variance(weights) == pytest.approx(0.125)
     first = Lineage((zeros.long(), whole), (once, once)).variance(weights)
     assert first == pytest.approx(0.125 + 0.5 * 0.125)
+
+
+@pytest.mark.slow
+def test_runs_that_miss_a_mode_together_do_not_claim_to_know(stories260k, monkeypatch, tmp_path):
+    """Most runs miss " zoo" and agree with each other for it: by their spread alone half of the intervals would hold."""
+    truth, error = -8.3136, 0.0039  # three runs of 36,000 LM tokens
+    monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))
+    model = locore.load(stories260k)
+    locore.prepare(model)
+    prompt = "Once upon a time, there was a little girl named Lily."
+    covered = 0
+    for seed in range(100):
+        low, high = locore.generate(model, prompt, contains("xy") | contains("zoo"), 8, seed=seed).log_evidence_interval
+        covered += low - 2 * error <= truth <= high + 2 * error
+    assert covered >= 86  # at a true coverage of 95 % fewer have a probability of 1e-4
