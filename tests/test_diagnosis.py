@@ -101,6 +101,14 @@ def test_an_estimate_above_what_is_possible_is_known_to_be_wrong():
     assert p.verdict.level == "do not trust" and "p(α) is at most 0.05" in headline(p)
 
 
+def test_what_is_certain_is_what_the_report_says():
+    scores = torch.tensor([[-1.0, 0.0]]).double().expand(64, 2)  # one text of probability 1/e
+    known = particles([-1.2] * 64, token_scores=scores, log_evidence_upper=-1.0)
+    assert "p(α): 0.37, exactly." in known.report()
+    assert "exactly" not in particles([-1.0] * 64).report()  # equal weights are no certainty
+    assert known.log_evidence_interval == pytest.approx((-1.0, -1.0))
+
+
 def test_nothing_is_out_of_sight_where_bounds_close():
     scores = torch.tensor([[-9.0, 0.0]]).double().expand(64, 2)
     apart = particles([-9.0] * 64, token_scores=scores)

@@ -52,7 +52,7 @@ def evidence(particles: Particles) -> str:
     if math.isnan(low):
         return f"p(α): {_probability(estimate)}, give or take what is not known."
     likely = min(max(estimate, low), high)  # what is certain may exclude what the weights say
-    if high - low < ROUNDING:
+    if particles.log_evidence_bounds[1] - particles.log_evidence_bounds[0] < ROUNDING:
         return f"p(α): {_probability(likely)}, exactly."
     return f"p(α): {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."
 
