@@ -48,6 +48,9 @@ def check(leaf: AutomatonLeaf, truth: re.Pattern[str], text: str) -> None:
     assert holds(leaf, text.encode()) == wanted, (leaf, text)
 
 
+LONGEST = 12  # Python's own matching can take a time exponential in the length where a text does not quite match
+
+
 @settings(max_examples=400)
 @given(patterns(), st.sampled_from(FLAGS), st.lists(TEXTS, min_size=10, max_size=20), SEEDS)
 @example(r"\B", re.NOFLAG, [""], 0)
@@ -77,6 +80,8 @@ def test_accepts_what_matches_and_judges_what_nearly_does(data, pattern):
     matching = st.from_regex(truth, fullmatch=True)
     for text in data.draw(st.lists(matching, min_size=3, max_size=6)):
         assume(not re.search("[\ud800-\udfff]", text))
+        if len(text) > LONGEST:
+            continue
         check(leaf, truth, text)
         place, one = data.draw(st.integers(0, len(text))), data.draw(st.sampled_from(CHARACTERS))
         check(leaf, truth, text[:place] + one + text[place:])
