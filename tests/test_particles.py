@@ -111,7 +111,7 @@ def test_what_a_notebook_shows_is_one_line():
 def test_the_evidence_is_no_more_than_certainty(blocks):
     """p(α) ≤ 1: weights of a mean above 1 say "about 1", and how far they are off; they stay as they are."""
     weights = [1.4, 1.3, 1.2, 0.9] if blocks is None else [math.exp(0.3)] * 4
-    p = particles(weights, FOUR, **({} if blocks is None else {"block_log_evidence": blocks}))
+    p = replace(particles(weights, FOUR), blocks=None if blocks is None else Blocks(tuple(blocks)))
     mean = math.log(sum(weights) / 4)
     assert p.log_mean_weight == pytest.approx(mean) and mean > 0
     assert p.log_evidence == 0.0
@@ -122,7 +122,7 @@ def test_the_evidence_is_no_more_than_certainty(blocks):
 
 def test_a_mean_above_one_is_still_judged_by_its_excess():
     """p(α) = e^0.5 is 39 % too much, however well the blocks agree on it."""
-    p = particles([math.exp(0.5)] * 64, torch.zeros(64, 2, dtype=torch.long), block_log_evidence=[0.5] * 4)
+    p = replace(particles([math.exp(0.5)] * 64, torch.zeros(64, 2, dtype=torch.long)), blocks=Blocks((0.5,) * 4))
     assert p.verdict.level == "do not trust" and "at most 1" in p.report()
 
 

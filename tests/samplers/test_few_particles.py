@@ -40,7 +40,8 @@ def test_what_is_left_after_thinning_is_proper(sampler, num):
 
 def test_thinning_keeps_the_evidence_of_the_blocks():
     p = generate(chain(), "", RARE, max_new_tokens=LENGTH, num_particles=1, sampler=Twisted(None, blocks=4), budget=700, seed=0)
-    blocks = torch.tensor(p.info["block_log_evidence"])
+    assert p.blocks is not None
+    blocks = torch.tensor(p.blocks.log_evidence)
     assert len(p) == 1 and len(blocks) == 4
     assert p.log_mean_weight == pytest.approx(float(blocks.logsumexp(0)) - torch.log(torch.tensor(4.0)).item())
 
