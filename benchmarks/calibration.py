@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -22,10 +23,10 @@ from _machine import machine
 
 import locore
 from locore.bench.fidelity.drawn import drawn_chains, drawn_problems
-from locore.bench.fidelity.measures import noise_floor, total_variation
+from locore.bench.fidelity.measures import merged, noise_floor, total_variation
 from locore.bench.fidelity.opening import open_model
 from locore.bench.fidelity.problems import Problem, chains, enumerable, tables
-from locore.bench.fidelity.runs import Chunk, Task, _add, run_once, seed_of
+from locore.bench.fidelity.runs import Chunk, Task, add_run, run_once, seed_of
 from locore.bench.fidelity.truth import calculated, enumerated
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
 
@@ -75,9 +76,9 @@ def measure(task: Task, sampler: locore.samplers.Sampler, prefixes: int, runs: i
         level = particles.verdict.level
         chunk = cell.chunks[level][number % 8]
         chunk.runs += 1
-        _add(chunk, task, particles)
+        add_run(chunk, task, particles)
         low, high = particles.log_evidence_interval
-        if low == low:  # not nan
+        if not math.isnan(low):
             missing = task.truth.missing  # enumeration may leave a little out
             cell.intervals[level].append(low - ROUNDING <= task.truth.log_z + missing and high >= task.truth.log_z - ROUNDING)
     return cell
@@ -87,13 +88,7 @@ def tally(cell: Cell, task: Task, into: dict[str, Tally]) -> None:
     """Add a cell."""
     for level, chunks in cell.chunks.items():
         used = [chunk for chunk in chunks if chunk.runs]
-        whole = Chunk()
-        for chunk in used:
-            whole.runs += chunk.runs
-            whole.violating += chunk.violating
-            for name in ("law", "first"):
-                for key, weight in getattr(chunk, name).items():
-                    getattr(whole, name)[key] = getattr(whole, name).get(key, 0.0) + weight
+        whole = merged(used)
         chance = noise_floor(used, task.truth) if len(used) > 1 else 1.0
         apart = total_variation(whole, task.truth, task.score) - chance
         one = into[level]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -146,7 +147,7 @@ class Blocks:
         """Relative standard error of the mean by the spread of the blocks; nan for fewer than two."""
         return relative_error(self.log_evidence)
 
-    @property
+    @cached_property  # the interval and the verdict ask for it several times
     def thinning(self) -> float:
         """Relative standard error of the mean by thinning; nan where that is not known."""
         share = torch.softmax(torch.tensor(self.log_evidence, dtype=torch.float64), 0).tolist()

@@ -70,7 +70,7 @@ def _bounds_of_weights(particles: Particles) -> Bounds:
         return UNKNOWN
     if particles.blocks is not None and "resampled_from" not in info:
         return betting_bounds(torch.tensor(particles.blocks.log_evidence))
-    if info.get("dependent") or info.get("evidence"):
+    if info.get("dependent"):
         return UNKNOWN
     drawn = int(info.get("drawn", len(particles)))
     weights = particles.log_weights + math.log(drawn / len(particles))

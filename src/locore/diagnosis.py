@@ -25,7 +25,6 @@ MORE_PARTICLES = 128
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative errors of the evidence
 SMALL_DOUBT, FAIR_DOUBT = 0.25, 0.75  # nats by which p(α) may well be larger; a draw is off by less in total variation
 SURPRISED = 0.5  # nats that are worth saying
-ROUNDING = 1e-6  # nats
 HARDLY_EVER = -50.0  # nats: below, the model as it is would not write such a text in all its use
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,25 +92,12 @@ def generate(
     seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
     draws = chosen(target, circuit, num_particles, budget, make_generator(seed))
     seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}
-    info = {"sampler": chosen.name, "seed": seed, "stop": stop, **seconds, **_account(counted, draws)}
-    particles = Particles(draws.tokens, draws.log_weights, base.tokenizer, info, draws.token_scores, draws.blocks)
+    account = {"sampler": chosen.name, "seed": seed, "stop": stop, **seconds, **counted.account()}
+    particles = draws.particles(base.tokenizer, account)
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
     if circuit.relaxed:
         particles = _exact(particles, holds_exactly)
     return particles if canonical is None else _canonical(particles, constraint, canonical, prompt, base)
-
-
-def _account(counted: Counted, draws: Draws) -> dict[str, Any]:
-    """What was asked of the model, and what the sampler says of its draws."""
-    return {
-        "guarantee": draws.guarantee,
-        "lm_tokens": counted.lm_tokens,
-        "lm_contexts": counted.lm_contexts,
-        "model_seconds": counted.model_seconds,
-        "drawn": draws.drawn,
-        "notes": draws.notes,
-        **draws.info,
-    }
 
 
 def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:

@@ -103,11 +103,11 @@ class Particles:
         if self.blocks is not None:
             return self.blocks.error
         drawn = int(self.info.get("drawn", len(self)))
-        if drawn < 2 or self.info.get("dependent") or self.info.get("evidence") == "thinned":
+        if drawn < 2 or self.info.get("dependent"):
             return math.nan
         return math.sqrt(max(0.0, (1 / self.ess - 1 / drawn) * drawn / (drawn - 1)))
 
-    @property
+    @cached_property
     def log_evidence_interval(self) -> tuple[float, float]:
         """95 % interval of log p(α); nan if unknown.
 
@@ -116,7 +116,7 @@ class Particles:
         """
         return interval(self)
 
-    @property
+    @cached_property  # interval, verdict and report all ask for it
     def log_evidence_bounds(self) -> tuple[float, float]:
         """Numbers that log p(α) lies between for certain, in nats; −inf and 0 where nothing is known.
 
@@ -143,7 +143,7 @@ class Particles:
             return math.nan
         return pareto_k(self.log_weights, int(self.info.get("drawn", len(self))) - len(self))
 
-    @property
+    @cached_property
     def ess(self) -> float:
         """How many independent draws from p(y | α) would know its law as well.
 
@@ -153,13 +153,8 @@ class Particles:
         if "ess_before" in self.info:
             return float(self.info["ess_before"])
         if self.blocks is not None:
-            return self._ess_of_blocks
+            return self.blocks.effective_number()
         return effective_sample_size(self.log_weights)
-
-    @cached_property
-    def _ess_of_blocks(self) -> float:
-        assert self.blocks is not None
-        return self.blocks.effective_number()
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -212,7 +207,7 @@ class Particles:
             info[known] = None
         if self.info.get("evidence") == "exact" and len(self) < self.info["sequences"]:
             # How much of what was thinned out satisfies the indicator is not known.
-            info |= {"evidence": "thinned"}
+            info |= {"evidence": "thinned", "dependent": True}
         # Blocks do not know what was resampled from them.
         blocks = self.blocks.where(keep) if self.blocks and "resampled_from" not in self.info else None
         if self.blocks and blocks is None:

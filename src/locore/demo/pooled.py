@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 import locore
+from locore.blocks import relative_error
 from locore.demo.reference import Reference
 from locore.errors import LocoreError, ZeroWeights
 from locore.models import HuggingFaceModel, LanguageModel, Remembered
@@ -98,4 +99,4 @@ def _mean_and_error(name: str, batches: list[Batch]) -> tuple[float, float]:
     mean = float(estimates.mean())
     if not mean:
         raise LocoreError(f"no truth: {name} found no text that satisfies the constraint; try a likelier ending.")
-    return mean, max(LEAST_ERROR, float(estimates.std()) / mean / math.sqrt(len(batches)))
+    return mean, max(LEAST_ERROR, relative_error(estimates.log().tolist()))

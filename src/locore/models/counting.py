@@ -94,6 +94,10 @@ class Counted(LanguageModel):
         """Wall-clock seconds inside the model."""
         return self._tally.seconds
 
+    def account(self) -> dict[str, float]:
+        """All three, by their names."""
+        return {"lm_tokens": self.lm_tokens, "lm_contexts": self.lm_contexts, "model_seconds": self.model_seconds}
+
     def prompted(self, prompt: Prompt) -> Counted:
         """The prompted model, on the same count."""
         with self._tally.timed():

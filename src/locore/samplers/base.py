@@ -14,6 +14,8 @@ from locore.circuits import Circuit, LeftToRight
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
+from locore.particles import Particles
+from locore.tokenizer import Tokenizer
 
 Guarantee = Literal["proper", "asymptotic", "biased"]
 
@@ -41,6 +43,13 @@ class Draws:
     notes: list[str] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
     blocks: Blocks | None = None
+
+    def particles(self, tokenizer: Tokenizer, account: dict[str, Any]) -> Particles:
+        """The same as particles; `account` is what the caller knows of the run, such as its cost."""
+        own = {"guarantee": self.guarantee, "drawn": self.drawn, "notes": self.notes}
+        return Particles(
+            self.tokens, self.log_weights, tokenizer, {**account, **own, **self.info}, self.token_scores, self.blocks
+        )
 
 
 class Sampler(Protocol):

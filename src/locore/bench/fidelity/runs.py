@@ -103,19 +103,8 @@ def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> 
     except ZeroWeights:
         return None, counted, time.perf_counter() - start, time.process_time() - cpu
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    info = {
-        "sampler": sampler.name,
-        "guarantee": draws.guarantee,
-        "lm_tokens": counted.lm_tokens,
-        "lm_contexts": counted.lm_contexts,
-        "seconds": seconds,
-        "model_seconds": counted.model_seconds,
-        "drawn": draws.drawn,
-        "notes": draws.notes,
-        **draws.info,
-    }
-    particles = Particles(draws.tokens, draws.log_weights, task.model.tokenizer, info, draws.token_scores, draws.blocks)
-    return particles, counted, seconds, cpu
+    account = {"sampler": sampler.name, "seconds": seconds, **counted.account()}
+    return draws.particles(task.model.tokenizer, account), counted, seconds, cpu
 
 
 def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int], keep_weights: bool = False) -> Chunk:
@@ -140,12 +129,12 @@ def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: li
             continue
         if keep_weights and entry.weighted and not chunk.log_weights:
             chunk.log_weights = _spread(particles.log_weights)
-        _add(chunk, task, particles if entry.weighted else particles.unweighted())
+        add_run(chunk, task, particles if entry.weighted else particles.unweighted())
     chunk.law = _shortened(chunk.law, task.truth)
     return Chunk.from_json(chunk.to_json())
 
 
-def _add(chunk: Chunk, task: Task, particles: Particles) -> None:
+def add_run(chunk: Chunk, task: Task, particles: Particles) -> None:
     """Add the law, the evidence and the verdict of one run."""
     if not particles.info.get("unweighted"):
         chunk.log_z.append(particles.log_mean_weight)

@@ -76,24 +76,11 @@ def run_once(task: Task, entrant: Entrant, budget: int, seed: int, timed: bool) 
         outcome = ZERO
     except (BudgetExceeded, CannotScore, InvalidArgument) as error:
         outcome, note = REFUSED, str(error)
-    cost: dict[str, Any] = {
-        "lm_tokens": counted.lm_tokens,
-        "lm_contexts": counted.lm_contexts,
-        "seconds": time.perf_counter() - start,
-        "model_seconds": counted.model_seconds,
-        "cpu_seconds": time.process_time() - cpu,
-    }
+    seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+    cost: dict[str, Any] = {**seconds, **counted.account()}
     if draws is None:
         return Run(outcome, **cost, timed=timed, note=note)
-    info = {
-        "sampler": sampler.name,
-        "guarantee": draws.guarantee,
-        **cost,
-        "drawn": draws.drawn,
-        "notes": draws.notes,
-        **draws.info,
-    }
-    particles = Particles(draws.tokens, draws.log_weights, task.model.tokenizer, info, draws.token_scores, draws.blocks)
+    particles = draws.particles(task.model.tokenizer, {"sampler": sampler.name, **cost})
     if not entrant.entry.weighted:
         particles = particles.unweighted()
     return Run(outcome, **_found(task, particles, seed), **cost, timed=timed)

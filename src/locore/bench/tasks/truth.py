@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from locore.bench.tasks.features import Law, laws_of, mean_distance, shortened
 from locore.bench.tasks.problem import Problem, Task, seed_of
+from locore.blocks import relative_error
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.models import Counted
 from locore.numerics import NEG_INF
@@ -183,9 +184,7 @@ def _estimate(task: Task, sampler: Sampler, seed: int) -> Batch:
     except ZeroWeights:
         return Batch(NEG_INF, {}, [])
     if draws.token_scores is None:
-        draws = Draws(
-            draws.tokens, draws.log_weights, draws.drawn, token_scores=task.target(counted).token_scores(draws.tokens)
-        )
+        draws = replace(draws, token_scores=task.target(counted).token_scores(draws.tokens))
     return Batch.of(task, draws)
 
 
@@ -222,7 +221,7 @@ class Pool:
     @property
     def error(self) -> float:
         """Standard error of the mean, relative to it."""
-        return max(LEAST_ERROR, float(self.ratio.std() / self.ratio.mean()) / math.sqrt(len(self.ratio)))
+        return max(LEAST_ERROR, relative_error(self.ratio.log().tolist()))
 
 
 def pooled(task: Task, batches: dict[str, list[Batch]]) -> Truth:

@@ -68,7 +68,7 @@ DOG = {
 
 def written_problems() -> list[Problem]:
     """In the order of the families."""
-    return [*_words(), *_shapes(), *_structures()]
+    return [*_words(), *_shapes(), *_objects(), *_formats(), *_choices()]
 
 
 def _words() -> list[Problem]:
@@ -161,8 +161,8 @@ def _shapes() -> list[Problem]:
     ]
 
 
-def _structures() -> list[Problem]:
-    """JSON, formats, labels."""
+def _objects() -> list[Problem]:
+    """JSON."""
     return [
         Problem(
             "json-book",
@@ -190,6 +190,12 @@ def _structures() -> list[Problem]:
             (value("name"), value("age")),
             chat=True,
         ),
+    ]
+
+
+def _formats() -> list[Problem]:
+    """A date, and an answer with a reason."""
+    return [
         Problem(
             "format-date",
             "format",
@@ -207,6 +213,12 @@ def _structures() -> list[Problem]:
             (group("answer", "^(Yes|No)"), group("first word of the reason", r"because (\S+)"), words()),
             chat=True,
         ),
+    ]
+
+
+def _choices() -> list[Problem]:
+    """One of some labels."""
+    return [
         Problem(
             "choice-sentiment",
             "choice",
