@@ -6,6 +6,7 @@ from locore.samplers.asap import ASAp
 from locore.samplers.auto import Auto
 from locore.samplers.awrs import AWRS
 from locore.samplers.base import Draws, Sampler, keep_positive
+from locore.samplers.best_first import BestFirst
 from locore.samplers.enumeration import Enumeration
 from locore.samplers.greedy import GreedyMasking
 from locore.samplers.isir import IteratedSIR
@@ -24,6 +25,7 @@ BY_NAME: dict[str, Sampler] = {
     "rejection": Rejection(),
     "oversampling": Oversampling(),
     "exact": Enumeration(),
+    "best-first": BestFirst(),
     "cars": AdaptiveRejection(),
     "ars": AdaptiveRejection("failed"),
     "smc": SequentialMonteCarlo(),
@@ -64,6 +66,7 @@ __all__ = [
     "ASAp",
     "AdaptiveRejection",
     "Auto",
+    "BestFirst",
     "Draws",
     "Enumeration",
     "GreedyMasking",

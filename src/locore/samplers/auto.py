@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +12,7 @@ from locore.models import LanguageModel
 from locore.ngram import NGramCounts
 from locore.prepared import prepared_table
 from locore.samplers.base import Draws, Sampler
+from locore.samplers.best_first import BestFirst, Search
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
@@ -20,17 +22,20 @@ from locore.samplers.twisted import Twisted
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
 PILOT_SHARE = 1 / 8  # of a budget, at most
+FEW = 128  # prefixes that can be completed and are simply enumerated
+WITHIN_SIGHT = 100  # times the limit: so many prefixes may be spellings of a few likely texts
 
 
 @dataclass(frozen=True)
 class Auto:
     """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
 
-    Few prefixes left: enumeration. A likely constraint: rejection, which is exact. Otherwise twisted SMC without
-    replacement, with the model's table if `locore prepare` has made it, and with one learned in the call if not, from the
-    pilot to begin with. The pilot chooses and teaches, but none of its draws becomes a particle, so it cannot bias anything.
-    Without a budget, twisted SMC keeps enough prefixes for a verdict, however few particles are asked for; of a budget that is
-    enough for that the pilot takes no more than the rest.
+    Few prefixes left: enumeration. More of them: the likeliest first, which is as good where they are spellings of a few texts,
+    and is given up after an eighth of the budget where they are not. A likely constraint: rejection, which is exact. Otherwise
+    twisted SMC without replacement, with the model's table if `locore prepare` has made it, and with one learned in the call
+    if not, from the pilot to begin with. The pilot chooses and teaches, but none of its draws becomes a particle, so it cannot
+    bias anything. Without a budget, twisted SMC keeps enough prefixes for a verdict, however few particles are asked for; of a
+    budget that is enough for that the pilot takes no more than the rest.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -52,23 +57,33 @@ class Auto:
         # Without a budget it is what twisted SMC would cost: for one particle, too, a pilot is then cheaper than no pilot.
         judged = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
         limit = judged if budget is None else budget
-        spare = limit - price * JUDGED_BLOCKS * JUDGED_WIDTH
-        pilot = spare if budget is not None and spare >= 0 else limit
-        chosen, why, spent = self._choose(model, circuit, limit, pilot, generator)
-        rest = None if budget is None else budget - spent
+        prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+        search = _searched(model, circuit, prefixes, limit)
+        spent = 0 if search is None else search.walk.contexts
+        if search is not None and search.is_done(BestFirst.share):
+            why = f"{spent:,} of {prefixes:,.0f} prefixes were read; what they leave out is below {BestFirst.share:.1%} of p(α)"
+            return _named(search.draws(num_particles, generator), BestFirst.name, why)
+        budget = None if budget is None else budget - spent
+        spare = limit - spent - price * JUDGED_BLOCKS * JUDGED_WIDTH
+        pilot = spare if budget is not None and spare >= 0 else limit - spent
+        chosen, why, cost = self._choose(model, circuit, prefixes, limit, pilot, generator)
+        rest = None if budget is None else budget - cost
         if budget is None and isinstance(chosen, Twisted):
             rest = judged
-        draws = chosen(model, circuit, num_particles, rest, generator)
-        return replace(draws, info={**draws.info, "chosen": chosen.name, "why": why})
+        return _named(chosen(model, circuit, num_particles, rest, generator), chosen.name, why)
 
     def _choose(
-        self, model: LanguageModel, circuit: Circuit, limit: int, spare: int, generator: torch.Generator
+        self,
+        model: LanguageModel,
+        circuit: Circuit,
+        prefixes: float,
+        limit: int,
+        spare: int,
+        generator: torch.Generator,
     ) -> tuple[Sampler, str, int]:
         """The sampler, the reason in words, and the LM tokens that the choice cost: a share of the limit, at most `spare`."""
-        if circuit.reader is not None:
-            prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
-            if prefixes <= limit:
-                return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
+        if prefixes <= min(FEW, limit):
+            return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         table = None if circuit.reader is None else prepared_table(model)
@@ -86,3 +101,20 @@ class Auto:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
         known = "the model's table is there" if table else "no table is prepared for this model"
         return Twisted(table, seen=seen), f"{why}; {known}", draws * price
+
+
+def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, limit: int) -> Search | None:
+    """The likeliest prefixes read first, where so many prefixes may be spellings of a few likely texts; None elsewhere."""
+    tried = int(limit * PILOT_SHARE)
+    if prefixes <= min(FEW, limit) or prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
+        return None
+    search = Search(model, circuit).run(tried, BestFirst.share)
+    if prefixes <= limit and not search.is_done(BestFirst.share):
+        search.run(limit, BestFirst.share)
+        if not search.is_done(BestFirst.share):
+            search.run(limit, 0.0)  # all of them, and then nothing is left to chance
+    return search
+
+
+def _named(draws: Draws, name: str, why: str) -> Draws:
+    return replace(draws, info={**draws.info, "chosen": name, "why": why})

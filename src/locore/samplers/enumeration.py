@@ -132,17 +132,17 @@ class Walk:
 
     def leaves(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Complete sequences Long[some, length] and their token scores f64[some, length], in lexicographic order."""
-        root = _Prefixes(torch.zeros(1, 0, dtype=torch.long), torch.zeros(1, 0, dtype=torch.float64), self.reader.initial(1))
-        stack = [root]
+        stack = [Prefixes.root(self.reader)]
         while stack:
             prefixes = stack.pop()
             if prefixes.position == self.reader.length:
                 self.sequences += len(prefixes.tokens)
                 yield prefixes.tokens, prefixes.scores
             else:
-                stack += reversed(self._children(prefixes).split(self._chunk))
+                stack += reversed(self.children(prefixes).split(self._chunk))
 
-    def _children(self, prefixes: _Prefixes) -> _Prefixes:
+    def children(self, prefixes: Prefixes) -> Prefixes:
+        """All that can still be completed, a token longer; one LM token is spent on each prefix."""
         cursor, position = self._read(prefixes), prefixes.position
         log_probs = cursor.log_probs.double()
         allowed = self.reader.allowed(position, prefixes.states)[:, self.reader.token_class]
@@ -150,7 +150,7 @@ class Walk:
         keep = (joint > NEG_INF) & (joint >= self.floor)
         self.pruned += float(joint.exp().masked_fill(keep, 0.0).sum())
         row, token = keep.nonzero(as_tuple=True)
-        return _Prefixes(
+        return Prefixes(
             torch.cat([prefixes.tokens[row], token[:, None]], 1),
             torch.cat([prefixes.scores[row], log_probs[row, token][:, None]], 1),
             self.reader.step(position, prefixes.states[row], token),
@@ -158,7 +158,7 @@ class Walk:
             row,
         )
 
-    def _read(self, prefixes: _Prefixes) -> Cursor:
+    def _read(self, prefixes: Prefixes) -> Cursor:
         if prefixes.before is None:
             return self.model.begin(1)
         self.contexts += int((~is_end(prefixes.tokens, self.model.tokenizer.eos_ids).any(-1)).sum())
@@ -171,7 +171,7 @@ class Walk:
 
 
 @dataclass(frozen=True, eq=False)
-class _Prefixes:
+class Prefixes:
     """Prefixes that were reached but not read: Long[num, time], f64[num, time], Long[num], and rows of a cursor before them."""
 
     tokens: Tensor
@@ -180,12 +180,38 @@ class _Prefixes:
     before: Cursor | None = None
     rows: Tensor | None = None
 
+    @classmethod
+    def root(cls, reader: LeftToRight) -> Prefixes:
+        """The empty prefix."""
+        return cls(torch.zeros(1, 0, dtype=torch.long), torch.zeros(1, 0, dtype=torch.float64), reader.initial(1))
+
     @property
     def position(self) -> int:
+        """Tokens in each."""
         return self.tokens.shape[1]
 
-    def split(self, size: int) -> list[_Prefixes]:
+    @property
+    def log_mass(self) -> Tensor:
+        """f64[num]: log p(prefix)."""
+        return self.scores.sum(-1)
+
+    def at(self, which: Tensor) -> Prefixes:
+        """Those of Bool[num]."""
+        rows = None if self.rows is None else self.rows[which]
+        return Prefixes(self.tokens[which], self.scores[which], self.states[which], self.before, rows)
+
+    def padded(self, length: int, token: int = 0) -> Prefixes:
+        """As sequences of this length, with a token of probability 1; they can be read no more."""
+        missing = length - self.position
+        return Prefixes(
+            torch.nn.functional.pad(self.tokens, (0, missing), value=token),
+            torch.nn.functional.pad(self.scores, (0, missing)),
+            self.states,
+        )
+
+    def split(self, size: int) -> list[Prefixes]:
+        """In parts of at most this size; none of no prefixes."""
         assert self.rows is not None
         columns = (self.tokens, self.scores, self.states, self.rows)
         parts = zip(*(torch.split(column, size) for column in columns), strict=True)
-        return [_Prefixes(tokens, scores, states, self.before, rows) for tokens, scores, states, rows in parts if len(tokens)]
+        return [Prefixes(tokens, scores, states, self.before, rows) for tokens, scores, states, rows in parts if len(tokens)]

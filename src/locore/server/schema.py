@@ -13,7 +13,7 @@ from locore.server.settings import Settings
 
 EVERYTHING = {"type": "true"}  # the constraint that always holds
 SAMPLERS = (
-    *("auto", "exact", "rejection", "twisted", "swor", "greedy", "smc", "masked-is", "lcr", "cars", "ars"),
+    *("auto", "exact", "best-first", "rejection", "twisted", "swor", "greedy", "smc", "masked-is", "lcr", "cars", "ars"),
     *("oversampling", "awrs", "mcmc", "isir", "particle-gibbs", "asap"),
 )
 # Its form is checked where it is built, in the worker, which says where it is wrong.

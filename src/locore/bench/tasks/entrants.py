@@ -22,7 +22,20 @@ MAIN = (
     "transformers-masking",
 )
 # Measured at small budgets and in few rounds: on a real model they are dear or far behind.
-OTHERS = ("greedy", "oversampling", "lcr", "cars", "ars", "awrs", "mcmc", "isir", "particle-gibbs", "exact", "asap")
+OTHERS = (
+    "greedy",
+    "oversampling",
+    "lcr",
+    "cars",
+    "ars",
+    "awrs",
+    "mcmc",
+    "isir",
+    "particle-gibbs",
+    "exact",
+    "best-first",
+    "asap",
+)
 WITHOUT_WEIGHTS = ("transformers-masking",)
 PLAIN_WEIGHTS = ("masked-is", "greedy")  # masked decoding with its weight
 

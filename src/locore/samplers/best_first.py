@@ -1,0 +1,206 @@
+"""Best first: the likeliest prefixes that can be completed are read first, until what is unread hardly matters.
+
+A choice among ten labels has thousands of tokenisations, and nearly all the probability on ten of them. Let F be the
+probability of the sequences found, R that of the prefixes that were reached and not read. Then F ≤ p(α) ≤ F + R for certain,
+and once R is a small share of F the answer is as good as enumerated, for a hundredth of its price. Which prefixes are read
+depends on the model alone, so the sequences found are weighed by p(y) itself; for the rest, prefixes are drawn in proportion to
+their probability and completed by masked decoding, each with the weight R · Π Z_t. Every y ⊨ α that was not found has exactly
+one beginning x among the unread prefixes, so E[w(y)] = R · (p(x)/R) · p(y | x) = p(y): proper.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locore.blocks import Block, Blocks
+from locore.circuits import Circuit
+from locore.ending import is_end
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.models import LanguageModel
+from locore.numerics import NEG_INF, segment_logsumexp
+from locore.samplers.base import Draws, affordable, left_to_right
+from locore.samplers.enumeration import Prefixes, Walk
+from locore.samplers.masked import regrown
+from locore.samplers.selection import select
+
+NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
+MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB
+REST = 4  # sequences that stand for what was not read
+
+
+@dataclass(frozen=True)
+class BestFirst:
+    """Enumeration of what is likely, with certain bounds; exact where nothing is left.
+
+    It suits constraints that leave few *texts*, and is at a loss where the likely beginnings are not those of α.
+
+    Attributes:
+        share: of the probability found, below which what is unread is left to chance.
+        max_contexts: LM tokens that may be spent where the caller sets no budget.
+    """
+
+    share: float = 0.001
+    max_contexts: int = 10_000
+    name: str = "best-first"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1 or self.max_contexts < 1:
+            raise InvalidArgument(
+                f"share must be at least 0 and below 1 and max_contexts at least 1, got {self.share} and {self.max_contexts}."
+            )
+
+    def __call__(
+        self,
+        model: LanguageModel,
+        circuit: Circuit,
+        num_particles: int,
+        budget: int | None,
+        generator: torch.Generator,
+    ) -> Draws:
+        """See `Sampler`. With a small budget more is left to chance."""
+        if num_particles < 1:
+            raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
+        affordable(1, circuit.length - 1, budget, self.name)
+        limit = self.max_contexts if budget is None else budget
+        return Search(model, circuit).run(limit, self.share).draws(num_particles, generator)
+
+
+class Search:
+    """What was found and what is left to read.
+
+    Attributes:
+        walk: counts LM tokens.
+        rest: sequences that will stand for what is not read.
+    """
+
+    def __init__(self, model: LanguageModel, circuit: Circuit) -> None:
+        """Nothing has been read yet."""
+        reader = left_to_right(circuit)
+        self.walk = Walk(model, reader, max_contexts=2**62)
+        self.rest = REST
+        self._circuit = circuit
+        self._frontier = [Prefixes.root(reader)]
+        self._found: list[Prefixes] = []
+
+    @property
+    def log_found(self) -> float:
+        """log F."""
+        return _log_total(self._found)
+
+    @property
+    def log_left(self) -> float:
+        """log R."""
+        return _log_total(self._frontier)
+
+    def is_done(self, share: float) -> bool:
+        """Is what is left at most this share of what was found?"""
+        return not self._frontier or (share > 0 and self.log_left <= self.log_found + math.log(share))
+
+    def run(self, limit: int, share: float) -> Search:
+        """Read until that is so, or until another round would leave too little of the limit, or memory, for the rest."""
+        price_of_one = max(1, self._circuit.length - 1)
+        self.rest = max(1, min(REST, limit // (2 * price_of_one)))
+        reserve = self.rest * price_of_one if share else 0
+        while not self.is_done(share):
+            near, others = self._split()
+            price = sum(len(prefixes.tokens) for prefixes in near if prefixes.position)
+            numbers = sum(prefixes.scores.numel() for prefixes in self._frontier)
+            if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS:
+                break
+            self._frontier = others
+            for prefixes in near:
+                self._add(self.walk.children(prefixes))
+        return self
+
+    def _split(self) -> tuple[list[Prefixes], list[Prefixes]]:
+        """The likeliest prefixes and those nearly as likely, and the others."""
+        least = max(float(prefixes.log_mass.max()) for prefixes in self._frontier) - NEARLY
+        near, rest = [], []
+        for prefixes in self._frontier:
+            likely = prefixes.log_mass >= least
+            near += [prefixes.at(likely)] if bool(likely.any()) else []
+            rest += [prefixes.at(~likely)] if not bool(likely.all()) else []
+        return near, rest
+
+    def _add(self, children: Prefixes) -> None:
+        """Whole sequences are found; one that has ended is whole but for its padding, which is certain."""
+        if not len(children.tokens):
+            return
+        eos_ids = self.walk.model.tokenizer.eos_ids
+        whole = torch.full((len(children.tokens),), children.position == self._circuit.length)
+        if eos_ids:
+            whole |= is_end(children.tokens, eos_ids).any(-1)
+        if bool(whole.any()):
+            self._found.append(children.at(whole).padded(self._circuit.length, *eos_ids[:1]))
+        if not bool(whole.all()):
+            self._frontier.append(children.at(~whole))
+
+    def draws(self, num_particles: int, generator: torch.Generator) -> Draws:
+        """All that was found, and some that stand for the rest.
+
+        Raises:
+            ZeroWeights: nothing was found, and what was drawn has no weight.
+        """
+        found = [(part.tokens, part.scores, part.log_mass) for part in self._found]
+        exact = sum(len(tokens) for tokens, _, _ in found)
+        rest = self._drawn_rest(generator) if self._frontier else None
+        parts = found if rest is None else [*found, rest[:3]]
+        tokens, scores, weights = (torch.cat(column) for column in zip(*parts, strict=True))
+        if not len(tokens):
+            raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
+        info: dict[str, object] = {"sequences": exact, "evidence": "exact"}
+        if rest is not None:
+            known = self.log_found
+            info = {"log_evidence_lower": known, "log_evidence_upper": _log_sum(known, self.log_left), "guided": True}
+        chosen, kept = select(weights, num_particles, float(torch.rand((), generator=generator, dtype=torch.float64)))
+        return Draws(
+            tokens[chosen],
+            kept + math.log(len(chosen)),
+            len(chosen),
+            token_scores=scores[chosen],
+            blocks=None if rest is None else _blocks(tokens, weights[:exact], rest[3]),
+            info=info,
+        )
+
+    def _drawn_rest(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, list[tuple[int | None, float]]]:
+        """Tokens, token scores and log weights of distinct sequences that stand for what was not read.
+
+        And what each draw says by itself: its sequence, None if its weight is zero, and the log of its weight.
+        """
+        length = self._circuit.length
+        begun = [prefixes.padded(length) for prefixes in self._frontier]
+        tokens, masses = torch.cat([part.tokens for part in begun]), torch.cat([part.log_mass for part in begun])
+        cuts = torch.cat([torch.full((len(prefixes.tokens),), prefixes.position) for prefixes in self._frontier])
+        chosen = torch.multinomial(torch.softmax(masses, 0), self.rest, replacement=True, generator=generator)
+        grown = regrown(self.walk.model, self.walk.reader, tokens[chosen], cuts[chosen], generator)
+        after = torch.arange(length) >= cuts[chosen, None]
+        weights = self.log_left + torch.where(after, grown.log_masses, 0.0).sum(-1)
+        good = (weights > NEG_INF).nonzero()[:, 0]
+        distinct, which = torch.unique(grown.tokens[good], dim=0, return_inverse=True)
+        first = good[torch.zeros(len(distinct), dtype=torch.long).scatter_(0, which, torch.arange(len(good)))]
+        merged = segment_logsumexp(weights[good] - math.log(self.rest), which, len(distinct))
+        alone = dict(zip(good.tolist(), which.tolist(), strict=True))
+        draws = [(alone.get(i), float(weights[i])) for i in range(self.rest)]
+        return distinct, grown.token_scores[first], merged, draws
+
+
+def _blocks(tokens: Tensor, log_found: Tensor, draws: list[tuple[int | None, float]]) -> Blocks:
+    """A block for each draw, which stands for the rest by itself; all of them have what was found."""
+    rows, members = torch.arange(len(log_found)), []
+    for sequence, weight in draws:
+        own = torch.tensor([] if sequence is None else [len(rows) + sequence], dtype=torch.long)
+        weights = torch.full((len(own),), weight, dtype=torch.float64)
+        members.append(Block(torch.cat([rows, own]), torch.cat([log_found, weights])))
+    return Blocks.of(members, tokens)
+
+
+def _log_total(parts: list[Prefixes]) -> float:
+    return float(torch.logsumexp(torch.cat([part.log_mass for part in parts]), 0)) if parts else NEG_INF
+
+
+def _log_sum(first: float, second: float) -> float:
+    return float(torch.logaddexp(torch.tensor(first).double(), torch.tensor(second).double()))
