@@ -70,7 +70,6 @@ def test_only_canonical_tokens_are_kept_on_demand(model):
     only = locore.generate(model, "", alpha, max_new_tokens=4, num_particles=400, sampler="greedy", seed=1, canonical="only")
     assert any([0, 1] in [y[i : i + 2] for i in range(3)] for y in free.tokens.tolist())
     assert not any([0, 1] in [y[i : i + 2] for i in range(3)] for y in only.tokens.tolist())
-    assert "refused" in only.report(full=True) and len(only) < len(free)
     truth = enumerate_posterior(model, locore.compile(alpha, model, 4))
     canonical = torch.tensor([list(TOKENIZER.canonize(y)) == [t for t in y if t != 5] for y in truth.tokens.tolist()])
     evidence = float(torch.logsumexp(truth.log_joint[canonical], 0))

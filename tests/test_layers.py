@@ -37,6 +37,7 @@ ROWS = {
     "interval": 2,
     "pareto": 2,
     "particles": 2,
+    "canonical": 3,
     "compilers": 3,
     "lookahead": 3,
     "local": 3,

@@ -286,3 +286,17 @@ def test_wrong_arguments():
 def test_importing_is_light():
     code = "import sys, locore.tokenizer; sys.exit('transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ODD = "e\u0301|🙂|東京|Zoë|<think>|naïve x|'|'s|'ll|l|!'|...|12|3| hate|hat| |  |\n|\t"
+FRAGMENTS = st.sampled_from(ODD.split("|"))
+PIECES = st.lists(st.one_of(FRAGMENTS, st.text(max_size=3)), max_size=8).map("".join)
+
+
+@settings(max_examples=300)
+@given(text=PIECES, prompt=st.sampled_from(["", "The weather is", "I ", "They ha", "It'", "x\n"]))
+def test_no_beginning_of_canonical_tokens_is_given_up(tokenizer, text, prompt):
+    before = tokenizer.encode_prompt(prompt)
+    canonical = list(tokenizer.canonize(list(tokenizer.encode(text)), before))
+    for end in range(len(canonical) + 1):
+        assert tokenizer.may_be_canonical(canonical[:end], before)

@@ -17,6 +17,7 @@ CERTAIN, LIKELY = "for certain", "(95 %, whatever was missed)"
 NEAR, TRIVIAL = 3.0, 0.1  # nats: bounds so near to the estimate are worth saying, and none where p(α) is so near to 1
 TIGHTER = 0.5  # nats
 SMALLEST_LOG = -700.0
+UNUSUAL = 0.05  # share of the weight on tokenisations that are not canonical
 ROUNDING = 1e-6
 
 
@@ -26,7 +27,7 @@ def facts(particles: Particles) -> list[str]:
     lines = [*_nats(particles), _findings(particles)]
     if "chosen" in info:
         lines.append(f"auto chose {info['chosen']}: {info['why']}")
-    lines += [*_zeros(particles), *_cost(particles)]
+    lines += [*_zeros(particles), *_spelling(info.get("not_canonical")), *_cost(particles)]
     lines += [f"Note: {note}." for note in info.get("notes", [])]
     price = eos_price(particles)
     if price > EOS_NATS:
@@ -121,6 +122,13 @@ def _zeros(particles: Particles) -> list[str]:
         return [f"{share:.1%} of the weights were zero: {reason}"]
     reasons = ", ".join(f"{share:.1%} {reason}" for reason, share in shares.items())
     return [f"{sum(shares.values()):.1%} of the weights were zero: {reasons}"]
+
+
+def _spelling(share: float | None) -> list[str]:
+    """How much weight is on unusual tokenisations, where that is worth saying."""
+    if share is None or share < UNUSUAL:
+        return []
+    return [f"{share:.1%} of the weight is on tokenisations that are not the tokenizer's own; canonical='only' leaves them out"]
 
 
 def _cost(particles: Particles) -> list[str]:

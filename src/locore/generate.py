@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from locore.canonical import OnlyCanonical, kept, share_of_others
 from locore.chat import Prompt
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
@@ -87,8 +88,11 @@ def generate(
     circuit = compile(constraint, base, max_new_tokens, min_length=min_new_tokens, limits=limits)
     compiled = time.perf_counter()
     counted = Counted(base.prompted(prompt))
+    before = _ids_before(base.tokenizer, prompt) if canonical is None else prompt_ids(base.tokenizer, prompt)
     stop = stop_of(stop, circuit, counted)
     target = stopped(counted, circuit) if stop == "complete" else counted
+    if canonical == "only" and circuit.reader is not None and before is not None:
+        target = OnlyCanonical(target, circuit.reader, before)
     seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
     draws = chosen(target, circuit, num_particles, budget, make_generator(seed))
     seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}
@@ -97,7 +101,22 @@ def generate(
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
     if circuit.relaxed:
         particles = _exact(particles, holds_exactly)
-    return particles if canonical is None else _canonical(particles, constraint, canonical, prompt, base)
+    if before is None:
+        return particles
+    if canonical is not None:
+        return kept(particles, constraint, canonical, before)
+    particles.info["not_canonical"] = share_of_others(particles, before)
+    return particles
+
+
+def _ids_before(tokenizer: Tokenizer, prompt: Prompt) -> list[int] | None:
+    """The ids of a prompt; None where it has none, such as a picture, or where nothing is spelled."""
+    if not tokenizer.has_text:
+        return None
+    try:
+        return prompt_ids(tokenizer, prompt)
+    except InvalidArgument:  # the model itself has taken it
+        return None
 
 
 def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
@@ -144,31 +163,3 @@ def _exact(particles: Particles, keep: Tensor) -> Particles:
             "Use more particles, or a larger memory of simple_moves."
         )
     return particles.where(keep, RELAXED)
-
-
-def _canonical(
-    particles: Particles, constraint: Constraint, mode: Canonical, prompt: Prompt, model: LanguageModel
-) -> Particles:
-    """Multiply by the indicator of the paper's Algorithm 2, line 6: canonize(y) ⊨ α, or of canonize(y) = y."""
-    tokenizer = model.tokenizer
-    before = prompt_ids(tokenizer, prompt)
-    length = particles.tokens.shape[1]
-    bound = constraint.at(length).bind(tokenizer)
-    keep = []
-    for y in particles.tokens.tolist():
-        end = next((i for i, token in enumerate(y) if token in tokenizer.eos_ids), length)
-        canonical = list(tokenizer.canonize(y, before))
-        if mode == "only":
-            keep.append(canonical == y[:end])
-        else:
-            keep.append(_satisfies(bound, canonical, length, tokenizer))
-    reason = "not canonical" if mode == "only" else "the canonical tokenisation does not satisfy the constraint"
-    return particles.where(torch.tensor(keep), reason)
-
-
-def _satisfies(bound: Constraint, ids: list[int], length: int, tokenizer: Tokenizer) -> bool:
-    """Canonical ids longer than the horizon fail; shorter ones are padded."""
-    missing = length - len(ids)
-    if missing < 0 or (missing and not tokenizer.eos_ids):
-        return False
-    return bound.evaluate([*ids, *tokenizer.eos_ids[:1] * missing], tokenizer)

@@ -20,7 +20,8 @@ from locore.numerics import effective_sample_size, make_generator
 from locore.pareto import pareto_k
 from locore.tokenizer import Tokenizer
 
-FOR_ALPHA_ALONE = {"log_evidence_interval", "log_evidence_bounds_95", "log_evidence_lower"}  # not for α ∧ an indicator
+# What is not so for α ∧ an indicator.
+FOR_ALPHA_ALONE = {"log_evidence_interval", "log_evidence_bounds_95", "log_evidence_lower", "not_canonical"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -155,14 +155,45 @@ class Tokenizer:
             prompt: token ids of the prompt.
         """
         data = self.text_bytes(ids)
+        head = self._head(prompt)
+        after = self._encode_after(head, data)
+        return tuple(self._encode_bytes(data) if after is None else after)
+
+    def may_be_canonical(self, ids: Sequence[int], prompt: Iterable[int] = ()) -> bool:
+        """False only if no text after this prompt whose tokens begin with these ids has them as its canonical ids.
+
+        The canonical ids of the beginning of a text are the beginning of its canonical ids, for byte-pair encoding, for the
+        best path of a unigram model and for greedy matching, up to the last id: the pieces that a text is cut into before that
+        (words, say, and "'ll") may depend on what follows. So the last id is not judged, nor is what ends within a character.
+
+        Args:
+            ids: token ids, without an end of sequence.
+            prompt: token ids of the prompt.
+        """
+        data = self.text_bytes(ids)
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError:
+            return True
+        judged = list(ids[:-1])
+        after = self._encode_after(self._head(prompt), data)
+        if after is not None and after[: len(judged)] == judged:
+            return True
+        # By itself, or greedily, if what follows takes the boundary, or can be spelled in no other way.
+        return any(way[: len(judged)] == judged for way in (self._encode_bytes(data), list(self._longest_match(data))))
+
+    def _head(self, prompt: Iterable[int]) -> list[int]:
+        """What follows the last special token of a prompt."""
         head: list[int] = []
         for i in prompt:
             head = [] if self._bytes_of(int(i)) is None else [*head, int(i)]
+        return head
+
+    def _encode_after(self, head: list[int], data: bytes) -> list[int] | None:
+        """Ids of bytes that are encoded as one with what is before them; None if a token would straddle the boundary."""
         before = b"".join(self.token_bytes[i] or b"" for i in head)
         whole = self._encode_bytes(before + data)
-        if whole[: len(head)] == head:
-            return tuple(whole[len(head) :])
-        return tuple(self._encode_bytes(data))
+        return whole[len(head) :] if whole[: len(head)] == head else None
 
     def fingerprint(self) -> str:
         """A sha256 of everything that encoding and decoding depend on, in hexadecimal."""

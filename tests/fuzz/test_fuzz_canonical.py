@@ -11,9 +11,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import locore
+from locore.canonical import OnlyCanonical
 from locore.constraints import choice, contains_tokens
 from locore.errors import BudgetExceeded, Unsatisfiable, ZeroWeights
 from locore.models.table import MarkovModel
+from locore.samplers import WithoutReplacement
 
 from .cases import Problem, Vocabulary, problems
 
@@ -35,31 +37,64 @@ def is_canonical(problem: Problem, prompt: str, ids: tuple[int, ...], mode: str)
     return len(canonical) <= problem.length and problem.case.accepts(problem.read([*canonical, *padding]))
 
 
+def peaked(problem: Problem, vocabulary: Vocabulary, seed: int) -> MarkovModel:
+    """A model that likes the texts of a problem."""
+    generator, size = random.Random(seed), vocabulary.tokenizer.vocab_size
+    weights = vocabulary.likely(problem.texts, 1, 2, generator)[1, 0].softmax(0)
+    return MarkovModel(weights, weights.expand(size, size), tokenizer=vocabulary.tokenizer)
+
+
 def test_canonical_particles(vocabulary, explore):
-    """They are those particles of the same run that are canonical after the prompt, with their weights."""
+    """Those of "alpha" are some of the same run, with their weights; those of "only" are all canonical."""
 
     def law(arguments) -> None:
         problem, prompt, mode, seed = arguments
-        generator, size = random.Random(seed), vocabulary.tokenizer.vocab_size
-        weights = vocabulary.likely(problem.texts, 1, 2, generator)[1, 0].softmax(0)
-        model = MarkovModel(weights, weights.expand(size, size), tokenizer=vocabulary.tokenizer)
+        model = peaked(problem, vocabulary, seed)
         options = {"max_new_tokens": problem.length, "num_particles": 16, "sampler": "masked-is", "seed": seed}
         try:
             everything = locore.generate(model, prompt or [], problem.case.constraint, **options)
         except (Unsatisfiable, BudgetExceeded):
             assume(False)
         keep = [is_canonical(problem, prompt, tuple(ids), mode) for ids in everything.tokens.tolist()]
-        if not any(keep):
-            with pytest.raises(ZeroWeights):
-                locore.generate(model, prompt or [], problem.case.constraint, canonical=mode, **options)
+        try:
+            found = locore.generate(model, prompt or [], problem.case.constraint, canonical=mode, **options)
+        except ZeroWeights:
+            assert mode == "only" or not any(keep)
             return
-        found = locore.generate(model, prompt or [], problem.case.constraint, canonical=mode, **options)
-        assert found.tokens.tolist() == everything.tokens[torch.tensor(keep)].tolist()
-        share = math.log(sum(keep) / len(keep))
-        torch.testing.assert_close(found.log_weights, everything.log_weights[torch.tensor(keep)] + share)
+        assert all(is_canonical(problem, prompt, tuple(ids), mode) for ids in found.tokens.tolist())
+        if mode == "alpha":
+            assert found.tokens.tolist() == everything.tokens[torch.tensor(keep)].tolist()
+            share = math.log(sum(keep) / len(keep))
+            torch.testing.assert_close(found.log_weights, everything.log_weights[torch.tensor(keep)] + share)
 
     modes = st.sampled_from(["alpha", "only"])
     explore(st.tuples(problems(vocabulary, [2, 3, 4]), st.sampled_from(PROMPTS), modes, st.integers(0, 2**31 - 1)), law)
+
+
+def test_steering_changes_no_canonical_sequence(vocabulary, explore):
+    """Of what satisfies the constraint, canonical sequences keep their probability, and others do not gain any."""
+
+    def law(arguments) -> None:
+        problem, prompt, seed = arguments
+        model = peaked(problem, vocabulary, seed)
+        try:
+            circuit = locore.compile(problem.case.constraint, model, problem.length)
+        except (Unsatisfiable, BudgetExceeded):
+            assume(False)
+        assume(circuit.reader is not None)
+        before = vocabulary.tokenizer.encode_prompt(prompt)
+        steered = OnlyCanonical(model, circuit.reader, before)
+        drafts = WithoutReplacement()(model, circuit, 64, None, torch.Generator().manual_seed(seed)).tokens
+        plain, changed = model.score(drafts), steered.score(drafts)
+        assert (changed <= plain + 1e-9).all()
+        keep = torch.tensor([is_canonical(problem, prompt, tuple(ids), "only") for ids in drafts.tolist()])
+        torch.testing.assert_close(changed[keep], plain[keep])
+        cursor = steered.begin(1)
+        for token in drafts[0, :-1]:
+            torch.testing.assert_close(cursor.log_probs.exp().sum(), torch.tensor(1.0, dtype=cursor.log_probs.dtype))
+            cursor = cursor.advance(token[None])
+
+    explore(st.tuples(problems(vocabulary, [2, 3, 4]), st.sampled_from(PROMPTS), st.integers(0, 2**31 - 1)), law)
 
 
 def uniform(vocabulary: Vocabulary) -> MarkovModel:
