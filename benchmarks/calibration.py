@@ -3,9 +3,10 @@
     python benchmarks/calibration.py --models ../shared/models [--seed 11] [--json benchmarks/results/calibration.json]
 
 The problems are those of `locore bench fidelity`: Markov chains, whose answers are calculated at any length, and a small real
-model, whose posteriors are enumerated. A verdict is on one draw: "trust" is right where the law of the draws that were trusted,
-all runs of a problem together, is within .1 of p(y | α) in total variation, beyond what chance gives; "do not trust" is right
-where it is not. The interval is on p(α).
+model, whose posteriors are enumerated. A verdict is on one draw. Its runs on a problem together have a law, which is *near* if
+it is within .1 of p(y | α) in total variation, beyond what chance gives. A run is *off* if its Ẑ is wrong by more than 30 %: it
+does not know how probable its texts are. A run deserves "trust" if its law is near and it is not off, and "do not trust" if it
+does not deserve "trust". The interval is on p(α).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ SAMPLERS = {
     "masked-is": SequentialMonteCarlo(ess_threshold=0.0),
 }
 LARGE_TV = 0.1
+OFF = 0.3  # relative error of the evidence, as in `locore bench tasks`
 PREFIXES = (32, 96, 384)  # prefixes at a position that the budget buys
 ROUNDING = 1e-6
 
@@ -50,11 +52,14 @@ class Tally:
     intervals: int = 0
     covered: int = 0
     near: int = 0  # runs in cells whose draws are within LARGE_TV
+    off: int = 0
+    deserving: int = 0  # runs that are near and not off
 
     def row(self) -> dict[str, float | int | None]:
         """As written down."""
         covered = self.covered / self.intervals if self.intervals else None
-        return {"runs": self.runs, "covered": covered, "draws_near": self.near / self.runs}
+        shares = {"draws_near": self.near, "off": self.off, "deserves_trust": self.deserving}
+        return {"runs": self.runs, "covered": covered, **{name: count / self.runs for name, count in shares.items()}}
 
 
 @dataclass
@@ -63,6 +68,7 @@ class Cell:
 
     chunks: dict[str, list[Chunk]] = field(default_factory=lambda: defaultdict(lambda: [Chunk() for _ in range(8)]))
     intervals: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    off: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
 
 
 def measure(task: Task, sampler: locore.samplers.Sampler, prefixes: int, runs: int, place: tuple[object, ...]) -> Cell:
@@ -77,9 +83,10 @@ def measure(task: Task, sampler: locore.samplers.Sampler, prefixes: int, runs: i
         chunk = cell.chunks[level][number % 8]
         chunk.runs += 1
         add_run(chunk, task, particles)
+        missing = task.truth.missing  # enumeration may leave a little out
+        cell.off[level].append(math.expm1(max(0.0, abs(particles.log_mean_weight - task.truth.log_z) - missing)) > OFF)
         low, high = particles.log_evidence_interval
         if not math.isnan(low):
-            missing = task.truth.missing  # enumeration may leave a little out
             cell.intervals[level].append(low - ROUNDING <= task.truth.log_z + missing and high >= task.truth.log_z - ROUNDING)
     return cell
 
@@ -95,7 +102,16 @@ def tally(cell: Cell, task: Task, into: dict[str, Tally]) -> None:
         one.runs += whole.runs
         one.intervals += len(cell.intervals[level])
         one.covered += sum(cell.intervals[level])
-        one.near += whole.runs * (apart <= LARGE_TV)
+        near = apart <= LARGE_TV
+        one.near += whole.runs * near
+        one.off += sum(cell.off[level])
+        one.deserving += near * (whole.runs - sum(cell.off[level]))
+
+
+def trusted(levels: dict[str, Tally]) -> float:
+    """Share of the runs that deserve trust that have it."""
+    deserving = sum(one.deserving for one in levels.values())
+    return levels["trust"].deserving / deserving if deserving else math.nan
 
 
 def problems(seed: int, count: int, models: Path) -> list[Problem]:
@@ -128,11 +144,13 @@ def main() -> None:
                 place = (arguments.seed, problem.name, name, prefixes)
                 tally(measure(task, sampler, prefixes, arguments.runs, place), task, tallies[name])
         print(f"{problem.name}: log Z = {truth.log_z:.2f}, {time.process_time() - start:.0f} CPU s", flush=True)
-    rows = {name: {level: one.row() for level, one in levels.items()} for name, levels in tallies.items()}
+    rows = {name: {level: one.row() for level, one in levels.items() if one.runs} for name, levels in tallies.items()}
     for name, levels in rows.items():
         for level, row in sorted(levels.items()):
             covered = "    –" if row["covered"] is None else f"{row['covered']:5.1%}"
-            print(f"{name:12}{level:14}{row['runs']:6} runs  covered {covered}  draws near {row['draws_near']:5.1%}")
+            shares = "  ".join(f"{what.replace('_', ' ')} {row[what]:6.1%}" for what in ("draws_near", "off", "deserves_trust"))
+            print(f"{name:12}{level:14}{row['runs']:6} runs  covered {covered}  {shares}")
+        print(f'{name:12}of the runs that deserve it, {trusted(tallies[name]):.1%} are told "trust"')
     if arguments.json:
         settings = {k: v for k, v in vars(arguments).items() if k in ("seed", "problems", "runs")}
         arguments.json.write_text(json.dumps({"machine": machine(), "settings": settings, "rows": rows}, indent=2) + "\n")

@@ -156,6 +156,13 @@ def test_a_lineage_by_hand():
     assert first == pytest.approx(0.125 + 0.5 * 0.125)
 
 
+def test_what_was_read_whole_is_not_out_of_sight(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))
+    options = {"max_new_tokens": 4, "num_particles": 4_000, "sampler": "swor", "seed": 0}
+    p = locore.generate("tiny", "The weather is", ends_with(" purple") & locore.choice([" purple"]), **options)
+    assert p.blocks.are_complete and p.log_evidence < -7 and p.verdict.level == "trust"
+
+
 @pytest.mark.slow
 def test_runs_that_miss_a_mode_together_do_not_claim_to_know(stories260k, monkeypatch, tmp_path):
     """Most runs miss " zoo" and agree with each other for it: by their spread alone half of the intervals would hold."""

@@ -170,6 +170,11 @@ class Blocks:
         """Relative error by what was not drawn, mean over the blocks; 0 where nothing is known of it."""
         return self._mean([block.surprise.unseen for block in self.members if block.surprise])
 
+    @property
+    def are_complete(self) -> bool:
+        """Did each of them keep every prefix that could be completed?"""
+        return bool(self.members) and all(block.surprise is not None and not block.surprise.drawn for block in self.members)
+
     @staticmethod
     def _mean(values: list[float]) -> float:
         return sum(values) / len(values) if values else 0.0

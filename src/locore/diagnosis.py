@@ -150,11 +150,11 @@ def _by_weights(particles: Particles) -> Judgement:
 
 
 def _by_exact_draws(particles: Particles, number: int) -> Judgement:
-    """Few of them say little of p(y | α), but each one is as good as a draw can be, so none is to be distrusted."""
+    """Each one is as good as a draw can be; of averages over them the reader is told if they are few."""
     found = f"{number} exact draw{'' if number == 1 else 's'} of p(y | α)"
     if number >= ENOUGH:
         return "trust", f"{found}; enough for averages over these particles."
-    return "rough", f"{found}; right as draws, too few for averages. {_remedy(particles)}"
+    return "trust", f"{found}; too few for averages. {_remedy(particles)}"
 
 
 def _remedy(particles: Particles) -> str:

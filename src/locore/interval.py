@@ -74,9 +74,11 @@ def is_out_of_sight(particles: Particles) -> bool:
 
     Particles that nothing steers towards the constraint go where prefixes are likely, so N of them see nothing of a set of
     prefixes with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode. Unless
-    certain bounds say that next to nothing is left.
+    every prefix was read, or certain bounds say that next to nothing is left.
     """
     if any(particles.info.get(key) for key in ("guided", "unweighted", "exact_draws")):
+        return False
+    if particles.blocks is not None and particles.blocks.are_complete:
         return False
     low, high = particles.log_evidence_bounds
     if low > math.log1p(-CLOSED) + high:
