@@ -107,7 +107,8 @@ def _ticks(panel: Any) -> None:
     """Plain numbers, also between the powers of ten where there are few of these."""
     ticker = importlib.import_module("matplotlib.ticker")
     for axis, (low, high) in ((panel.xaxis, panel.get_xlim()), (panel.yaxis, panel.get_ylim())):
-        axis.set_major_locator(ticker.LogLocator(subs=(1, 3) if high / low < 400 else (1,)))
+        # With fewer than two labels the locator would put them at equal distances, one over the other.
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high / low < 20 else (1, 3) if high / low < 400 else (1,)))
         axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.7g}"))
         axis.set_minor_formatter(ticker.NullFormatter())
 

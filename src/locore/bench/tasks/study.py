@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +37,13 @@ class Plan:
     def wanted(self, entrant: Entrant, budget: int, number: int) -> bool:
         """Is this round measured for this sampler at this budget?"""
         return number < (self.rounds if entrant.main else self.few).get(budget, 0)
+
+
+def give_memory_back() -> None:
+    """What a problem remembered goes back to the system; glibc would keep it, in pieces too small for the next problem."""
+    gc.collect()
+    with suppress(AttributeError, OSError, TypeError):  # other systems need no telling
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @dataclass
@@ -91,6 +101,8 @@ class Study:
                     check_model(task, truths[problem.name])
                     checked.add(problem.name)
                 self._measure(task, missing, number)
+                del task
+                give_memory_back()
         return self.rows(known, truths, entrants), truths
 
     def _missing(self, problem: Problem, entrants: list[Entrant], number: int) -> list[tuple[Entrant, int]]:
