@@ -16,11 +16,11 @@ export OMP_NUM_THREADS ?= 1
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
 
-demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: three minutes
+demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: two minutes
 	env -u OMP_NUM_THREADS $(BIN)/python -m locore.demo
 
 test: $(VENV)/.installed-dev $(VENV)/.smollm2  ## install the development tools and run all tests
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-slow: $(VENV)/.installed-dev  ## the long checks that `make test` leaves out
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow

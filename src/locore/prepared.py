@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -40,17 +41,22 @@ class Prepared:
     seconds: float
 
 
-def prepare(model: LanguageModel, positions: int = POSITIONS) -> Prepared:
+def prepare(model: LanguageModel, positions: int = POSITIONS, progress: Callable[[int, int], None] | None = None) -> Prepared:
     """The n-gram table of a model, from its own text without a prompt; made at the first call, then read from disk.
 
     The folder is `$LOCORE_CACHE`, or `~/.cache/locore`. A damaged file is made again.
+
+    Args:
+        model: which one; its prompt, if it has one, does not matter.
+        positions: next-token distributions to make it of, at least.
+        progress: called with how many are read and how many will be, at the start and after each batch of texts.
     """
     start = time.perf_counter()
     bare = model.unprompted()
     path = _path(bare, positions)
     table, spent = prepared_table(model, positions), 0
     if table is None:
-        table, spent = _make(bare, positions)
+        table, spent = _make(bare, positions, progress)
         if path is not None:
             _write(path, table)
             _in_memory[path] = table
@@ -76,17 +82,21 @@ def _path(model: LanguageModel, positions: int) -> Path | None:
     return None if name is None else cache_folder() / "ngram" / f"{name}-{positions}.safetensors"
 
 
-def _make(model: LanguageModel, positions: int) -> tuple[NGramTable, int]:
+def _make(model: LanguageModel, positions: int, progress: Callable[[int, int], None] | None = None) -> tuple[NGramTable, int]:
     length = _longest(model)
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     generator = torch.Generator().manual_seed(SEED)
     batch, spent = max(1, min(BATCH, BATCH_NUMBERS // (length * model.vocab_size))), 0
+    if progress is not None:
+        progress(0, positions)
     while counts.positions < positions:
         drafts = model.sample(batch, length, generator, keep_log_probs=True)
         assert drafts.log_probs is not None  # they were asked for
         before = counts.positions
         counts.add_sequences(drafts.tokens, drafts.log_probs)
         spent += counts.positions - before
+        if progress is not None:
+            progress(min(counts.positions, positions), positions)
     return counts.table(), spent
 
 

@@ -113,6 +113,7 @@ def test_quick_has_the_rows_of_the_whole_bench():
         assert len(getattr(command.QUICK, points)) == len(getattr(command.FULL, points))
 
 
+@pytest.mark.slow
 def test_parts_without_a_model(tmp_path):
     rows = command.run(tmp_path, parts=["circuits", "masks", "scaling"], plan=PLAN)
     of = {part: [row for row in rows if row["part"] == part] for part in ("circuits", "pysdd", "masks", "scaling")}
@@ -128,6 +129,7 @@ def test_parts_without_a_model(tmp_path):
     assert "{" not in table
 
 
+@pytest.mark.slow  # it builds the wheel, installs it and prepares a model
 def test_the_footprint_is_that_of_processes_of_their_own(tmp_path):
     held = torch.ones(2**28)  # a gigabyte here is none of theirs
     rows = {row["what"]: row for row in command.run(tmp_path, parts=["footprint"], plan=PLAN)}

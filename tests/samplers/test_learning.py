@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import locore
 from locore import ngram
 from locore.compilers import compile
 from locore.constraints import Count, Literal
@@ -258,3 +259,14 @@ def test_the_twist_of_a_prefix_is_that_of_its_last_two_tokens():
         context = seen.get(pair, int(table.single[pair[1]]))
         found = twist.of(2, states, torch.tensor(pair[:1]), torch.tensor(pair[1:]))
         assert float(found) == float(twist.log_beta[2][context, int(states)])
+
+
+def test_preparing_says_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))
+    said: list[tuple[int, int]] = []
+    model = locore.load("tiny")
+    locore.prepare(model, 300, progress=lambda done, all_: said.append((done, all_)))
+    assert said[0] == (0, 300) and said[-1] == (300, 300) and said == sorted(said)
+    said.clear()
+    locore.prepare(model, 300, progress=lambda done, all_: said.append((done, all_)))
+    assert said == []  # it was there

@@ -17,8 +17,10 @@ class Progress:
         seconds: wall time from the first call of `show` to the last.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "rows") -> None:
+        """`what` is counted."""
         self.seconds = 0.0
+        self._what = what
         self._start = 0.0
         self._before: int | None = None  # rows that were done at the start
         self._terminal = sys.stderr.isatty()
@@ -47,16 +49,16 @@ class Progress:
         self._before, self._start = done, now
         self._next = now + (0.0 if self._terminal else BETWEEN_LINES)
         if done:
-            print(f"going on: {done:,} of {rows:,} rows were done before", file=sys.stderr)
+            print(f"going on: {done:,} of {rows:,} {self._what} were done before", file=sys.stderr)
 
     def _text(self, done: int, failed: int, rows: int) -> str:
         fresh = done - (self._before or 0)
-        text = f"{done:,} of {rows:,} rows ({100 * done / rows:.1f} %)"
+        text = f"{done:,} of {rows:,} {self._what} ({100 * done / rows:.1f} %)"
         if failed:
             text += f", {failed:,} failed"
         if fresh and self.seconds:
             rate = fresh / self.seconds
-            text += f", {rate:,.3g} rows/s, {_duration((rows - done) / rate)} left"
+            text += f", {rate:,.3g} {self._what}/s, {_duration((rows - done) / rate)} left"
         return text
 
     def _print(self, text: str) -> None:
