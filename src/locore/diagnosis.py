@@ -24,6 +24,7 @@ ENOUGH, SOME = 30.0, 10.0  # effective sample sizes; with 30, no weight has more
 MORE_PARTICLES = 128
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative errors of the evidence
 SMALL_DOUBT, FAIR_DOUBT = 0.25, 0.75  # nats by which p(α) may well be larger; a draw is off by less in total variation
+ENCLOSED = 0.01  # nats between certain bounds, within which nothing is left to doubt
 SURPRISED = 0.5  # nats that are worth saying
 HARDLY_EVER = -50.0  # nats: below, the model as it is would not write such a text in all its use
 
@@ -113,9 +114,18 @@ def is_blocked(particles: Particles) -> bool:
     return particles.blocks is not None
 
 
+def is_enclosed(particles: Particles) -> bool:
+    """Was next to all that satisfies the constraint read, for certain?"""
+    low, high = particles.log_evidence_bounds
+    return particles.info.get("evidence") == "enclosed" and high - low <= ENCLOSED
+
+
 def _by_blocks(particles: Particles) -> Judgement:
     """By how far p(α) may lie above the estimate: what may have been missed is what a draw from the particles misses."""
     assert particles.blocks is not None
+    if is_enclosed(particles):
+        low, high = particles.log_evidence_bounds
+        return "trust", f"next to all that satisfies the constraint was read: at most {math.expm1(high - low):.2%} was not."
     doubt = reach(particles) / SIGNIFICANT
     if math.isnan(doubt):
         return "not judged", f"one block cannot show its own error; num_particles={MORE_PARTICLES} makes several."
@@ -177,7 +187,7 @@ def _remedy(particles: Particles) -> str:
 def _caveats(particles: Particles, level: Level) -> list[str]:
     """What the judgement cannot see."""
     info = particles.info
-    if level not in ("trust", "rough") or info.get("exact_draws") or info.get("evidence") == "exact":
+    if level not in ("trust", "rough") or info.get("exact_draws") or info.get("evidence") == "exact" or is_enclosed(particles):
         return []
     what = "agreement of blocks" if is_blocked(particles) else "ESS"
     unseen = f"Note: {what} cannot see likely sequences that were never drawn; another sampler's answer is better evidence."

@@ -83,6 +83,7 @@ def test_spellings_of_a_few_texts_cost_what_the_texts_cost():
     found = locore.generate("tiny", "She felt very", labels, **options)
     assert found.info["chosen"] == "best-first" and found.info["lm_tokens"] < every.info["lm_tokens"] / 4
     assert found.verdict.level == "trust" and "best-first" in found.report(full=True)
+    assert "at most 0." in found.report() and "cannot see" not in found.report(full=True)
     assert found.log_evidence_bounds[0] <= every.log_evidence <= found.log_evidence_bounds[1]
     assert found.log_evidence == pytest.approx(every.log_evidence, abs=0.002)
     truth, law = every.posterior(), found.posterior()

@@ -155,7 +155,8 @@ class Search:
         info: dict[str, object] = {"sequences": exact, "evidence": "exact"}
         if rest is not None:
             known = self.log_found
-            info = {"log_evidence_lower": known, "log_evidence_upper": _log_sum(known, self.log_left), "guided": True}
+            upper = _log_sum(known, self.log_left)
+            info = {"log_evidence_lower": known, "log_evidence_upper": upper, "evidence": "enclosed", "guided": True}
         chosen, kept = select(weights, num_particles, float(torch.rand((), generator=generator, dtype=torch.float64)))
         return Draws(
             tokens[chosen],
