@@ -68,7 +68,7 @@ class OnlyCanonical(LanguageModel):
     Where the constraint allows few tokens, those that no canonical tokenisation goes on with lose their probability to a token
     that the constraint forbids: distributions stay distributions, and what is lost does not satisfy the constraint. All else
     that is not canonical is left to `kept`. So every proper sampler stays proper for both conditions together, and finds them
-    at the price of canonical spellings: ten labels of a choice cost 79 LM tokens on SmolLM2, all their tokenisations 8,800.
+    at the price of canonical spellings: ten labels, enumerated, cost 79 LM tokens on SmolLM2, all their tokenisations 8,800.
 
     Attributes:
         base: the model before this change.
