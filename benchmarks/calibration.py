@@ -29,6 +29,7 @@ from locore.bench.fidelity.opening import open_model
 from locore.bench.fidelity.problems import Problem, chains, enumerable, tables
 from locore.bench.fidelity.runs import Chunk, Task, add_run, run_once, seed_of
 from locore.bench.fidelity.truth import calculated, enumerated
+from locore.bench.tasks.measures import OFF
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
 
 SAMPLERS = {
@@ -39,7 +40,6 @@ SAMPLERS = {
     "masked-is": SequentialMonteCarlo(ess_threshold=0.0),
 }
 LARGE_TV = 0.1
-OFF = 0.3  # relative error of the evidence, as in `locore bench tasks`
 PREFIXES = (32, 96, 384)  # prefixes at a position that the budget buys
 ROUNDING = 1e-6
 

@@ -20,7 +20,7 @@ from _machine import machine
 
 import locore
 from locore.bench.tasks.drawn import drawn_problems
-from locore.bench.tasks.features import laws_of
+from locore.bench.tasks.features import laws_of, mean_distance
 from locore.bench.tasks.problem import Problem, prompt_of
 from locore.bench.tasks.written import written_problems
 from locore.canonical import are_canonical
@@ -90,12 +90,8 @@ def apart(problem: Problem, every: dict[str, float], own: dict[str, float]) -> f
     """Mean total variation of the features between two unnormalised laws of texts."""
     if not own:
         return 1.0
-    laws = [laws_of(problem.features, {text: w / sum(law.values()) for text, w in law.items()}) for law in (every, own)]
-    distances = [
-        sum(abs(laws[0][name].get(v, 0.0) - laws[1][name].get(v, 0.0)) for v in {*laws[0][name], *laws[1][name]}) / 2
-        for name in laws[0]
-    ]
-    return sum(distances) / len(distances)
+    laws = [laws_of(problem.features, {text: w / sum(law.values()) for text, w in law.items()}) for law in (own, every)]
+    return mean_distance(*laws)
 
 
 def spelled(model: LanguageModel, tokens: list[int]) -> str:

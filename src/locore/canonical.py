@@ -114,8 +114,7 @@ class OnlyCanonical(LanguageModel):
 
     def steered(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
         """Float[batch, vocab] after the tokens Long[batch, time], without the probability of what cannot become canonical."""
-        allowed = self.reader.allowed(tokens.shape[1], states)[:, self.reader.token_class] & (rows > -torch.inf)
-        allowed &= ~self._ends
+        allowed = self.reader.allowed_tokens(tokens.shape[1], states) & (rows > -torch.inf) & ~self._ends
         few = (allowed.sum(-1) <= FEW) & (states >= 0)
         changed = rows.clone()
         for row in few.nonzero()[:, 0].tolist():

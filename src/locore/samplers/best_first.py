@@ -14,18 +14,17 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from locore.blocks import Block, Blocks
 from locore.circuits import Circuit
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, segment_logsumexp
+from locore.numerics import NEG_INF
 from locore.samplers.base import Draws, affordable, left_to_right
 from locore.samplers.enumeration import Prefixes, Walk
 from locore.samplers.masked import regrown
 from locore.samplers.selection import select
+from locore.samplers.swor import Round, pooled
 
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB
@@ -145,63 +144,52 @@ class Search:
         Raises:
             ZeroWeights: nothing was found, and what was drawn has no weight.
         """
-        found = [(part.tokens, part.scores, part.log_mass) for part in self._found]
-        exact = sum(len(tokens) for tokens, _, _ in found)
-        rest = self._drawn_rest(generator) if self._frontier else None
-        parts = found if rest is None else [*found, rest[:3]]
-        tokens, scores, weights = (torch.cat(column) for column in zip(*parts, strict=True))
-        if not len(tokens):
+        if not self._frontier:
+            return self._exact(num_particles, generator)
+        bounds = {"log_evidence_lower": self.log_found, "log_evidence_upper": _log_total([*self._found, *self._frontier])}
+        rounds = self._rounds(generator)
+        if not any(len(one.tokens) for one in rounds):
             raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
-        info: dict[str, object] = {"sequences": exact, "evidence": "exact"}
-        if rest is not None:
-            known = self.log_found
-            upper = _log_sum(known, self.log_left)
-            info = {"log_evidence_lower": known, "log_evidence_upper": upper, "evidence": "enclosed", "guided": True}
-        chosen, kept = select(weights, num_particles, float(torch.rand((), generator=generator, dtype=torch.float64)))
+        return pooled(rounds, num_particles, generator, {**bounds, "evidence": "enclosed", "guided": True})
+
+    def _exact(self, num_particles: int, generator: torch.Generator) -> Draws:
+        """All there is, thinned to the number asked for."""
+        if not self._found:
+            raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
+        found = _joined(self._found)
+        chosen, kept = select(found.log_mass, num_particles, float(torch.rand((), generator=generator, dtype=torch.float64)))
+        info = {"sequences": len(found.tokens), "evidence": "exact"}
         return Draws(
-            tokens[chosen],
-            kept + math.log(len(chosen)),
-            len(chosen),
-            token_scores=scores[chosen],
-            blocks=None if rest is None else _blocks(tokens, weights[:exact], rest[3]),
-            info=info,
+            found.tokens[chosen], kept + math.log(len(chosen)), len(chosen), token_scores=found.scores[chosen], info=info
         )
 
-    def _drawn_rest(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, list[tuple[int | None, float]]]:
-        """Tokens, token scores and log weights of distinct sequences that stand for what was not read.
-
-        And what each draw says by itself: its sequence, None if its weight is zero, and the log of its weight.
-        """
+    def _rounds(self, generator: torch.Generator) -> list[Round]:
+        """One for each sequence that was drawn, which stands for all that was not read; each has what was found."""
         length = self._circuit.length
-        begun = [prefixes.padded(length) for prefixes in self._frontier]
-        tokens, masses = torch.cat([part.tokens for part in begun]), torch.cat([part.log_mass for part in begun])
+        begun = _joined([prefixes.padded(length) for prefixes in self._frontier])
         cuts = torch.cat([torch.full((len(prefixes.tokens),), prefixes.position) for prefixes in self._frontier])
-        chosen = torch.multinomial(torch.softmax(masses, 0), self.rest, replacement=True, generator=generator)
-        grown = regrown(self.walk.model, self.walk.reader, tokens[chosen], cuts[chosen], generator)
+        chosen = torch.multinomial(torch.softmax(begun.log_mass, 0), self.rest, replacement=True, generator=generator)
+        grown = regrown(self.walk.model, self.walk.reader, begun.tokens[chosen], cuts[chosen], generator)
         after = torch.arange(length) >= cuts[chosen, None]
         weights = self.log_left + torch.where(after, grown.log_masses, 0.0).sum(-1)
-        good = (weights > NEG_INF).nonzero()[:, 0]
-        distinct, which = torch.unique(grown.tokens[good], dim=0, return_inverse=True)
-        first = good[torch.zeros(len(distinct), dtype=torch.long).scatter_(0, which, torch.arange(len(good)))]
-        merged = segment_logsumexp(weights[good] - math.log(self.rest), which, len(distinct))
-        alone = dict(zip(good.tolist(), which.tolist(), strict=True))
-        draws = [(alone.get(i), float(weights[i])) for i in range(self.rest)]
-        return distinct, grown.token_scores[first], merged, draws
+        rounds = []
+        for i in range(self.rest):
+            own = slice(i, i + 1 if weights[i] > NEG_INF else i)  # nothing, of weight zero
+            rounds.append(
+                Round(
+                    torch.cat([*(found.tokens for found in self._found), grown.tokens[own]]),
+                    torch.cat([*(found.log_mass for found in self._found), weights[own]]),
+                    torch.cat([*(found.scores for found in self._found), grown.token_scores[own]]),
+                )
+            )
+        return rounds
 
 
-def _blocks(tokens: Tensor, log_found: Tensor, draws: list[tuple[int | None, float]]) -> Blocks:
-    """A block for each draw, which stands for the rest by itself; all of them have what was found."""
-    rows, members = torch.arange(len(log_found)), []
-    for sequence, weight in draws:
-        own = torch.tensor([] if sequence is None else [len(rows) + sequence], dtype=torch.long)
-        weights = torch.full((len(own),), weight, dtype=torch.float64)
-        members.append(Block(torch.cat([rows, own]), torch.cat([log_found, weights])))
-    return Blocks.of(members, tokens)
+def _joined(parts: list[Prefixes]) -> Prefixes:
+    """Prefixes of one length; they can be read no more."""
+    tokens, scores, states = ([getattr(part, name) for part in parts] for name in ("tokens", "scores", "states"))
+    return Prefixes(torch.cat(tokens), torch.cat(scores), torch.cat(states))
 
 
 def _log_total(parts: list[Prefixes]) -> float:
     return float(torch.logsumexp(torch.cat([part.log_mass for part in parts]), 0)) if parts else NEG_INF
-
-
-def _log_sum(first: float, second: float) -> float:
-    return float(torch.logaddexp(torch.tensor(first).double(), torch.tensor(second).double()))

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,17 @@ def least_seconds(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[
     return {name: min(found) for name, found in seconds.items()}
 
 
+def give_memory_back() -> None:
+    """What is no longer used goes back to the system, where the C library would keep it."""
+    gc.collect()
+    with suppress(AttributeError, OSError):  # only glibc does
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 def peak_bytes(work: Callable[[], Any]) -> int | None:
     """How much more memory the process held meanwhile than before; None where the system does not tell (it is no Linux)."""
     try:
-        trim = ctypes.CDLL("libc.so.6").malloc_trim
-        gc.collect()
-        trim(0)  # what was freed but kept would hide what is needed now
+        give_memory_back()  # what was freed but kept would hide what is needed now
         before = _status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # forget the old peak
     except OSError:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from locore.bench.progress import say
+from locore.bench.speed.measuring import give_memory_back
 from locore.bench.tasks.entrants import Entrant
 from locore.bench.tasks.measures import Row, cell
 from locore.bench.tasks.problem import Problem, Task, seed_of
@@ -37,13 +35,6 @@ class Plan:
     def wanted(self, entrant: Entrant, budget: int, number: int) -> bool:
         """Is this round measured for this sampler at this budget?"""
         return number < (self.rounds if entrant.main else self.few).get(budget, 0)
-
-
-def give_memory_back() -> None:
-    """What a problem remembered goes back to the system; glibc would keep it, in pieces too small for the next problem."""
-    gc.collect()
-    with suppress(AttributeError, OSError, TypeError):  # other systems need no telling
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 @dataclass
@@ -102,7 +93,7 @@ class Study:
                     checked.add(problem.name)
                 self._measure(task, missing, number)
                 del task
-                give_memory_back()
+                give_memory_back()  # what it remembered would lie about in pieces too small for the next problem
         return self.rows(known, truths, entrants), truths
 
     def _missing(self, problem: Problem, entrants: list[Entrant], number: int) -> list[tuple[Entrant, int]]:
