@@ -39,6 +39,7 @@ ROWS = {
     "particles": 2,
     "canonical": 3,
     "compilers": 3,
+    "following": 3,
     "lookahead": 3,
     "local": 3,
     "ngram": 3,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
 from locore.circuits import LeftToRight
 from locore.constraints import Constraint
-from locore.models import Cursor, LanguageModel
+from locore.following import FollowingModel
+from locore.models import LanguageModel
 from locore.particles import Particles
 from locore.tokenizer import Tokenizer
 
@@ -62,7 +62,7 @@ def _satisfies(bound: Constraint, ids: list[int], length: int, tokenizer: Tokeni
     return bound.evaluate([*ids, *tokenizer.eos_ids[:1] * missing], tokenizer)
 
 
-class OnlyCanonical(LanguageModel):
+class OnlyCanonical(FollowingModel):
     """A model that agrees with another on canonical sequences that satisfy the constraint, and avoids other tokenisations.
 
     Where the constraint allows few tokens, those that no canonical tokenisation goes on with lose their probability to a token
@@ -77,42 +77,12 @@ class OnlyCanonical(LanguageModel):
 
     def __init__(self, base: LanguageModel, reader: LeftToRight, before: list[int]) -> None:
         """Change a model that was prompted with these ids."""
-        self.base = base
-        self.tokenizer = base.tokenizer
-        self.full_support = False
-        self.reader = reader
+        super().__init__(base, reader)
         self._before = before
         self._ends = torch.zeros(base.vocab_size, dtype=torch.bool)
         self._ends[list(base.tokenizer.eos_ids)] = True
 
-    def prompted(self, prompt: Prompt) -> LanguageModel:
-        """As that of the base: the constraint belongs to one continuation, whose prompt is known."""
-        return self.base.prompted(prompt)
-
-    def unprompted(self) -> LanguageModel:
-        """The base before any prompt."""
-        return self.base.unprompted()
-
-    def fingerprint(self) -> str | None:
-        """That of the base: what is learned of its text serves here too."""
-        return self.base.fingerprint()
-
-    def _require_length(self, length: int) -> None:
-        self.base._require_length(length)
-
-    def _log_probs(self, tokens: Tensor) -> Tensor:
-        rows = self.base.log_probs(tokens).clone()
-        states = self.reader.initial(len(tokens))
-        for position in range(tokens.shape[1]):
-            rows[:, position] = self.steered(rows[:, position], tokens[:, :position], states)
-            states = self.reader.step(position, states, tokens[:, position])
-        return rows
-
-    def _begin(self, batch: int) -> Cursor:
-        nothing = torch.zeros(batch, 0, dtype=torch.long)
-        return _SteeringCursor(self, self.base.begin(batch), nothing, self.reader.initial(batch))
-
-    def steered(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
+    def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
         """Float[batch, vocab] after the tokens Long[batch, time], without the probability of what cannot become canonical."""
         allowed = self.reader.allowed_tokens(tokens.shape[1], states) & (rows > -torch.inf) & ~self._ends
         few = (allowed.sum(-1) <= FEW) & (states >= 0)
@@ -128,26 +98,3 @@ class OnlyCanonical(LanguageModel):
                 changed[row, elsewhere] = torch.logsumexp(rows[row, [*wrong, *elsewhere.tolist()]], 0)
                 changed[row, wrong] = -torch.inf
         return changed
-
-
-class _SteeringCursor(Cursor):
-    def __init__(self, model: OnlyCanonical, inner: Cursor, tokens: Tensor, states: Tensor) -> None:
-        self._model = model
-        self._inner = inner
-        self._tokens = tokens
-        self._states = states
-        self._rows: Tensor | None = None
-
-    @property
-    def log_probs(self) -> Tensor:
-        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
-        if self._rows is None:
-            self._rows = self._model.steered(self._inner.log_probs, self._tokens, self._states)
-        return self._rows
-
-    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _SteeringCursor:
-        """Feed one token to each row that goes on; see `Cursor.advance`."""
-        rows = torch.arange(len(self._tokens)) if parents is None else parents
-        states = self._model.reader.step(self._tokens.shape[1], self._states[rows], tokens)
-        read = torch.cat([self._tokens[rows], tokens[:, None]], 1)
-        return _SteeringCursor(self._model, self._inner.advance(tokens, parents), read, states)

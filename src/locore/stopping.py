@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.circuits import Circuit, LeftToRight
+from locore.circuits import Circuit
 from locore.ending import is_end
 from locore.errors import InvalidArgument
-from locore.models import Cursor, LanguageModel
+from locore.following import FollowingModel
+from locore.models import LanguageModel
 
 
 def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:
@@ -33,7 +33,7 @@ def is_finished(circuit: Circuit, tokens: Tensor, eos_ids: tuple[int, ...]) -> T
     return ended | ((states >= 0) & reader.complete[-1][states.clamp_min(0)]).cpu()
 
 
-class StopWhenComplete(LanguageModel):
+class StopWhenComplete(FollowingModel):
     """A model whose end of sequence is certain, and free, where a text is complete.
 
     A text is complete if it satisfies the constraint as it is, and no token can be added so that it, or a longer text that
@@ -60,10 +60,7 @@ class StopWhenComplete(LanguageModel):
                 "stop='complete' needs a model with an end of sequence and a constraint compiled from left to right; leave "
                 "stop out, or use stop='eos'."
             )
-        self.base = base
-        self.tokenizer = base.tokenizer
-        self.full_support = False  # where a text is complete, only its end is possible
-        self.reader = circuit.reader
+        super().__init__(base, circuit.reader)
         token_class = circuit.reader.token_class
         self._ends = torch.tensor(base.tokenizer.eos_ids)
         self._end_classes = token_class[self._ends]
@@ -72,34 +69,9 @@ class StopWhenComplete(LanguageModel):
         others[self._ends] = False
         self._has_others = torch.bincount(token_class[others], minlength=circuit.num_classes) > 0
 
-    def prompted(self, prompt: Prompt) -> LanguageModel:
-        """Not possible: the circuit belongs to one continuation."""
-        raise InvalidArgument("prompt the model first, then stop it: StopWhenComplete belongs to one continuation.")
-
-    def unprompted(self) -> LanguageModel:
-        """The base before any prompt."""
-        return self.base.unprompted()
-
-    def fingerprint(self) -> str | None:
-        """That of the base: what is learned of its text serves here too."""
-        return self.base.fingerprint()
-
-    def _require_length(self, length: int) -> None:
-        self.base._require_length(length)
-
-    def _log_probs(self, tokens: Tensor) -> Tensor:
-        rows = self.base.log_probs(tokens).clone()
-        states = self.reader.initial(len(tokens))
-        for position in range(tokens.shape[1]):
-            rows[:, position] = self.ended(rows[:, position], position, states)
-            states = self.reader.step(position, states, tokens[:, position])
-        return rows
-
-    def _begin(self, batch: int) -> Cursor:
-        return _StoppingCursor(self, self.base.begin(batch), self.reader, self.reader.initial(batch), 0)
-
-    def ended(self, rows: Tensor, position: int, states: Tensor) -> Tensor:
+    def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
         """Float[batch, vocab] with certainty of the end in rows that are complete; −inf elsewhere in them."""
+        position = tokens.shape[1]
         complete = self._complete(position, states)
         if not bool(complete.any()):
             return rows
@@ -116,24 +88,3 @@ class StopWhenComplete(LanguageModel):
             return (states >= 0) & self.reader.complete[position][states.clamp_min(0)]
         allowed = self.reader.allowed(position, states)
         return allowed[:, self._end_classes].any(-1) & ~(allowed & self._has_others).any(-1)
-
-
-class _StoppingCursor(Cursor):
-    def __init__(self, model: StopWhenComplete, inner: Cursor, reader: LeftToRight, states: Tensor, position: int) -> None:
-        self._model = model
-        self._inner = inner
-        self._reader = reader
-        self._states = states
-        self._position = position
-
-    @property
-    def log_probs(self) -> Tensor:
-        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
-        return self._model.ended(self._inner.log_probs, self._position, self._states)
-
-    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _StoppingCursor:
-        """Feed one token to each row that goes on; see `Cursor.advance`."""
-        before = self._states if parents is None else self._states[parents]
-        states = self._reader.step(self._position, before, tokens)
-        inner = self._inner.advance(tokens, parents)
-        return _StoppingCursor(self._model, inner, self._reader, states, self._position + 1)
