@@ -50,11 +50,15 @@ def test_what_was_drawn_is_scored_from_memory(keeps, monkeypatch):
     torch.testing.assert_close(model.token_scores(mixed), zoo.huggingface().token_scores(mixed), rtol=0, atol=1e-4)
 
 
-def test_what_was_never_read_is_scored():
-    plain, model = zoo.huggingface(eos_ids=()), Remembered(zoo.huggingface(eos_ids=()))
+@pytest.mark.parametrize("keeps", ["log_probs", "hidden"])
+def test_what_was_never_read_is_scored(keeps):
+    plain, model = zoo.huggingface(eos_ids=()), Remembered(zoo.huggingface(eos_ids=()), keeps=keeps)
     tokens = torch.tensor([[1, 2, 3], [3, 2, 1]])
     torch.testing.assert_close(model.log_probs(tokens), plain.log_probs(tokens), rtol=0, atol=1e-4)
     torch.testing.assert_close(model.score(tokens), plain.score(tokens), rtol=0, atol=1e-4)
+    model.sample(2, 2, seed=0)  # now it remembers others
+    others = torch.tensor([[7, 7, 7], [8, 8, 8]])
+    torch.testing.assert_close(model.log_probs(others), plain.log_probs(others), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 5, 9, 17])

@@ -120,8 +120,6 @@ class Remembered(LanguageModel):
         if bool(found.all()):
             return known(tree, nodes, tokens)
         others = unknown(tree.model, tokens[~found])
-        if not bool(found.any()):
-            return others
         result = others.new_empty(len(tokens), *others.shape[1:])
         result[found], result[~found] = known(tree, nodes[found], tokens[found]), others
         return result

@@ -102,7 +102,7 @@ class Tree:
         distinct, inverse = torch.unique(nodes, return_inverse=True)
         rows = self._rows(distinct)
         same = torch.equal(inverse, torch.arange(len(rows)))
-        return rows if same else rows.index_select(0, inverse.flatten()).view(*nodes.shape, -1)
+        return rows if same else rows.index_select(0, inverse.flatten()).view(*nodes.shape, self._root.shape[-1])
 
     def token_scores(self, nodes: Tensor, tokens: Tensor) -> Tensor:
         """f64[…]: log p of tokens Long[…] after nodes Long[…]."""
