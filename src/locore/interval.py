@@ -17,8 +17,9 @@ from locore.student import quantile
 if TYPE_CHECKING:
     from locore.particles import Particles
 
-# In standard errors; the last two were fitted once. What a sampler misses makes its estimate too low, never too high.
+# In standard errors; the others were fitted once. What a sampler misses makes its estimate too low, never too high.
 SIGNIFICANT, SKEW, UNSEEN = 2.0, 1.0, 1.5
+BEYOND = 1.5  # times the surprise: how much higher what is out of sight may be
 EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
 CLOSED = 0.1  # bounds that leave less than this share open leave nothing out of sight
 
@@ -48,7 +49,7 @@ def reach(particles: Particles) -> float:
         return error
     surprise, unseen = _surprise(particles)
     above = error * (_significant(particles) + SKEW * surprise) + UNSEEN * unseen
-    return above + surprise if is_out_of_sight(particles) else above
+    return above + BEYOND * surprise if is_out_of_sight(particles) else above
 
 
 def _significant(particles: Particles) -> float:
