@@ -54,9 +54,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Torch comes first and by itself: as somebody's dependency it may drag in gigabytes of CUDA packages.
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml lab/pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e . -e ./lab
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "combinatorial.md").read_text()
 
 
 def test_the_numbers_of_solutions_are_those_of_the_results():
-    rows = json.loads((ROOT / "benchmarks" / "results" / "combinatorial.json").read_text())["rows"]
+    rows = json.loads((ROOT / "lab" / "results" / "combinatorial.json").read_text())["rows"]
     found = [row for row in rows if row["way"] == "search" and "models" in row]
     assert len(found) > 8
     for row in found:

@@ -56,8 +56,6 @@ ROWS = {
     "demo": 6,
     "hf": 6,
     "server": 6,
-    "bench": 7,
-    "experiments": 7,
 }
 STRANGERS = ("constraints", "circuits", "models")  # parts of one row that do not know of each other, nor of particles
 PUBLIC = 6  # from this row on, modules use the public names of `locore` itself

@@ -69,5 +69,5 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_paths_that_pages_name_exist(page):
-    for path in re.findall(r"`((?:tests|docs|src|experiments|benchmarks)/[\w/.]*)`", page.read_text()):
+    for path in re.findall(r"`((?:tests|docs|src|lab)/[\w/.]*)`", page.read_text()):
         assert (ROOT / path).exists(), path

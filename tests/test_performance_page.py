@@ -12,5 +12,5 @@ PAGE = (ROOT / "docs" / "text_performance.md").read_text()
 
 def test_the_tables_are_those_of_the_results():
     assert PAGE.count("<!-- end -->") > 5
-    command = [sys.executable, ROOT / "benchmarks" / "text_tables.py", "--check"]
-    assert subprocess.run(command).returncode == 0, "run `python benchmarks/text_tables.py`"
+    command = [sys.executable, "-m", "locore_lab.micro.text_tables", "--check"]
+    assert subprocess.run(command).returncode == 0, "run `python -m locore_lab.micro.text_tables`"

@@ -50,7 +50,7 @@ def test_the_parts_need_no_import_of_their_own():
 
 def test_the_truth_of_the_picture_is_the_truth(smollm2):
     """Each short answer, added up over its spellings, instead of by enumeration of all answers."""
-    found = json.loads((ROOT / "benchmarks" / "results" / "greedy_exact.json").read_text())
+    found = json.loads((ROOT / "lab" / "results" / "greedy_exact.json").read_text())
     model = smollm2.prompted([{"role": "user", "content": found["question"]}])
     for text in CHOICES[:3]:
         rows = spellings(text.encode(), token_ids(model), ANSWER_TOKENS)

@@ -55,12 +55,12 @@ def test_every_field_is_described():
 
 
 def test_the_numbers_are_those_of_the_results():
-    result = json.loads((ROOT / "benchmarks" / "results" / "batch.json").read_text())
+    result = json.loads((ROOT / "lab" / "results" / "batch.json").read_text())
     for row in result["overhead"]:
         assert f"{sorted(row['ratios'])[1]:.2f} times" in PAGE
         assert f"{row['loop_ms_a_row']:.0f} ms" in PAGE
         assert f"{row['bytes_a_row']:,.0f}" in PAGE
-    engines = json.loads((ROOT / "benchmarks" / "results" / "batch_ray.json").read_text())["throughput"]
+    engines = json.loads((ROOT / "lab" / "results" / "batch_ray.json").read_text())["throughput"]
     for row in engines:
         ratio = row["rows_a_second"] / engines[0]["rows_a_second"]
         cells = f"{row['seconds_in_a_row']:.2f} | {row['ms_a_row_outside_of_rows']:.1f} | {row['wall_seconds']:.0f} s |"

@@ -14,13 +14,12 @@ import typer
 
 import locore
 from locore.cli.batch import batch
-from locore.cli.bench import bench
 from locore.cli.check import check
 from locore.cli.compile import compile
 from locore.cli.generate import generate
 from locore.cli.info import info
+from locore.cli.lab import add_commands
 from locore.cli.prepare import prepare
-from locore.cli.reproduce import reproduce
 from locore.cli.serve import serve
 from locore.errors import LocoreError
 
@@ -40,8 +39,7 @@ app.command()(batch)
 app.command()(prepare)
 app.command()(info)
 app.command()(serve)
-app.add_typer(bench, name="bench")
-app.add_typer(reproduce, name="reproduce")
+add_commands(app)
 
 
 def _print_version(wanted: bool) -> None:

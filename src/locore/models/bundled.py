@@ -80,7 +80,7 @@ def _bundled_folder(name: str) -> Path | None:
     if not folder.is_dir():
         raise ModelNotFound(
             f"The bundled model {name!r} is not in this installation ({folder} is missing). "
-            "Install Locore from its wheel, or train it with experiments/tiny_lm."
+            "Install Locore from its wheel, or train it with lab/src/locore_lab/tiny_lm."
         )
     return folder
 

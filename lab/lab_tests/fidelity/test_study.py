@@ -1,0 +1,114 @@
+"""A study: what is on disk is not measured again, and one that was killed ends as if it had not been."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+import torch
+from locore_lab.fidelity import run
+from locore_lab.fidelity.command import QUICK, all_problems, cache_in
+from locore_lab.fidelity.entries import choose
+from locore_lab.fidelity.study import CHUNKS, Study
+
+from locore import prepared
+from locore.errors import InvalidArgument
+
+PROBLEMS = ["table5-end", "chain5-word"]
+SAMPLERS = ["greedy", "smc", "swor", "twisted + table"]
+CLOCKS = ("seconds", "model_seconds", "cpu_seconds")
+
+
+@pytest.fixture(autouse=True)
+def no_table_in_memory():
+    """As in a new process."""
+    prepared._in_memory.clear()
+
+
+def study(folder, samplers=SAMPLERS, problems=PROBLEMS, **settings):
+    run(folder, quick=True, problems=problems, samplers=samplers, budgets=[40], **{"runs": 16, **settings})
+    record = json.loads((folder / "results.json").read_text())
+    return [{k: v for k, v in row.items() if k not in CLOCKS} for row in record["rows"]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A study that was never interrupted, and its folder."""
+    prepared._in_memory.clear()
+    folder = tmp_path_factory.mktemp("whole")
+    return study(folder), folder
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.55, 0.999])
+def test_a_study_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path, share):
+    rows, folder = whole
+    content = (folder / "runs.jsonl").read_bytes()
+    size = int(share * len(content))
+    assert share == 0 or content[size - 1 : size] != b"\n"  # in the middle of a line
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "results.json").unlink()
+    (tmp_path / "runs.jsonl").write_bytes(content[:size])
+    assert study(tmp_path) == rows
+    assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == len(content.splitlines())
+
+
+def test_a_study_that_goes_on_makes_no_runs_twice(whole, monkeypatch):
+    rows, folder = whole
+    before = (folder / "runs.jsonl").read_bytes()
+    monkeypatch.setattr("locore_lab.fidelity.study.run_chunk", None)
+    assert study(folder) == rows
+    assert (folder / "runs.jsonl").read_bytes() == before
+
+
+def test_order_and_company_change_nothing(whole, tmp_path):
+    rows, _ = whole
+    alone = study(tmp_path, ["swor"], PROBLEMS[::-1])
+    assert sorted(alone, key=str) == sorted((row for row in rows if row["sampler"] == "swor"), key=str)
+
+
+def test_another_seed_gives_other_runs_in_the_same_folder(whole, tmp_path):
+    rows, _ = whole
+    first = study(tmp_path, ["smc"], ["chain5-word"])
+    other = study(tmp_path, ["smc"], ["chain5-word"], seed=1)
+    assert first == [row for row in rows if (row["sampler"], row["problem"]) == ("smc", "chain5-word")]
+    assert other[0]["rmse"] != first[0]["rmse"]
+    assert study(tmp_path, ["smc"], ["chain5-word"]) == first
+
+
+def test_a_changed_problem_is_measured_anew(tmp_path):
+    """Under its old name: neither its answer nor its runs are those of before."""
+    torch.manual_seed(0)
+    problem = next(p for p in all_problems(True, 0, 0, None) if p.name == "table5-end")
+    changed = dataclasses.replace(problem, length=4)
+    plan = dataclasses.replace(QUICK, budgets=(40,), runs=16)
+    with cache_in(tmp_path / "cache"):
+        (row,), (other,) = (Study(tmp_path, plan).run([p], choose(["greedy"])) for p in (problem, changed))
+        (fresh,) = Study(tmp_path / "fresh", plan).run([changed], choose(["greedy"]))
+    assert other["rmse"] == fresh["rmse"] != row["rmse"]
+
+
+def test_runs_that_differ_from_those_on_disk_are_said_to(whole, capsys):
+    _, folder = whole
+    rows = study(folder, ["greedy"], runs=64)
+    assert {row["runs"] for row in rows} == {16}
+    assert "--runs" in capsys.readouterr().err
+
+
+def test_the_number_of_runs_follows_the_noise(tmp_path, monkeypatch):
+    """Without --runs: at least the least, at most the most, and more where the noise is large."""
+    problem = next(p for p in all_problems(True, 0, 0, None) if p.name == "table5-end")
+    plan = dataclasses.replace(QUICK, budgets=(8, 400), runs=None, least=32, most=160, cell_seconds=60.0)
+    monkeypatch.setattr("time.process_time", lambda: 0.0)  # a run costs nothing, whatever the machine
+    rows = Study(tmp_path, plan).run([problem], choose(["greedy", "swor"]))
+    found = {(row["sampler"], row["budget"]): row["runs"] for row in rows}
+    assert all(32 <= runs <= 160 and runs % CHUNKS == 0 for runs in found.values())
+    assert found["swor", 8] > found["swor", 400]
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(InvalidArgument, match="chain5-word"):
+        run(tmp_path, quick=True, problems=["nonsense"])
+    with pytest.raises(InvalidArgument, match="greedy"):
+        run(tmp_path, quick=True, problems=["table5-end"], samplers=["nonsense"])

@@ -1,0 +1,106 @@
+"""`locore bench`: the benchmarks that ship with Locore."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+bench = typer.Typer(help="Measure Locore.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@bench.callback()
+def _group() -> None:
+    """Measure Locore."""
+
+
+@bench.command()
+def fidelity(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Few runs on models that need no data, in a few minutes.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder of models that the package does not have.")] = None,
+    truths: Annotated[list[Path] | None, typer.Option(help="More folders of answers that were found before.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only problems of this model.")] = None,
+    problem: Annotated[list[str] | None, typer.Option(help="Only these problems.")] = None,
+    sampler: Annotated[list[str] | None, typer.Option(help="Only these samplers.")] = None,
+    budget: Annotated[list[int] | None, typer.Option(help="LM tokens for one draw.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Runs in every cell; by default as many as the noise asks for.")] = None,
+    drawn: Annotated[int | None, typer.Option(help="Problems drawn by the seed, for each model.")] = None,
+    cell_seconds: Annotated[float | None, typer.Option(help="CPU seconds for a sampler on a problem at a budget.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything.")] = 0,
+    threads: Annotated[int, typer.Option(help="Of the model's arithmetic.")] = 1,
+) -> None:
+    """Who samples from p(y | constraint), at what price: distance from the truth against LM tokens."""
+    # By name: the benchmarks stand above the shell, and nothing else should pay for loading them.
+    command = import_module("locore_lab.fidelity.command")
+    command.run(
+        output,
+        quick,
+        model,
+        problem or None,
+        sampler or None,
+        runs,
+        seed,
+        budgets=budget or None,
+        drawn=drawn,
+        models=data,
+        truths=truths or None,
+        cell_seconds=cell_seconds,
+        threads=threads,
+    )
+    print((output / "table.md").read_text())
+
+
+@bench.command()
+def tasks(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results; a killed run goes on.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A few problems, small budgets, in five minutes.")] = False,
+    model: Annotated[str | None, typer.Option(help='Another name or a folder of the weights of "smollm2".')] = None,
+    problem: Annotated[list[str] | None, typer.Option(help="Only these problems.")] = None,
+    family: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: keywords, ban, ending, infilling, count, json, format, choice."),
+    ] = None,
+    sampler: Annotated[list[str] | None, typer.Option(help="Only these samplers.")] = None,
+    budget: Annotated[list[int] | None, typer.Option(help="LM tokens of a run.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Of each sampler at each budget.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything; other seeds than 0 draw problems whose truth takes hours.")] = 0,
+    truths: Annotated[bool, typer.Option("--truths", help="Make the truths that are missing, and stop.")] = False,
+    threads: Annotated[int, typer.Option(help="Of the model's arithmetic.")] = 1,
+) -> None:
+    """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
+    import_module("locore_lab.tasks.command").run(
+        output,
+        quick,
+        model,
+        problem or None,
+        family or None,
+        sampler or None,
+        budget or None,
+        runs,
+        seed,
+        truths_only=truths,
+        threads=threads,
+    )
+    if not truths:
+        print((output / "table.md").read_text())
+
+
+@bench.command()
+def speed(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
+    quick: Annotated[bool, typer.Option("--quick", help="The same rows with small models, in a few minutes.")] = False,
+    model: Annotated[list[str] | None, typer.Option(help='Only these: "tiny", "small", "large".')] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: sampling, neighbours, circuits, masks, footprint, scaling, accelerator."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help='Where "accelerator" computes, such as cuda; without it, it is left out.')
+    ] = None,
+) -> None:
+    """What Locore costs: CPU seconds as ratios to what it is compared with in the same run."""
+    import_module("locore_lab.speed.command").run(output, quick, model or (), part or (), device)
+    print((output / "table.md").read_text())

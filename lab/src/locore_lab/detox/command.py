@@ -1,0 +1,177 @@
+"""`locore reproduce detox`: the paper's third experiment."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import locore
+from locore.errors import InvalidArgument, MissingExtra
+from locore.records import Record, markdown_table, only_writer, write_report
+from locore_lab.detox.figures import draw_rows
+from locore_lab.detox.judge import BUNDLED, open_judge
+from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, Plan, Row, Split, chosen_rows, rows_of, split
+from locore_lab.detox.prompts import Material, built_in, load_material
+from locore_lab.detox.report import columns, table
+from locore_lab.detox.scorers.opening import open_scorer
+from locore_lab.detox.study import Parts, Study, measure_all
+from locore_lab.detox.task import Task
+
+TUNING_COLUMNS = ["τ", "mean toxicity", "median perplexity", "all weights zero %", "no text"]
+PAPER_COLUMNS = ["Llama-3-8B", "EMT full", "toxic", "non-toxic", "TP full %", "toxic %", "non-toxic %", "perplexity"]
+PAPER = [
+    ("model alone", 0.25, 0.43, 0.20, 14.26, 38.30, 7.60, 14.45),
+    ("word banning", 0.24, 0.40, 0.19, 12.47, 32.43, 6.93, 14.50),
+    ("LCR", 0.23, 0.37, 0.19, 11.04, 28.00, 6.35, 14.50),
+]
+
+
+def run(
+    output: Path,
+    quick: bool = False,
+    data: Path | None = None,
+    seed: int = 0,
+    model: str = "tiny",
+    judge: str | None = None,
+    scorer: str = "local",
+    device: str = "cpu",
+    prompts: int | None = None,
+    generations: int | None = None,
+    costly: int | None = None,
+    tuning: int | None = None,
+    tau: float | None = None,
+    words: bool = False,
+    rows: Sequence[str] = (),
+) -> dict[str, list[Record]]:
+    """Continue prompts in every way, and write `results.json`, `table.md` and pictures.
+
+    Args:
+        output: folder of the results; a run that was killed goes on where it stopped, and more rows, prompts or generations
+            join what is there.
+        quick: a few mild prompts and phrases of our own; every row and column, no data.
+        data: folder with prompts and phrases, see `load_material`.
+        seed: of everything.
+        model: as `locore.load` takes it.
+        judge: another model, for perplexity; None for a small one that comes with the experiment.
+        scorer: a name for `open_scorer`.
+        device: where models compute.
+        prompts, generations, costly, tuning: instead of those of the `Plan`.
+        tau: of the rows that differ in k; None to choose it.
+        words: ban whole words only, instead of phrases anywhere.
+        rows: names of rows, or the beginnings of such names; all if empty.
+
+    Returns:
+        The tables by their titles.
+
+    Raises:
+        InvalidArgument: neither data nor quick, a number out of range, no such row, or the folder holds results of other
+            settings.
+    """
+    if quick == (data is not None):
+        raise InvalidArgument("give a folder with --data, or --quick for a few prompts of our own, and not both.")
+    plan = _plan(quick, prompts=prompts, generations=generations, costly=costly, tuning=tuning)
+    likely = chosen_rows(rows_of(plan, tau or 1.0), _any_tau(rows))  # wrong names stop here, not after hours
+    with only_writer(output):
+        material = built_in() if data is None else load_material(data)
+        asked = split(material, plan, prompts)
+        writer = locore.load(model, device=device)
+        parts = Parts(writer, open_judge(judge, writer, device), open_scorer(scorer, output, device))
+        task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words)
+        settings: Record = {"seed": seed, "model": writer.fingerprint(), "phrases": material.digest(), "words": words}
+        settings |= {"length": plan.length, "particles": plan.particles, "pairs": plan.pairs}
+        study = Study(output, parts, task, plan, seed, settings)
+        if any(row.name in PREPARED for row in likely):
+            locore.prepare(writer)
+        chosen, tuned = _rows(study, asked, tau, rows)
+        measure_all(study, chosen, asked)
+        facts: Record = {
+            "settings": settings,
+            "scorer": f"{parts.scorer.name} {parts.scorer.version}",
+            "judge": judge or BUNDLED,
+        }
+        return _write(output, study, chosen, asked, material, tuned, facts)
+
+
+def _plan(quick: bool, prompts: int | None, **numbers: int | None) -> Plan:
+    """The plan with these numbers instead of its own."""
+    for name, number in {"prompts": prompts, **numbers}.items():
+        if number is not None and number < 1:
+            raise InvalidArgument(f"{name} must be at least 1, got {number}.")
+    given: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+    plan = replace(QUICK if quick else Plan(), **given)
+    return replace(plan, g=tuple(g for g in plan.g if g <= plan.generations) or (plan.generations,))
+
+
+def _any_tau(rows: Sequence[str]) -> tuple[str, ...]:
+    """Names without their τ, which may not be known yet."""
+    return tuple(row.split(", τ=")[0] for row in rows)
+
+
+def _rows(study: Study, asked: Split, tau: float | None, wanted: Sequence[str]) -> tuple[list[Row], list[Record]]:
+    """The rows, and how τ was chosen for them; nothing is spent on τ if no row needs it."""
+    needed = any(row.name.startswith(PAPERS) for row in chosen_rows(rows_of(study.plan, 1.0), _any_tau(wanted)))
+    tuned: list[Record] = []
+    if needed and tau is None:
+        tau, tuned = study.best_tau(asked.tuning) if asked.tuning else (1.0, [])
+    return chosen_rows(rows_of(study.plan, tau if needed else None), tuple(wanted)), tuned
+
+
+def _write(
+    output: Path, study: Study, rows: list[Row], asked: Split, material: Material, tuned: list[Record], facts: Record
+) -> dict[str, list[Record]]:
+    plan, cheap = study.plan, [row for row in rows if row.everywhere]
+    first = plan.g[0]
+    tables: dict[str, list[Record]] = {}
+    for g in plan.g:
+        if cheap:
+            title = f"All {len(asked.final)} prompts, worst of {g}"
+            tables[title] = table(study, cheap, asked.final, plan.generations, g)
+    sample = f"Every row on {len(asked.costly)} of them, worst of {first}"
+    tables[sample] = table(study, rows, asked.costly, first, first)
+    text = _text(study, asked, material, facts)
+    main, *others = tables
+    after = [f"## {title}\n\n{markdown_table(tables[title], columns(_g(title)))}" for title in others]
+    if tuned:
+        after.append(
+            f"## Choice of τ\n\nOn {len(asked.tuning)} other prompts, one generation for each, k={plan.k}; the least toxic is "
+            f"taken.\n\n{markdown_table(tuned, TUNING_COLUMNS)}"
+        )
+    paper = [dict(zip(PAPER_COLUMNS, line, strict=True)) for line in PAPER]
+    after.append(f"## The paper\n\nAnother model, scorer and judge; worst of 5.\n\n{markdown_table(paper, PAPER_COLUMNS)}")
+    facts = facts | {"tables": tables, "tuning": tuned}
+    write_report(
+        output, "Detoxification", f"{text}\n\n## {main}", tables[main], columns(first), after="\n\n".join(after), **facts
+    )
+    try:
+        draw_rows(tables[sample], first, output / "toxicity.png")
+        if main != sample:
+            draw_rows(tables[main], first, output / "toxicity_all.png")
+    except MissingExtra as error:
+        print(f"no picture: {error}", file=sys.stderr)
+    return tables
+
+
+def _g(title: str) -> int:
+    return int(title.rsplit(" ", 1)[1])
+
+
+def _text(study: Study, asked: Split, material: Material, facts: Record) -> str:
+    toxic = sum(prompt.is_toxic for prompt in asked.final)
+    plan = study.plan
+    where = "as whole words" if study.task.words else "anywhere in the text, also inside other words"
+    return (
+        f"{len(asked.final)} prompts, {toxic} of them toxic; {material.dropped} without a score were left out. Continuations "
+        f"of at most {plan.length} tokens without {len(material.phrases)} phrases {where} (upper and lower case differ), or, "
+        "in the rows of the paper's sampler and of word banning, without the token ids of a phrase, plain or after a space. "
+        f"{plan.generations} generations of each prompt (dear rows: {plan.g[0]}, on {len(asked.costly)} prompts), each a run "
+        "of its own with its own seed and cost. EMT@g: mean of the largest toxicity of g generations; TP@g: share of prompts "
+        "with a toxic one among g; both are unbiased means over all sets of g. In brackets 95 % intervals, bootstrap over "
+        "prompts. − exact: difference from the exact law of the same constraint, prompt by prompt. Toxicity by "
+        f"{facts['scorer']}; perplexity for each of its tokens by {facts['judge']}. LM tokens and seconds (wall time) are for "
+        f"one generation. S = {plan.pairs} pairs in each run of the paper's sampler, {plan.particles} particles in the "
+        "library's; the table of n-grams that auto and twisted read is made once for a model and not counted. All weights "
+        "zero: the share of runs of the paper's sampler in which it took a proposal at random."
+    )

@@ -1,0 +1,160 @@
+"""The rows of the table: ways to continue a prompt without the banned phrases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+import locore
+from locore.circuits import Circuit
+from locore.errors import ZeroWeights
+from locore.local import TopK
+from locore.models import Counted, LanguageModel
+from locore.samplers import AdaptiveRejection, LocallyConstrainedResampling, Sampler
+from locore_lab.detox.exact import canonical_test
+from locore_lab.detox.published import published
+from locore_lab.detox.remembered import Memory, Remembered
+from locore_lab.detox.side_by_side import Mask, banning, bill, draw, masking
+from locore_lab.detox.task import Answer, Level, Method, Task, generator_of, live
+
+MOST_TRIES = 24  # runs of a sampler that finds nothing
+
+
+def alone(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+    """The model itself."""
+    return _side_by_side(model, prompt, task, seeds, None)
+
+
+def word_banning(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+    """`bad_words_ids` of transformers: the last token of a banned sequence gets probability 0 behind the others."""
+    ids = model.tokenizer.encode_prompt(prompt)
+    return _side_by_side(model, prompt, task, seeds, banning(task.phrases, ids, model.tokenizer))
+
+
+def greedy_masking(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+    """Masked decoding by the automaton of the constraint on the text, without weights."""
+    circuit = locore.compile(task.constraint("text"), model, task.length)
+    return _side_by_side(model, prompt, task, seeds, masking(circuit))
+
+
+def _side_by_side(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int], mask: Mask | None) -> list[Answer]:
+    start = time.perf_counter()
+    tokens = draw(model.prompted(prompt), task.length, [generator_of(seed) for seed in seeds], mask)
+    seconds = (time.perf_counter() - start) / len(seeds)
+    costs = bill(tokens, model.tokenizer)
+    return [Answer(live(y, model), cost, seconds) for y, cost in zip(tokens.tolist(), costs, strict=True)]
+
+
+def constrained(sampler: str | Sampler, level: Level = "text") -> Method:
+    """One draw from the particles of a sampler of the library, which starts anew for each generation."""
+
+    def one(model: Counted, prompt: str, task: Task, seed: int) -> list[int] | None:
+        num = task.pairs if isinstance(sampler, LocallyConstrainedResampling) else task.particles
+        for again in _seeds(seed):
+            try:
+                found = locore.generate(
+                    model,
+                    prompt,
+                    task.constraint(level),
+                    task.length,
+                    num_particles=num,
+                    sampler=sampler,
+                    seed=again,
+                    canonical="alpha" if level == "tokens" else None,
+                )
+            except ZeroWeights:
+                continue
+            tokens: list[int] = found.resample(1, seed=again).tokens[0].tolist()
+            return tokens
+        return None
+
+    return _one_by_one(one)
+
+
+def one_draw(model: Counted, prompt: str, task: Task, seed: int) -> list[int] | None:
+    """One exact draw by adaptive rejection, an attempt at a time: an attempt ends where the constraint fails."""
+    for attempts, again in zip(_doubling(), _seeds(seed), strict=False):
+        budget = attempts * max(1, task.length - 1)
+        try:
+            found = locore.generate(
+                model,
+                prompt,
+                task.constraint("text"),
+                task.length,
+                num_particles=attempts,
+                sampler=AdaptiveRejection(),
+                budget=budget,
+                seed=again,
+            )
+        except ZeroWeights:
+            continue
+        tokens: list[int] = found.tokens[0].tolist()  # any accepted draw is exact; the first one knows of no later ones
+        return tokens
+    return None
+
+
+def as_published(kernel: TopK, memory: Memory) -> Method:
+    """The paper's sampler, see `published`; neighbours of drafts that another row has scored are in the memory."""
+
+    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+        circuit = locore.compile(task.constraint("tokens"), model, task.length)
+        canonical = canonical_test(model, prompt, task)
+        prompted = model.prompted(prompt)
+        known = memory.behind(prompt)
+        return [_published(Remembered(prompted, known), circuit, task, kernel, canonical, seed) for seed in seeds]
+
+    return method
+
+
+def _published(
+    model: Remembered, circuit: Circuit, task: Task, kernel: TopK, canonical: Callable[[Tensor], Tensor], seed: int
+) -> Answer:
+    start, counted = time.perf_counter(), Counted(model)
+    found = published(counted, circuit, task.pairs, kernel, canonical, generator_of(seed))
+    seconds = time.perf_counter() - start + model.saved
+    tokens = None if found.tokens is None else live(found.tokens, model)
+    return Answer(tokens, counted.lm_tokens, seconds, {"positive": found.positive})
+
+
+def repaired(kernel: TopK) -> Method:
+    """The paper's sampler with nothing excluded: a floor under the kernel, drafts from the model itself; S pairs as well."""
+    return constrained(LocallyConstrainedResampling(kernel=replace(kernel, floor=0.05)), "tokens")
+
+
+def _one_by_one(one: Callable[[Counted, str, Task, int], list[int] | None]) -> Method:
+    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+        answers = []
+        for seed in seeds:
+            start, counted = time.perf_counter(), Counted(model)
+            tokens = one(counted, prompt, task, seed)
+            kept = None if tokens is None else live(tokens, model)
+            answers.append(Answer(kept, counted.lm_tokens, time.perf_counter() - start))
+        return answers
+
+    return method
+
+
+def by_adaptive_rejection() -> Method:
+    """`one_draw` as a method."""
+    return _one_by_one(one_draw)
+
+
+def _seeds(seed: int) -> Iterator[int]:
+    """The seed itself, then others that follow from it."""
+    yield seed
+    generator = generator_of(seed)
+    for _ in range(MOST_TRIES - 1):
+        yield int(torch.randint(2**31, (), generator=generator))
+
+
+def _doubling() -> Iterator[int]:
+    """1, 1, 1, 1, 2, 4, …, 256, 256, …: attempts in a row, more of them where single ones fail."""
+    yield from (1, 1, 1, 1)
+    attempts = 2
+    while True:
+        yield attempts
+        attempts = min(2 * attempts, 256)

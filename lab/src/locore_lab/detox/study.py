@@ -1,0 +1,164 @@
+"""The measurements: generations, their scores and their perplexities, each in a journal of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from locore.models import LanguageModel
+from locore.records import Journal, Record
+from locore_lab.detox.judge import Judgement, judgements
+from locore_lab.detox.plan import Plan, Row, Split, published_row
+from locore_lab.detox.prompts import Prompt
+from locore_lab.detox.remembered import Memory
+from locore_lab.detox.scorers import Scorer
+from locore_lab.detox.side_by_side import token_sequences
+from locore_lab.detox.task import Task
+from locore_lab.shared import seed_of, shown
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a study is made with.
+
+    Attributes:
+        model: writes.
+        judge: gives perplexities.
+        scorer: gives toxicity.
+    """
+
+    model: LanguageModel
+    judge: LanguageModel
+    scorer: Scorer
+
+
+class Study:
+    """A run in a folder.
+
+    Generations are kept apart from what is measured on them, so that another scorer or judge reads the same texts, and rows,
+    prompts and generations can be added later.
+    """
+
+    def __init__(self, folder: Path, parts: Parts, task: Task, plan: Plan, seed: int, settings: Record) -> None:
+        """Open the journals of a folder.
+
+        Args:
+            folder: of the results.
+            parts: model, judge and scorer.
+            task: what is asked of every method.
+            plan: how often.
+            seed: of everything.
+            settings: what the generations depend on.
+
+        Raises:
+            InvalidArgument: the folder holds results of other settings.
+        """
+        self.parts, self.task, self.plan, self.seed = parts, task, plan, seed
+        self.texts = Journal(folder / "generations.jsonl", settings)
+        scorer = {"scorer": parts.scorer.name, "version": parts.scorer.version}
+        self.scores = Journal(folder / f"scores_{_tag(scorer)}.jsonl", scorer | settings)
+        judge = {"judge": parts.judge.fingerprint()}
+        self.judged = Journal(folder / f"perplexity_{_tag(judge)}.jsonl", judge | settings)
+        self._sequences = set(token_sequences(task.phrases, parts.model.tokenizer))
+        self._sizes = sorted({len(ids) for ids in self._sequences})
+
+    def best_tau(self, prompts: Sequence[Prompt]) -> tuple[float, list[Record]]:
+        """The τ whose generations are least toxic on average on these prompts, and the numbers of all."""
+        memory = Memory()
+        rows = {tau: published_row(self.plan.k, tau, memory) for tau in self.plan.taus}
+        self.measure(list(rows.values()), prompts, 1, "choosing τ")
+        found: list[Record] = []
+        for tau, row in rows.items():
+            records = [record for prompt in prompts for record in self.of(row, prompt, 1)]
+            scores = [record["score"] for record in records if record["score"] is not None]
+            perplexity = [record["perplexity"] for record in records if record["perplexity"] is not None]
+            found.append(
+                {
+                    "τ": tau,
+                    "mean toxicity": mean(scores) if scores else None,
+                    "median perplexity": sorted(perplexity)[len(perplexity) // 2] if perplexity else None,
+                    "no text": sum(record["tokens"] is None for record in records),
+                    "all weights zero %": 100 * mean(not record.get("positive") for record in records),
+                }
+            )
+        known = [(record["mean toxicity"], record["τ"]) for record in found if record["mean toxicity"] is not None]
+        return min(known, default=(0.0, 1.0))[1], found
+
+    def measure(self, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, what: str) -> None:
+        """Make what is not there yet: generations, scores, perplexities."""
+        todo = [(prompt, row) for prompt in prompts for row in rows if self._missing(row, prompt, generations)]
+        for prompt, row in shown(todo, what):
+            self._generate(row, prompt, generations)
+        for journal, asked, field in ((self.scores, self._score, "scores"), (self.judged, self._judge, "judgements")):
+            left = [(prompt, row) for prompt in prompts for row in rows if self._key(row, prompt, generations) not in journal]
+            for prompt, row in shown(left, f"{what}: {field}"):
+                texts = [self.texts[row.name, prompt.name, i]["text"] for i in range(generations)]
+                journal.append(self._key(row, prompt, generations), {field: asked(prompt, texts)})
+
+    def of(self, row: Row, prompt: Prompt, generations: int) -> list[Record]:
+        """What is known of each generation: its record, score, judgement, perplexity, and whether it is clean."""
+        key = self._key(row, prompt, generations)
+        found = []
+        for i in range(generations):
+            record = dict(self.texts[row.name, prompt.name, i])
+            record["score"] = self.scores[key]["scores"][i]
+            judged = self.judged[key]["judgements"][i]
+            record["judged"] = judged
+            record["perplexity"] = None if judged is None else math.exp(judged[0] / judged[1])
+            found.append(record | self._banned(record))
+        return found
+
+    def _missing(self, row: Row, prompt: Prompt, generations: int) -> list[int]:
+        return [i for i in range(generations) if (row.name, prompt.name, i) not in self.texts]
+
+    def _key(self, row: Row, prompt: Prompt, generations: int) -> tuple[str, str, int]:
+        return row.name, prompt.name, generations
+
+    def _generate(self, row: Row, prompt: Prompt, generations: int) -> None:
+        missing = self._missing(row, prompt, generations)
+        seeds = [seed_of(self.seed, row.seeds or row.name, prompt.name, i) for i in missing]
+        model = self.parts.model
+        for i, answer in zip(missing, row.method(model, prompt.text, self.task, seeds), strict=True):
+            text = None if answer.tokens is None else model.tokenizer.decode(answer.tokens)
+            record: Record = {"text": text, "tokens": answer.tokens, "lm_tokens": answer.lm_tokens}
+            record |= {"seconds": round(answer.seconds, 5), **answer.notes}
+            self.texts.append((row.name, prompt.name, i), record)
+
+    def _score(self, prompt: Prompt, texts: Sequence[str | None]) -> list[float | None]:
+        given = [text for text in texts if text is not None]
+        scores = iter(self.parts.scorer.score(given))
+        return [None if text is None else next(scores) for text in texts]
+
+    def _judge(self, prompt: Prompt, texts: Sequence[str | None]) -> list[Judgement | None]:
+        return judgements(self.parts.judge, prompt.text, texts)
+
+    def _banned(self, record: Record) -> Record:
+        """Plain search in the text, as it is and in lower case, and among the tokens."""
+        text, tokens = record["text"], record["tokens"]
+        if text is None:
+            return {"in text": False, "in any case": False, "in tokens": False}
+        small = text.lower()
+        windows = (tuple(tokens[i : i + size]) for size in self._sizes for i in range(len(tokens) - size + 1))
+        return {
+            "in text": any(phrase in text for phrase in self.task.phrases),
+            "in any case": any(phrase.lower() in small for phrase in self.task.phrases),
+            "in tokens": any(window in self._sequences for window in windows),
+        }
+
+
+def measure_all(study: Study, rows: Sequence[Row], split: Split) -> None:
+    """Cheap rows on all prompts, dear ones on the sample."""
+    cheap = [row for row in rows if row.everywhere]
+    study.measure(cheap, split.costly, study.plan.generations, "cheap rows, sample")
+    study.measure([row for row in rows if not row.everywhere], split.costly, study.plan.g[0], "dear rows, sample")
+    study.measure(cheap, split.final, study.plan.generations, "cheap rows, all prompts")
+    study.measure(cheap, split.costly, study.plan.g[0], "cheap rows repeated")  # nothing is drawn again
+
+
+def _tag(settings: Record) -> str:
+    """A part of a file name, of these settings and no others."""
+    return hashlib.blake2b(repr(sorted(settings.items())).encode(), digest_size=4).hexdigest()

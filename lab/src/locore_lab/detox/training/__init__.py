@@ -1,0 +1,1 @@
+"""How the bundled scorer was trained, and what it can do."""

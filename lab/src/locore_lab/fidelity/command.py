@@ -1,0 +1,121 @@
+"""`locore bench fidelity`: who samples from p(y | α), at what price."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from locore.errors import InvalidArgument
+from locore_lab.fidelity import problems as listed
+from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
+from locore_lab.fidelity.entries import choose
+from locore_lab.fidelity.opening import open_model
+from locore_lab.fidelity.plots import plot
+from locore_lab.fidelity.problems import Problem
+from locore_lab.fidelity.study import Plan, Study
+from locore_lab.fidelity.tables import write_results
+from locore_lab.progress import say
+
+QUICK = Plan(budgets=(80, 400), runs=16, goal=0.1, table_positions=4000)
+
+
+def run(
+    output: Path,
+    quick: bool = False,
+    model: str | None = None,
+    problems: list[str] | None = None,
+    samplers: list[str] | None = None,
+    runs: int | None = None,
+    seed: int = 0,
+    budgets: list[int] | None = None,
+    drawn: int | None = None,
+    models: Path | None = None,
+    truths: list[Path] | None = None,
+    cell_seconds: float | None = None,
+    threads: int = 1,
+) -> dict[str, Any]:
+    """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
+
+    Args:
+        output: folder of the results; a run that was killed goes on where it stopped.
+        quick: few runs on models that need no data, in a few minutes.
+        model: only problems of this model.
+        problems: names of problems; all by default.
+        samplers: names of samplers; all by default.
+        runs: in every cell; by default as many as the noise asks for.
+        seed: of everything, the drawn problems included.
+        budgets: LM tokens for one draw.
+        drawn: problems drawn by the seed, for each model; 1 in the quick mode, else 6.
+        models: folder of models that the wheel does not have, such as stories260k.
+        truths: more folders of answers that were found before.
+        cell_seconds: CPU seconds that one sampler may take on one problem at one budget.
+        threads: of torch.
+
+    Returns:
+        Settings and all rows, as in `results.json`.
+    """
+    plan = QUICK if quick else Plan()
+    plan = replace(plan, seed=seed, runs=runs or plan.runs, budgets=tuple(budgets or plan.budgets))
+    plan = plan if cell_seconds is None else replace(plan, cell_seconds=cell_seconds)
+    start = time.process_time()
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    known = all_problems(quick, seed, (1 if quick else 6) if drawn is None else drawn, models)
+    chosen = _selected(known, problems, model)
+    study = Study(output, plan, models, truths or [])
+    with cache_in(output / "cache"):
+        rows = study.run(chosen, choose(samplers))
+    settings = {"quick": quick, "seed": seed, "runs": plan.runs, "budgets": list(plan.budgets), "goal": plan.goal}
+    settings |= {"cell_seconds": plan.cell_seconds, "cpu_seconds": time.process_time() - start}
+    write_results(output, rows, chosen, study.prepared, settings)
+    plot(rows, output / "plots")
+    say(f"{len(rows)} rows in {output / 'table.md'}")
+    return {"settings": settings, "rows": rows}
+
+
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Tables made here stay here: nothing of the user's cache is read, and nothing is left in it."""
+    before = os.environ.get("LOCORE_CACHE")
+    os.environ["LOCORE_CACHE"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("LOCORE_CACHE")
+        if before is not None:
+            os.environ["LOCORE_CACHE"] = before
+
+
+def all_problems(quick: bool, seed: int, drawn: int, models: Path | None) -> list[Problem]:
+    """The listed problems and those drawn by the seed; problems of models that are not here are left out."""
+    found = listed.quick_problems() if quick else listed.full_problems()
+    found += drawn_chains(drawn if quick else 2 * drawn, seed)
+    stories = models is not None and (models / "stories260k").is_dir()
+    if not quick:
+        if stories:
+            found += drawn_problems("stories260k", open_model("stories260k", models), drawn, seed, 3, 0.0)
+        found += drawn_problems("tiny", open_model("tiny"), drawn, seed, 2, 0.0)
+    missing = [p.name for p in found if p.model == "stories260k" and not stories]
+    if missing:
+        say(f"left out, because the model stories260k is not here (give its folder): {', '.join(missing)}")
+    return [p for p in found if p.name not in missing]
+
+
+def _selected(known: list[Problem], names: list[str] | None, model: str | None) -> list[Problem]:
+    by_name = {p.name: p for p in known}
+    unknown = [name for name in names or [] if name not in by_name]
+    if unknown:
+        raise InvalidArgument(f"unknown problems {', '.join(unknown)}; known are {', '.join(by_name)}.")
+    chosen = [by_name[name] for name in names] if names else known
+    chosen = [p for p in chosen if model is None or p.model == model]
+    if not chosen:
+        models = ", ".join(sorted({p.model for p in known}))
+        raise InvalidArgument(f"no problem of the model {model!r}; there are problems of {models}.")
+    return chosen

@@ -1,0 +1,98 @@
+"""The samplers that are compared. A new one in `locore.samplers.BY_NAME` is compared as well, under its name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from locore import samplers
+from locore.errors import InvalidArgument
+from locore.local import Exact
+from locore.ngram import NGramTable
+from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo
+from locore.samplers.swor import WithoutReplacement
+from locore.samplers.twisted import Twisted
+from locore_lab.fidelity.peers import GenLM, TransformersMasking, missing
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the benchmark.
+
+    Attributes:
+        name: in tables.
+        sampler: what is called.
+        weighted: False takes the sequences without their weights, as masking engines do.
+        with_table: makes the sampler from a table of the model; its cost is stated apart.
+        price: LM tokens of one particle, from the length and the vocabulary, for a sampler that would rather refuse than buy
+            fewer particles; others are asked for more than the budget buys.
+        package: what has to be installed for it, where that is optional.
+    """
+
+    name: str
+    sampler: Sampler | None = None
+    weighted: bool = True
+    with_table: Callable[[NGramTable], Sampler] | None = None
+    price: Callable[[int, int], int] | None = None
+    package: str | None = None
+
+    def particles(self, length: int, vocab_size: int, budget: int) -> int:
+        """How many to ask for."""
+        return budget if self.price is None else max(1, budget // self.price(length, vocab_size))
+
+
+def exact_price(length: int, vocab_size: int) -> int:
+    """The exact neighbourhoods of ỹ and of y, and their scores."""
+    return 2 * Exact().price(length, vocab_size) + 2 * length
+
+
+LISTED = [
+    Entry("masking, unweighted", samplers.BY_NAME["greedy"], weighted=False),
+    Entry("greedy", samplers.BY_NAME["greedy"]),
+    Entry("rejection", samplers.BY_NAME["rejection"]),
+    Entry("oversampling", samplers.BY_NAME["oversampling"]),
+    Entry("lcr", samplers.BY_NAME["lcr"]),
+    Entry("lcr-exact", LocallyConstrainedResampling(kernel="exact"), price=exact_price),
+    *(Entry(f"lcr-{kernel}", LocallyConstrainedResampling(kernel=kernel)) for kernel in ("window", "forward", "lazy")),
+    Entry("lcr-forward, mixture", LocallyConstrainedResampling(kernel="forward", weights="mixture")),
+    Entry("smc, 1 block", SequentialMonteCarlo(blocks=1)),
+    Entry("swor", WithoutReplacement()),
+    Entry("swor, 1 block", WithoutReplacement(blocks=1)),
+    Entry("twisted, learned", Twisted(table=None)),
+    Entry("twisted, learned, 1 block", Twisted(table=None, blocks=1)),
+    Entry("twisted + table", with_table=lambda table: Twisted(table)),
+    Entry("twisted + table, 1 block", with_table=lambda table: Twisted(table, blocks=1)),
+    *(Entry(peer.name, peer, package="genlm-control") for peer in (GenLM(), GenLM(ess_threshold=0.0), GenLM(rejection=True))),
+    Entry(TransformersMasking().name, TransformersMasking(), weighted=False),
+]
+
+
+SAME = {"twisted"}  # as a listed one of another name
+
+
+def all_entries() -> dict[str, Entry]:
+    """The listed ones, then every other sampler that has a name."""
+    found = {entry.name: entry for entry in LISTED}
+    for name, sampler in samplers.BY_NAME.items():
+        if name not in SAME:
+            found.setdefault(name, Entry(name, sampler))
+    return found
+
+
+def choose(names: list[str] | None) -> list[Entry]:
+    """Entries by name; None for all. What is not installed is left out, and stderr says so."""
+    every = all_entries()
+    unknown = [name for name in names or [] if name not in every]
+    if unknown:
+        raise InvalidArgument(f"unknown samplers {', '.join(unknown)}; known are {', '.join(every)}.")
+    wanted = [every[name] for name in names or every]
+    found = wanted
+    for package in dict.fromkeys(entry.package for entry in wanted if entry.package):
+        if problem := missing(package):
+            out = ", ".join(entry.name for entry in wanted if entry.package == package)
+            print(f"left out {out}: {problem}", file=sys.stderr, flush=True)
+            found = [entry for entry in found if entry.package != package]
+    if not found:
+        raise InvalidArgument("none of these samplers is installed.")
+    return found

@@ -1,0 +1,163 @@
+"""One run of a sampler, through its protocol and a counting model; and runs added up."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from locore.circuits import Circuit
+from locore.errors import ZeroWeights
+from locore.models import Counted, LanguageModel
+from locore.particles import Particles
+from locore.samplers import Sampler
+from locore_lab.fidelity.entries import Entry
+from locore_lab.fidelity.truth import Truth
+
+KEPT = 400  # sequences of a chunk's law that are written down, beside those that are most probable in truth
+WEIGHTS = 200  # log-weights of a run that are written down
+Law = dict[tuple[int, ...], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A problem made ready: the model has read its prompt, the constraint is compiled."""
+
+    model: LanguageModel
+    circuit: Circuit
+    truth: Truth
+
+    @torch.no_grad()
+    def score(self, tokens: Tensor) -> Tensor:
+        """f64[batch], log p(y, α) of Long[batch, length]; −inf where a sequence violates the constraint."""
+        return self.model.score(tokens).double().masked_fill(~self.circuit.accepts(tokens), float("-inf"))
+
+
+@dataclass
+class Chunk:
+    """Sums over some runs of one sampler at one budget.
+
+    Attributes:
+        runs, failed: how many, and how many of them returned nothing.
+        violating: normalised weight of sequences that violate the constraint, added up.
+        log_z: estimates of log p(α), −inf where a run failed; empty for samplers without weights.
+        lm_tokens, lm_contexts, seconds, model_seconds, cpu_seconds: added up; the first two seconds are of the wall clock.
+        verdicts: how often each was given.
+        law: normalised weights of the sequences, added up; only the largest are kept.
+        first: normalised weights of the first tokens, added up. Neither holds what violates the constraint.
+        log_weights: of one run, if they were asked for; in order, and at most `WEIGHTS` of them.
+    """
+
+    runs: int = 0
+    failed: int = 0
+    violating: float = 0.0
+    log_z: list[float] = field(default_factory=list)
+    lm_tokens: int = 0
+    lm_contexts: int = 0
+    seconds: float = 0.0
+    model_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    law: Law = field(default_factory=dict)
+    first: dict[int, float] = field(default_factory=dict)
+    log_weights: list[float] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values. They are rounded; what is read back and written again is the same."""
+        record = {k: v for k, v in vars(self).items() if k not in ("law", "first", "log_z", "verdicts")}
+        record["log_z"] = [None if z == float("-inf") else round(z, 7) for z in self.log_z]
+        record["verdicts"] = dict(self.verdicts)
+        record["law"] = [[list(y), float(f"{w:.9g}")] for y, w in self.law.items()]
+        record["first"] = [[v, float(f"{w:.9g}")] for v, w in self.first.items()]
+        return record
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Chunk:
+        """What `to_json` wrote."""
+        known = {k: v for k, v in record.items() if k in cls.__dataclass_fields__}
+        known["log_z"] = [float("-inf") if z is None else z for z in record["log_z"]]
+        known["verdicts"] = Counter(record["verdicts"])
+        known["law"] = {tuple(y): w for y, w in record["law"]}
+        known["first"] = {v: w for v, w in record["first"]}
+        return cls(**known)
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that depends on what is run, not on the order in which it is run."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "little")
+
+
+@torch.no_grad()
+def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> tuple[Particles | None, Counted, float, float]:
+    """The particles, None if every weight was zero; the counter; wall and CPU seconds."""
+    counted = Counted(task.model)
+    generator = torch.Generator().manual_seed(seed)
+    start, cpu = time.perf_counter(), time.process_time()
+    try:
+        draws = sampler(counted, task.circuit, num, budget, generator)
+    except ZeroWeights:
+        return None, counted, time.perf_counter() - start, time.process_time() - cpu
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    account = {"sampler": sampler.name, "seconds": seconds, **counted.account()}
+    return draws.particles(task.model.tokenizer, account), counted, seconds, cpu
+
+
+def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int], keep_weights: bool = False) -> Chunk:
+    """Independent runs, added up; as they are read back from their JSON, so that a study that is continued gives the same.
+
+    Args:
+        keep_weights: keep the log-weights of the first run that returned something.
+    """
+    chunk = Chunk()
+    num = entry.particles(task.circuit.length, task.circuit.vocab_size, budget)
+    for seed in seeds:
+        particles, counted, seconds, cpu = run_once(task, sampler, num, budget, seed)
+        chunk.runs += 1
+        chunk.lm_tokens += counted.lm_tokens
+        chunk.lm_contexts += counted.lm_contexts
+        chunk.model_seconds += counted.model_seconds
+        chunk.seconds += seconds
+        chunk.cpu_seconds += cpu
+        if particles is None:
+            chunk.failed += 1
+            chunk.log_z += [float("-inf")] if entry.weighted else []
+            continue
+        if keep_weights and entry.weighted and not chunk.log_weights:
+            chunk.log_weights = _spread(particles.log_weights)
+        add_run(chunk, task, particles if entry.weighted else particles.unweighted())
+    chunk.law = _shortened(chunk.law, task.truth)
+    return Chunk.from_json(chunk.to_json())
+
+
+def add_run(chunk: Chunk, task: Task, particles: Particles) -> None:
+    """Add the law, the evidence and the verdict of one run."""
+    if not particles.info.get("unweighted"):
+        chunk.log_z.append(particles.log_mean_weight)
+    chunk.verdicts[particles.verdict.level] += 1
+    right = task.circuit.accepts(particles.tokens).tolist()
+    for y, weight, holds in zip(particles.tokens.tolist(), particles.weights.tolist(), right, strict=True):
+        if not holds:
+            chunk.violating += weight
+            continue
+        key = tuple(y)
+        chunk.law[key] = chunk.law.get(key, 0.0) + weight
+        chunk.first[y[0]] = chunk.first.get(y[0], 0.0) + weight
+
+
+def _spread(log_weights: Tensor) -> list[float]:
+    """Some of them at equal ranks, the largest and the smallest included."""
+    ordered = log_weights.double().sort().values
+    places = torch.linspace(0, len(ordered) - 1, min(WEIGHTS, len(ordered))).round().long()
+    return [round(w, 4) for w in ordered[places].tolist()]
+
+
+def _shortened(law: Law, truth: Truth) -> Law:
+    """The largest entries, and all those that the truth is compared on."""
+    wanted = truth.top
+    ranked = sorted(law.items(), key=lambda item: -item[1])
+    return dict([*ranked[:KEPT], *((y, w) for y, w in ranked[KEPT:] if y in wanted)])

@@ -1,0 +1,193 @@
+"""The loop over problems, samplers and budgets; every chunk of runs is on disk before the next one starts."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import locore
+from locore.circuits import Circuit
+from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
+from locore.models import LanguageModel
+from locore.ngram import NGramTable
+from locore.prepared import prepare
+from locore.records import write_whole
+from locore.samplers import Sampler
+from locore_lab.fidelity.entries import Entry
+from locore_lab.fidelity.journal import Cell, Journal
+from locore_lab.fidelity.measures import noise_floor, summarise
+from locore_lab.fidelity.opening import open_model
+from locore_lab.fidelity.pooling import pool_estimates
+from locore_lab.fidelity.problems import Problem
+from locore_lab.fidelity.runs import Chunk, Task, run_chunk, seed_of
+from locore_lab.fidelity.truth import Truth, find_truth
+from locore_lab.progress import say
+
+CHUNKS = 16  # a measurement is made of so many; the noise is read off their spread
+PILOT = 16  # runs that only say how many are needed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        budgets: LM tokens for one draw.
+        runs: in every cell; None for as many as the goal needs.
+        least, most: bounds on the number of runs where the goal decides.
+        cell_seconds: what one cell may take, roughly.
+        goal: total variation that is aimed at where a problem says nothing else.
+        seed: of everything.
+        table_positions: next-token distributions in the table made once per model.
+    """
+
+    budgets: tuple[int, ...] = (20, 80, 400, 2000, 8000)
+    runs: int | None = None
+    least: int = 32
+    most: int = 4000
+    cell_seconds: float = 120.0
+    goal: float = 0.03
+    seed: int = 0
+    table_positions: int = 20_000
+
+
+@dataclass
+class Study:
+    """A folder of results that can be continued.
+
+    Attributes:
+        output: gets `runs.jsonl` and `truth/`.
+        models: folder of models that the wheel does not have.
+        truths: more folders where answers may lie.
+    """
+
+    output: Path
+    plan: Plan
+    models: Path | None = None
+    truths: list[Path] = field(default_factory=list)
+    journal: Journal = field(init=False)
+    _open: dict[str, LanguageModel] = field(default_factory=dict)
+    _tables: dict[str, NGramTable] = field(default_factory=dict)
+    prepared: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.journal = Journal(self.output / "runs.jsonl", seed=self.plan.seed, table_positions=self.plan.table_positions)
+        if self.journal.damaged:
+            say(f"{self.journal.damaged} damaged lines of {self.journal.path} are ignored; their runs are made again.")
+
+    @property
+    def _costs(self) -> Path:
+        return self.output / "tables.json"
+
+    def run(self, problems: list[Problem], entries: list[Entry]) -> list[dict[str, Any]]:
+        """Measure all cells that are not there yet; returns a row for each cell."""
+        if self._costs.exists():
+            self.prepared |= json.loads(self._costs.read_text())
+        rows = []
+        for problem in problems:
+            task = self.task(problem)
+            for entry in entries:
+                for budget in self.plan.budgets:
+                    row = self._cell(problem, task, entry, budget)
+                    if row:
+                        rows.append(row)
+        return rows
+
+    def task(self, problem: Problem) -> Task:
+        """The prompted model, the circuit and the truth."""
+        model = self._model(problem.model)
+        prompted = model.prompted(problem.prompt or "")
+        circuit = locore.compile(problem.constraint, model, problem.length)
+        folders = [self.output / "truth", *self.truths]
+
+        def pool(problem: Problem, prompted: LanguageModel, circuit: Circuit) -> Truth:
+            return pool_estimates(problem, prompted, circuit, self.table(problem.model), self.plan.seed)
+
+        truth = find_truth(problem, prompted, circuit, folders, pool)
+        say(f"{problem.name}: log Z = {truth.log_z:.4f} ({truth.source})")
+        return Task(prompted, circuit, truth)
+
+    def _cell(self, problem: Problem, task: Task, entry: Entry, budget: int) -> dict[str, Any] | None:
+        chunks = self.journal.chunks(Cell.of(problem, entry.name, budget))
+        if len(chunks) < CHUNKS:
+            try:
+                self._measure(problem, task, entry, budget, chunks)
+            except (BudgetExceeded, CannotScore) as error:
+                say(f"  {entry.name} at {budget}: {error}")
+                return None
+            except InvalidArgument as error:
+                say(f"  {entry.name} does not apply: {error}")
+                return None
+        if self.plan.runs is not None and chunks[0].runs != _per_chunk(self.plan.runs):
+            say(f"  {entry.name}: made with other --runs before, which stay; give another folder for {self.plan.runs}.")
+        row = {"problem": problem.name, "sampler": entry.name, "budget": budget, "goal": self._goal(problem, budget)}
+        row |= summarise(chunks, task.truth, task.score)
+        found = f"TV {row['tv']:.4f} (noise {row['noise']:.4f})" if row["tv"] is not None else f"RMSE {row['rmse']}"
+        say(f"  {entry.name:26} {budget:6} tokens: {found}, {row['runs']} runs")
+        return row
+
+    def _measure(self, problem: Problem, task: Task, entry: Entry, budget: int, chunks: list[Chunk]) -> None:
+        """Append the chunks that are missing, to the list and to the journal."""
+        sampler = self._sampler(problem, entry)
+        # All chunks of a cell are equally large, also those of a run that goes on.
+        size = chunks[0].runs if chunks else self._chunk_size(problem, task, entry, sampler, budget)
+        for number in range(len(chunks), CHUNKS):
+            place = (self.plan.seed, problem.name, entry.name, budget, number)
+            seeds = [seed_of(*place, i) for i in range(size)]
+            chunk = run_chunk(task, entry, sampler, budget, seeds, keep_weights=number == 0)
+            self.journal.append(Cell.of(problem, entry.name, budget), chunk)
+            chunks.append(chunk)
+
+    def _chunk_size(self, problem: Problem, task: Task, entry: Entry, sampler: Sampler, budget: int) -> int:
+        """Runs in a chunk. A pilot, whose runs are thrown away, tells the noise and the price of a run."""
+        plan = self.plan
+        if plan.runs is not None:
+            return _per_chunk(plan.runs)
+        start = time.process_time()
+        pilot = []
+        for number in range(PILOT):
+            seed = seed_of(plan.seed, problem.name, entry.name, budget, "pilot", number)
+            pilot.append(run_chunk(task, entry, sampler, budget, [seed]))
+            if time.process_time() - start > plan.cell_seconds / 4 and number:
+                break
+        price = (time.process_time() - start) / len(pilot)
+        wanted = self._goal(problem, budget) / 3
+        needed = len(pilot) * (noise_floor(pilot, task.truth) / wanted) ** 2
+        affordable = plan.cell_seconds / max(price, 1e-6)
+        return _per_chunk(min(max(needed, plan.least), plan.most, affordable))
+
+    def _goal(self, problem: Problem, budget: int) -> float:
+        return problem.goals.get(budget, self.plan.goal)
+
+    def _model(self, name: str) -> LanguageModel:
+        if name not in self._open:
+            self._open[name] = open_model(name, self.models)
+        return self._open[name]
+
+    def _sampler(self, problem: Problem, entry: Entry) -> Sampler:
+        """The sampler; a table that it needs is made once per model, and its cost is noted."""
+        if entry.with_table is None:
+            assert entry.sampler is not None
+            return entry.sampler
+        return entry.with_table(self.table(problem.model))
+
+    def table(self, name: str) -> NGramTable:
+        """The n-gram table of a model, as `locore prepare` makes it; what it cost is kept beside the results."""
+        if name not in self._tables:
+            start = time.process_time()
+            made = prepare(self._model(name), self.plan.table_positions)
+            self._tables[name] = made.table
+            if made.lm_tokens:
+                cost = {"lm_tokens": float(made.lm_tokens), "cpu_seconds": time.process_time() - start}
+                self.prepared[name] = cost
+                write_whole(self._costs, json.dumps(self.prepared, indent=1) + "\n")
+        return self._tables[name]
+
+
+def _per_chunk(runs: float) -> int:
+    return max(1, math.ceil(runs / CHUNKS))

@@ -1,0 +1,120 @@
+"""What a step of twisted sampling costs outside the model, at vocabularies of 512, 32,000 and 128,000 tokens.
+
+The model is made up: 512 peaked distributions, one of which follows each token, so that it costs nothing to speak of (its time
+is measured and taken off). The tokens are numbers spelled out; the constraints are a rare ending and a ban. The table is made
+of 2,000 positions of the model's own text, with rows for thousands of pairs, as `locore prepare` makes it.
+
+    python -m locore_lab.micro.steps [--json lab/results/steps.json]
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import locore
+from locore import Tokenizer, ban, ends_with
+from locore.lookahead import look_ahead
+from locore.models import LanguageModel
+from locore.ngram import NGramCounts
+from locore.samplers.swor import one_round
+from locore_lab.micro.machine import machine
+
+VOCABULARIES = (512, 32_000, 128_000)
+LENGTH = 20
+GOAL_MS, GOAL_VOCABULARY, PARTICLES = 20.0, 128_000, (32, 128)
+TABLE_POSITIONS = 2_000
+KINDS = 512  # distinct distributions
+REPEATS = 5
+
+
+class Peaked(LanguageModel):
+    """A model whose next distribution depends on the last token only."""
+
+    full_support = True
+
+    def __init__(self, vocab: int, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        ranks = torch.argsort(torch.rand(KINDS, vocab, generator=generator), 1)
+        self.rows = torch.log_softmax(-1.6 * (ranks + 1.0).log(), -1)  # Zipf's law, in another order after each token
+        spelled = [None if i == vocab - 1 else f" {i:x}" for i in range(vocab)]
+        self._tokenizer = Tokenizer.from_tokens(spelled, [vocab - 1])
+        self.cpu_seconds = 0.0
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    def prompted(self, prompt: object) -> "Peaked":
+        return self
+
+    def _next_log_probs(self, tokens: Tensor) -> Tensor:
+        start = time.process_time()
+        last = tokens[:, -1] if tokens.shape[1] else torch.zeros(len(tokens), dtype=torch.long)
+        rows = self.rows[(last * 7919) % KINDS]
+        self.cpu_seconds += time.process_time() - start
+        return rows
+
+    def _log_probs(self, tokens: Tensor) -> Tensor:
+        return torch.stack([self._next_log_probs(tokens[:, :t]) for t in range(tokens.shape[1])], 1)
+
+
+def cell(model: Peaked, table, constraint, particles: int) -> dict:
+    """Milliseconds a step, the look-ahead's own milliseconds apart."""
+    start = time.process_time()
+    reader = locore.compile(constraint, model, LENGTH).reader
+    compiled = time.process_time() - start
+    start = time.process_time()
+    twist = look_ahead(table, reader)
+    backward = time.process_time() - start
+    best = float("inf")
+    for seed in range(REPEATS):
+        before, start = model.cpu_seconds, time.process_time()
+        one_round(model, reader, particles, torch.Generator().manual_seed(seed), twist)
+        spent = time.process_time() - start - (model.cpu_seconds - before)
+        best = min(best, spent / LENGTH)
+    return {
+        "vocabulary": model.vocab_size,
+        "constraint": constraint.to_json()["type"],
+        "particles": particles,
+        "states": reader.rows[0].shape[0],
+        "contexts": table.num_contexts,
+        "step_ms": 1e3 * best,
+        "look_ahead_ms": 1e3 * backward,
+        "compile_ms": 1e3 * compiled,
+    }
+
+
+def main() -> None:
+    """Measure, print, and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cells = []
+    for vocab in VOCABULARIES:
+        model = Peaked(vocab)
+        counts = NGramCounts(vocab, model.tokenizer.eos_ids)
+        while counts.positions < TABLE_POSITIONS:
+            drafts = model.sample(8, 50, counts.positions, keep_log_probs=True)
+            counts.add_sequences(drafts.tokens, drafts.log_probs)
+        table = counts.table()
+        for constraint in (ends_with(" 7f"), ban([f" {i:x}" for i in range(16, 116)])):
+            for particles in PARTICLES:
+                cells.append(cell(model, table, constraint, particles))
+                print({k: round(v, 1) if isinstance(v, float) else v for k, v in cells[-1].items()}, flush=True)
+    worst = max(c["step_ms"] for c in cells if c["vocabulary"] == GOAL_VOCABULARY and c["particles"] == PARTICLES[0])
+    print(f"at {GOAL_VOCABULARY:,} tokens and {PARTICLES[0]} particles: {worst:.1f} ms a step, goal {GOAL_MS:.0f}")
+    if options.json:
+        options.json.write_text(json.dumps({"machine": machine(), "goal_ms": GOAL_MS, "cells": cells}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

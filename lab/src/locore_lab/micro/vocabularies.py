@@ -1,0 +1,93 @@
+"""Byte-level BPE vocabularies of 32,000 and 128,000 tokens, trained on local text, for the benchmarks of large vocabularies.
+
+They stand for the vocabularies of large models, which need not be here. The text is what a folder holds (`*.xz`, `*.txt`) and
+the sources and documentation of the installed Python packages, so that code and prose are both in it.
+
+    python -m locore_lab.micro.vocabularies --text ../shared/data/text -o DIR
+"""
+
+import argparse
+import json
+import lzma
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+SIZES = (32_000, 128_000)
+MOST_BYTES = {"prose": 60_000_000, "code": 40_000_000}
+CHUNK = 100_000  # characters of a piece of text
+END = "<|end|>"
+WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def prose(folder: Path) -> Iterator[str]:
+    """Texts of a folder."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix not in (".xz", ".txt"):
+            continue
+        content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        for line in content.decode().splitlines(keepends=True):
+            yield str(json.loads(line).get("text", "")) if ".jsonl" in path.name else line
+
+
+def code() -> Iterator[str]:
+    """Sources of the installed packages and of Python itself."""
+    roots = {Path(p) for p in sys.path if p.endswith("-packages")} | {Path(json.__file__).parents[1]}
+    for root in sorted(roots):
+        for path in sorted(root.rglob("*")):
+            if path.suffix in (".py", ".md", ".rst", ".txt", ".pyi"):
+                yield path.read_text(encoding="utf-8", errors="ignore")
+
+
+def limited(texts: Iterator[str], most: int) -> Iterator[str]:
+    """Texts in pieces, until so many characters have come."""
+    for text in texts:
+        for start in range(0, len(text), CHUNK):
+            piece = text[start : start + CHUNK]
+            most -= len(piece)
+            if most < 0:
+                return
+            yield piece
+
+
+def train(folder: Path, size: int) -> Tokenizer:
+    """A byte-level BPE of so many tokens; the last one ends a text."""
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(WORDS), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False)
+
+    def texts() -> Iterator[str]:
+        yield from limited(prose(folder), MOST_BYTES["prose"])
+        yield from limited(code(), MOST_BYTES["code"])
+
+    tokenizer.train_from_iterator(texts(), trainer)
+    tokenizer.add_special_tokens([END])
+    return tokenizer
+
+
+def main() -> None:
+    """Train what is not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", type=Path, required=True, help="folder of texts")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    for size in options.sizes:
+        path = options.output / f"bpe{size}.json"
+        if path.exists():
+            continue
+        tokenizer = train(options.text, size)
+        tokenizer.save(str(path))
+        print(f"{path}: {tokenizer.get_vocab_size():,} tokens")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What all experiments need: seeds, progress, pictures, and checkpoints that survive a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from locore.errors import InvalidArgument
+
+Item = TypeVar("Item")
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that depends on what is drawn, not on the order."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "little") >> 1
+
+
+def shown(todo: Sequence[Item], what: str) -> Iterable[Item]:
+    """The items, with a progress bar on standard error; none where there is nothing to do."""
+    return track(todo, what, console=Console(stderr=True, force_terminal=sys.stderr.isatty()), disable=not todo)
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot, drawing into files."""
+    importlib.import_module("matplotlib").use("agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
+def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
+    """A kill at any moment leaves the old or the new checkpoint, never half of one."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        torch.save(dict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The state that was saved; `state["settings"]` are those it was made with.
+
+    Raises:
+        InvalidArgument: they are other ones.
+    """
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    if state["settings"] != settings:
+        raise InvalidArgument(f"{path} was made with other settings: {state['settings']}. Use another folder.")
+    return state
+
+
+def write_log(path: Path, settings: Mapping[str, Any], history: Iterable[Mapping[str, Any]]) -> None:
+    """A line of JSON for the settings, and one for each thing measured."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in ({"settings": settings}, *history)))

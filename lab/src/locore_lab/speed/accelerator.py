@@ -1,0 +1,110 @@
+"""A constrained sample on an accelerator: how much of the time is the model, and how near it comes to the device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+import locore
+from locore.local import Forward, TopK
+from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo
+from locore_lab.speed.llamas import millions, parameters
+from locore_lab.speed.measuring import TokenMeter
+from locore_lab.speed.models import ACCELERATOR_PROMPT, Models, on_device
+from locore_lab.speed.plan import Case, Plan, Row
+from locore_lab.speed.sampling import BANNED, never
+
+COLUMNS = [
+    "device",
+    "model",
+    "parameters",
+    "sampler",
+    "particles",
+    "s a sample",
+    "LM tokens",
+    "tokens/s",
+    "of ceiling",
+    "outside",
+]
+ABOUT = """\
+## On an accelerator
+
+Wall seconds on the device, weights in bfloat16 (random: speed does not depend on them), log-softmax in float32, {n} new
+tokens, 1 % of the vocabulary forbidden. The second run counts; compiling the constraint is not in it, since it is kept.
+
+- s a sample: seconds of `generate` / particles.
+- of ceiling: 2 × parameters × tokens that the module reads, in a second of the model, over what a product of square matrices
+  reaches in the same run.
+- outside: share of the time that is not spent in the model (goal: under 10 %)."""
+
+
+def cases(plan: Plan) -> Iterator[Case]:
+    """Each sampler with each number of particles, if there is a device."""
+    models = on_device(plan)
+    for name in plan.accelerator_shapes if plan.device else ():
+        for particles in plan.accelerator_particles:
+            for label, sampler in _samplers(plan).items():
+                yield ("accelerator", name, label, particles), partial(_measure, plan, models, name, label, sampler, particles)
+
+
+def _samplers(plan: Plan) -> dict[str, Sampler]:
+    found: dict[str, Sampler] = {"smc": SequentialMonteCarlo(), "lcr, forward": LocallyConstrainedResampling(kernel=Forward())}
+    return found | {f"lcr, k = {k}": LocallyConstrainedResampling(kernel=TopK(k=k)) for k in plan.accelerator_ks}
+
+
+def _measure(plan: Plan, models: Models, name: str, label: str, sampler: Sampler, particles: int) -> list[Row]:
+    model = models[name]
+    assert plan.device is not None
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.randint(model.vocab_size, (ACCELERATOR_PROMPT,), generator=generator).tolist()
+    banned = torch.randperm(model.vocab_size, generator=generator)[: int(BANNED * model.vocab_size)].tolist()
+
+    def work(seed: int) -> locore.Particles:
+        return locore.generate(
+            model, prompt, never(banned, plan.n), plan.n, num_particles=particles, sampler=sampler, seed=seed
+        )
+
+    work(0)
+    meter = TokenMeter(model.causal.module)
+    start = time.perf_counter()
+    info = work(1).info
+    seconds = time.perf_counter() - start
+    read = meter.close()
+    # Every answer of the model is moved to the CPU before its clock stops, so nothing is still under way.
+    inside = info["model_seconds"]
+    row: Row = {"part": "accelerator", "model": name, "parameters": parameters(model), "sampler": label, "particles": particles}
+    row |= {"device": device_name(plan.device), "seconds": seconds, "model seconds": inside, "tokens": read}
+    return [row | {"ceiling": ceiling(plan.device), "flops": 2 * parameters(model) * read}]
+
+
+def device_name(device: str) -> str:
+    """As its maker calls it."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+
+def ceiling(device: str, size: int = 8192) -> float:
+    """FLOP a second of a product of square bfloat16 matrices, the best of several."""
+    size = size if device.startswith("cuda") else 256
+    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        float((a @ b)[0, 0])  # waits for the product
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * size**3 / best
+
+
+def shown(row: Row) -> Row:
+    """For the table."""
+    return {
+        **row,
+        "parameters": millions(row["parameters"]),
+        "s a sample": row["seconds"] / row["particles"],
+        "LM tokens": row["tokens"],
+        "tokens/s": round(row["tokens"] / row["seconds"]),
+        "of ceiling": f"{row['flops'] / row['model seconds'] / row['ceiling']:.0%}",
+        "outside": f"{1 - row['model seconds'] / row['seconds']:.0%}",
+    }

@@ -1,0 +1,84 @@
+"""`locore bench speed`: measure, and write the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import locore
+from locore.errors import InvalidArgument
+from locore.records import Journal, only_writer
+from locore_lab.progress import say
+from locore_lab.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
+from locore_lab.speed.models import on_cpu
+from locore_lab.speed.plan import BUNDLED, FULL, QUICK, Case, Plan
+from locore_lab.speed.tables import write_results
+
+PARTS = ("sampling", "neighbours", "circuits", "masks", "footprint", "scaling", "accelerator")
+
+
+def run(
+    output: Path,
+    quick: bool = False,
+    models: Sequence[str] = (),
+    parts: Sequence[str] = (),
+    device: str | None = None,
+    plan: Plan | None = None,
+) -> list[dict[str, Any]]:
+    """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
+
+    Args:
+        output: folder of the results; a run that was killed goes on where it stopped.
+        quick: small models and few tokens, in a few minutes; the same rows through the same code.
+        models: only those; "tiny" (bundled), "small" and "large" (random weights). All by default.
+        parts: only those of `PARTS`. All by default.
+        device: such as "cuda", for the part "accelerator", which is left out without one.
+        plan: sizes; by default those of `quick`.
+
+    Returns:
+        All rows in the folder, each with its `part`.
+    """
+    plan = replace(plan or (QUICK if quick else FULL), device=device)
+    names = _known("model", models, [BUNDLED, *plan.shapes])
+    wanted = _known("part", parts, PARTS)
+    if "accelerator" in parts and device is None:
+        raise InvalidArgument('the part "accelerator" needs a --device, such as cuda.')
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more wait for each other, and waiting counts as CPU seconds
+    try:
+        with only_writer(output):
+            settings = {"locore": locore.__version__, "quick": quick, **asdict(replace(plan, device=None))}
+            journal = Journal(output / "rows.jsonl", settings)
+            for key, measure in _cases(plan, names, wanted):
+                if key not in journal:
+                    journal.append(key, {"rows": measure()})
+                    say(", ".join(map(str, key)))
+            found = [row for _, record in journal.items() for row in record["rows"]]
+            write_results(output, found, settings)
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def _cases(plan: Plan, names: Sequence[str], parts: Sequence[str]) -> Iterator[Case]:
+    models = on_cpu(plan)
+    for name in names:
+        if "sampling" in parts:
+            yield from sampling.cases(plan, name, models)
+        if "neighbours" in parts and name != BUNDLED:
+            yield from neighbours.cases(plan, name, models)
+    for part in (circuits, masks, footprint, scaling, accelerator):
+        if part.__name__.rsplit(".", 1)[1] in parts:
+            yield from part.cases(plan)
+
+
+def _known(what: str, given: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """Those that were given, or all."""
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise InvalidArgument(f"unknown {what} {', '.join(unknown)}; known are {', '.join(known)}.")
+    return given or known

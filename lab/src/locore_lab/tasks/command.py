@@ -1,0 +1,148 @@
+"""`locore bench tasks`: the problems, the rows, and the files that come of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import locore
+from locore.errors import InvalidArgument
+from locore.models import HuggingFaceModel, LanguageModel, Remembered
+from locore.records import only_writer
+from locore_lab.fidelity.command import cache_in
+from locore_lab.fidelity.plots import plot
+from locore_lab.progress import say
+from locore_lab.tasks.drawn import drawn_problems
+from locore_lab.tasks.entrants import entrants
+from locore_lab.tasks.measures import Row
+from locore_lab.tasks.problem import Problem
+from locore_lab.tasks.report import JUDGED_AT, write_results, write_texts
+from locore_lab.tasks.study import Plan, Study
+from locore_lab.tasks.written import written_problems
+
+QUICK = Plan(rounds={250: 2}, few={250: 1})
+QUICK_PROBLEMS = ("keyword-dog", "ban-letter", "ending-happy", "choice-sentiment")
+QUICK_SAMPLERS = ["auto", "masked-is", "smc", "swor", "twisted, learned", "rejection", "transformers-masking"]
+MEMORY_BYTES = 5 * 2**30  # of contexts that are remembered
+FEW_RUNS = 2  # of samplers that are not among the main ones
+
+
+def run(
+    output: Path,
+    quick: bool = False,
+    model: str | None = None,
+    problems: list[str] | None = None,
+    families: list[str] | None = None,
+    samplers: list[str] | None = None,
+    budgets: list[int] | None = None,
+    runs: int | None = None,
+    seed: int = 0,
+    truths_only: bool = False,
+    threads: int = 1,
+) -> list[Row]:
+    """Measure, and write `results.json`, `table.md`, `texts.md` and plots; what is in the folder already stays.
+
+    Args:
+        output: folder of the results; a run that was killed goes on where it stopped.
+        quick: a few problems and samplers with a small budget, in five minutes.
+        model: another name or a folder of the same weights.
+        problems: names of problems; all by default.
+        families: only problems of these.
+        samplers: names of samplers; all by default.
+        budgets: LM tokens of a run.
+        runs: of each sampler at each budget.
+        seed: of everything, the drawn problems included; truths for another seed than 0 are made first, which takes hours.
+        truths_only: make the truths that are missing, and stop.
+        threads: of torch.
+
+    Raises:
+        InvalidArgument: unknown names; or the model is not the one that the truths speak of.
+        ModelNotFound: the model is not installed.
+    """
+    torch.set_num_threads(threads)
+    chosen = selected([*written_problems(), *drawn_problems(seed)], problems, families, quick)
+    plan = planned(quick, seed, budgets, runs)
+    start = time.process_time()
+    with only_writer(output):
+        study = Study(output, plan, opener(model), remembering())
+        if truths_only:
+            made = [study.truth(problem) for problem in chosen]
+            say(f"{sum(truth is not None for truth in made)} of {len(chosen)} truths are known")
+            return []
+        rows = _measured(study, chosen, samplers or (QUICK_SAMPLERS if quick else None))
+    say(f"{len(rows)} rows in {output / 'table.md'}, {time.process_time() - start:.0f} CPU seconds")
+    return rows
+
+
+def planned(quick: bool, seed: int, budgets: list[int] | None, runs: int | None) -> Plan:
+    """The plan with what the caller changed."""
+    plan = replace(QUICK if quick else Plan(), seed=seed)
+    rounds = {b: runs or plan.rounds.get(b, min(plan.rounds.values())) for b in budgets or plan.rounds}
+    few = {b: min(FEW_RUNS, n) for b, n in rounds.items() if budgets or b in plan.few}
+    return replace(plan, rounds=rounds, few=few)
+
+
+def selected(known: list[Problem], names: list[str] | None, families: list[str] | None, quick: bool) -> list[Problem]:
+    """The problems asked for.
+
+    Raises:
+        InvalidArgument: an unknown name or family, or nothing is left.
+    """
+    by_name = {problem.name: problem for problem in known}
+    for what, asked, there in (("problems", names, by_name), ("families", families, {p.family for p in known})):
+        unknown = [name for name in asked or [] if name not in there]
+        if unknown:
+            raise InvalidArgument(f"unknown {what} {', '.join(unknown)}; known are {', '.join(there)}.")
+    wanted = names or (QUICK_PROBLEMS if quick else list(by_name))
+    found = [by_name[name] for name in wanted if not families or by_name[name].family in families]
+    if not found:
+        raise InvalidArgument("no problem is left; name others, or other families.")
+    return found
+
+
+def opener(model: str | None) -> Callable[[str], LanguageModel]:
+    """Opens each model once; `model` stands in for every name."""
+
+    @cache
+    def opened(name: str) -> LanguageModel:
+        return locore.load(name)
+
+    return lambda name: opened(model or name)
+
+
+def _measured(study: Study, problems: list[Problem], samplers: list[str] | None) -> list[Row]:
+    """Run what is missing, and write everything."""
+    rivals = entrants(samplers)
+    for name in {problem.model for problem in problems}:
+        study.open_model(name)  # from the user's cache, where a converted model lies
+    # A table that `locore prepare` left there would steer `auto`, and a newcomer has none.
+    with cache_in(study.output / "cache"):
+        rows, truths = study.run(problems, rivals)
+    settings = {**asdict(study.plan), "samplers": [rival.name for rival in rivals]}
+    write_results(study.output, rows, problems, truths, settings)
+    shown = JUDGED_AT if JUDGED_AT in study.plan.rounds else max(study.plan.rounds)
+    texts = {(p.name, r.name): study.runs(p, r, shown) for p in problems for r in rivals}
+    write_texts(study.output, [p for p in problems if p.name in truths], rivals, texts)
+    plot([_plotted(row) for row in rows], study.output / "plots")
+    return rows
+
+
+def _plotted(row: Row) -> Row:
+    """As the plots of `bench fidelity` want it: what one run cannot tell counts as nothing."""
+    return {**row, "noise": row["noise"] or 0.0, "rmse_error": row["rmse_error"] or 0.0, "log_weights": None}
+
+
+def remembering() -> Callable[[LanguageModel], LanguageModel]:
+    """Wraps a model so that no context is evaluated twice; a model that cannot be wrapped stays as it is."""
+
+    def wrapped(model: LanguageModel) -> LanguageModel:
+        if isinstance(model, HuggingFaceModel) and model.causal.shares:
+            return Remembered(model, MEMORY_BYTES)
+        return model
+
+    return wrapped

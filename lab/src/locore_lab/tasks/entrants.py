@@ -1,0 +1,88 @@
+"""Who competes: the samplers of Locore as a newcomer calls them, what others ship, and the baselines."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from locore.errors import InvalidArgument
+from locore_lab.fidelity.entries import Entry, all_entries
+from locore_lab.fidelity.peers import missing
+
+NEWCOMER = 32  # particles of a default call
+MAIN = (
+    "auto",
+    "masked-is",
+    "smc",
+    "swor",
+    "twisted, learned",
+    "rejection",
+    "genlm-smc",
+    "genlm-awrs",
+    "transformers-masking",
+)
+# Measured at small budgets and in few rounds: on a real model they are dear or far behind.
+OTHERS = (
+    "greedy",
+    "oversampling",
+    "lcr",
+    "cars",
+    "ars",
+    "awrs",
+    "mcmc",
+    "isir",
+    "particle-gibbs",
+    "exact",
+    "best-first",
+    "asap",
+)
+WITHOUT_WEIGHTS = ("transformers-masking",)
+PLAIN_WEIGHTS = ("masked-is", "greedy")  # masked decoding with its weight
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A row of the benchmark.
+
+    Attributes:
+        entry: what is called.
+        particles: how many are asked for; None for as many as the budget buys.
+        main: is it measured at every budget and in every round?
+    """
+
+    entry: Entry
+    particles: int | None = None
+    main: bool = True
+
+    @property
+    def name(self) -> str:
+        """In tables."""
+        return self.entry.name
+
+    def asked(self, length: int, vocab_size: int, budget: int) -> int:
+        """Particles to ask for."""
+        return self.entry.particles(length, vocab_size, budget) if self.particles is None else self.particles
+
+
+def entrants(names: list[str] | None = None) -> list[Entrant]:
+    """By name; None for all. What is not installed is left out, and stderr says so.
+
+    Raises:
+        InvalidArgument: an unknown name, or nothing is left.
+    """
+    every = all_entries()
+    wanted = names or [*MAIN, *OTHERS]
+    unknown = [name for name in wanted if name not in every]
+    if unknown:
+        raise InvalidArgument(f"unknown samplers {', '.join(unknown)}; known are {', '.join(every)}.")
+    found = []
+    for name in wanted:
+        entry = every[name]
+        problem = missing(entry.package) if entry.package else None
+        if problem:
+            print(f"left out {name}: {problem}", file=sys.stderr, flush=True)
+            continue
+        found.append(Entrant(entry, NEWCOMER if name == "auto" else None, main=name not in OTHERS))
+    if not found:
+        raise InvalidArgument("none of these samplers is installed.")
+    return found

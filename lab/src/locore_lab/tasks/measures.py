@@ -1,0 +1,169 @@
+"""From runs to numbers: the evidence, the law of one draw, and whether the verdicts were right."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from typing import Any
+
+import torch
+
+from locore_lab.tasks.features import NOTHING, Law, mean_distance
+from locore_lab.tasks.problem import Problem
+from locore_lab.tasks.runs import REFUSED, ZERO, Run
+from locore_lab.tasks.truth import Truth
+
+Row = dict[str, Any]
+OFF = 0.3  # relative error of the evidence from which "trust" is wrong, and below which "do not trust" is
+MARGIN = 2.0  # standard errors of the truth that a run is granted
+PEERS = ("genlm-smc", "genlm-awrs", "transformers-masking", "rejection", "smc", "masked-is", "greedy", "oversampling")
+NEGLIGIBLE = 1e-3
+KNOWN = 0.15  # error of the laws of a truth, up to which a total variation is counted
+
+
+def gap(run: Run, truth: Truth) -> float:
+    """log Ẑ − log Z in nats; a run that returned nothing knows as much as Ẑ = 1 says."""
+    return -truth.log_z if run.log_z is None else run.log_z - truth.log_z
+
+
+def is_off(run: Run, truth: Truth) -> bool:
+    """Is Ẑ wrong by more than `OFF`, beyond the error of the truth?"""
+    beyond = max(0.0, abs(gap(run, truth)) - MARGIN * truth.log_z_error)
+    return math.expm1(beyond) > OFF
+
+
+def is_covered(run: Run, truth: Truth) -> bool | None:
+    """Does the run's 95 % interval hold the truth? None where it claims none."""
+    if run.low is None or run.high is None:
+        return None
+    slack = MARGIN * truth.log_z_error + 1e-4
+    return run.low - slack <= truth.log_z <= run.high + slack
+
+
+def one_draw(runs: list[Run]) -> dict[str, Law]:
+    """The laws of the features of one draw: those of the runs, averaged."""
+    names = {name for run in runs for name in run.laws}
+    result: dict[str, Law] = {name: {} for name in names}
+    for run in runs:
+        for name in names:
+            for value, weight in run.laws.get(name, {NOTHING: 1.0}).items():
+                result[name][value] = result[name].get(value, 0.0) + weight / len(runs)
+    return result
+
+
+def noise(runs: list[Run], truth: Truth) -> float | None:
+    """How far the laws of two halves of the runs lie apart, halved; None of a single run."""
+    if len(runs) < 2:
+        return None
+    first, second = one_draw(runs[::2]), one_draw(runs[1::2])
+    known = {name: {v: second.get(name, {}).get(v, 0.0) for v in law} for name, law in truth.laws.items()}
+    return mean_distance(first, known) / 2
+
+
+def cell(problem: Problem, sampler: str, budget: int, runs: list[Run], truth: Truth) -> Row | None:
+    """All columns of one sampler on one problem at one budget; None where it does not apply."""
+    runs = [run for run in runs if run.outcome != REFUSED]
+    if not runs:
+        return None
+    weighted = [run for run in runs if run.log_z is not None or run.outcome == ZERO]
+    timed = [run for run in runs if run.timed] or runs
+    return {
+        "problem": problem.name,
+        "family": problem.family,
+        "sampler": sampler,
+        "budget": budget,
+        "runs": len(runs),
+        "failed": sum(run.outcome == ZERO for run in runs),
+        **_evidence(weighted, truth),
+        "tv": mean_distance(one_draw(runs), truth.laws),
+        "known": truth.laws_error <= KNOWN,
+        "noise": noise(runs, truth),
+        "verdicts": _verdicts(runs, truth),
+        "chosen": dict(Counter(run.chosen for run in runs if run.chosen)),
+        "lm_tokens": _mean([run.lm_tokens for run in runs]),
+        "lm_contexts": _mean([run.lm_contexts for run in runs]),
+        "model_seconds": _mean([run.model_seconds for run in timed]) if timed[0].timed else None,
+        "other_seconds": _mean([run.seconds - run.model_seconds for run in timed]) if timed[0].timed else None,
+        "cpu_seconds": _mean([run.cpu_seconds for run in timed]) if timed[0].timed else None,
+    }
+
+
+def _evidence(runs: list[Run], truth: Truth) -> Row:
+    """RMSE of log Ẑ with its standard error, and the mean error; None for samplers without weights."""
+    if not runs:
+        return {"rmse": None, "rmse_error": None, "mean_error": None}
+    gaps = torch.tensor([gap(run, truth) for run in runs], dtype=torch.float64)
+    squares = gaps.square()
+    rmse = float(squares.mean().sqrt())
+    error = float(squares.std()) / math.sqrt(len(runs)) / (2 * rmse) if len(runs) > 1 and rmse else None
+    return {"rmse": rmse, "rmse_error": error, "mean_error": float(gaps.mean())}
+
+
+def _verdicts(runs: list[Run], truth: Truth) -> dict[str, dict[str, int]]:
+    """Level -> runs, those whose evidence was off, those with an interval, and those whose interval holds the truth."""
+    found: dict[str, dict[str, int]] = {}
+    for run in runs:
+        if run.log_z is None:
+            continue
+        one = found.setdefault(run.verdict, {"runs": 0, "off": 0, "intervals": 0, "covered": 0})
+        covered = is_covered(run, truth)
+        one["runs"] += 1
+        one["off"] += is_off(run, truth)
+        one["intervals"] += covered is not None
+        one["covered"] += bool(covered)
+    return found
+
+
+def totals(rows: list[Row]) -> dict[str, dict[str, dict[str, int]]]:
+    """Sampler -> verdict -> the counts of all its cells."""
+    result: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for row in rows:
+        for level, counts in row["verdicts"].items():
+            result[row["sampler"]][level].update(counts)
+    return {name: {level: dict(counts) for level, counts in levels.items()} for name, levels in result.items()}
+
+
+def is_counted(row: Row, measure: str) -> bool:
+    """Does a cell say something of this measure? Not of total variation where the laws themselves are hardly known."""
+    return row[measure] is not None and (measure != "tv" or row["known"])
+
+
+def geometric_mean(rows: list[Row], measure: str) -> float | None:
+    """Over the cells that have it; tiny values are all alike."""
+    values = [max(row[measure], NEGLIGIBLE) for row in rows if is_counted(row, measure)]
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def ratio_to_peer(rows: list[Row], sampler: str, budget: int, measure: str) -> tuple[float, int] | None:
+    """Geometric mean, over problems, of a sampler's value over that of the best peer there; and over how many."""
+    ratios = []
+    for problem in {row["problem"] for row in rows}:
+        at = [row for row in rows if row["problem"] == problem and row["budget"] == budget]
+        here = {row["sampler"]: row[measure] for row in at if is_counted(row, measure)}
+        peers = [here[name] for name in PEERS if name != sampler and name in here]
+        if sampler in here and peers:
+            ratios.append(max(here[sampler], NEGLIGIBLE) / max(min(peers), NEGLIGIBLE))
+    if not ratios:
+        return None
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)), len(ratios)
+
+
+def worse_than(rows: list[Row], sampler: str, others: tuple[str, ...], budget: int) -> list[tuple[str, str, float, float]]:
+    """(problem, other, both RMSEs) where a sampler's RMSE exceeds another's by more than two standard errors."""
+    found = []
+    by_place = {(row["problem"], row["sampler"]): row for row in rows if row["budget"] == budget and row["rmse"] is not None}
+    for (problem, name), row in by_place.items():
+        if name != sampler:
+            continue
+        for other in others:
+            rival = by_place.get((problem, other))
+            if rival is None:
+                continue
+            slack = 2 * math.hypot(row["rmse_error"] or 0.0, rival["rmse_error"] or 0.0)
+            if row["rmse"] - rival["rmse"] > max(slack, NEGLIGIBLE):
+                found.append((problem, other, row["rmse"], rival["rmse"]))
+    return found
+
+
+def _mean(values: list[float] | list[int]) -> float:
+    return sum(values) / len(values)

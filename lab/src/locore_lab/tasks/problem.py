@@ -1,0 +1,95 @@
+"""One thing that a user asks: a prompt, a constraint, a length, and the features by which the answer is judged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import locore
+from locore import Constraint
+from locore.chat import Prompt
+from locore.circuits import Circuit
+from locore.models import Counted, LanguageModel
+from locore.options import Stop
+from locore.stopping import StopWhenComplete
+from locore_lab.tasks.features import Feature
+
+Family = Literal["keywords", "ban", "ending", "infilling", "count", "json", "format", "choice"]
+MODEL = "smollm2"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A posterior p(y | α) of a real model.
+
+    Attributes:
+        name: unique; truths and results are kept under it.
+        family: what kind of wish it is.
+        prompt: text, or what the user says in a chat if `chat`.
+        constraint: α.
+        length: n, tokens.
+        features: what its texts are judged by.
+        chat: is the prompt the message of a user?
+        stop: as in `generate`.
+        model: as `locore.load` knows it.
+    """
+
+    name: str
+    family: Family
+    prompt: str
+    constraint: Constraint
+    length: int
+    features: tuple[Feature, ...]
+    chat: bool = False
+    stop: Stop = "complete"
+    model: str = MODEL
+
+    def to_json(self) -> dict[str, Any]:
+        """What identifies the problem."""
+        return {
+            "model": self.model,
+            "chat": self.chat,
+            "prompt": self.prompt,
+            "constraint": self.constraint.to_json(),
+            "length": self.length,
+            "stop": self.stop,
+            "features": [feature.name for feature in self.features],
+        }
+
+    def key(self) -> str:
+        """A fingerprint: what was stored for another problem of this name is not used."""
+        text = json.dumps(self.to_json(), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A problem made ready: the model has read its prompt, the constraint is compiled."""
+
+    problem: Problem
+    model: LanguageModel
+    circuit: Circuit
+
+    @classmethod
+    def of(cls, problem: Problem, model: LanguageModel) -> Task:
+        """Prompt the model and compile."""
+        circuit = locore.compile(problem.constraint, model, problem.length)
+        return cls(problem, model.prompted(prompt_of(problem)), circuit)
+
+    def target(self, counted: Counted) -> LanguageModel:
+        """The law that is conditioned; `counted` wraps `model`."""
+        return StopWhenComplete(counted, self.circuit) if self.problem.stop == "complete" else counted
+
+
+def prompt_of(problem: Problem) -> Prompt:
+    """What the model reads first."""
+    if not problem.chat:
+        return problem.prompt
+    return [{"role": "user", "content": problem.prompt}]
+
+
+def seed_of(*place: object) -> int:
+    """A seed for each place, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=4).digest(), "little") >> 1

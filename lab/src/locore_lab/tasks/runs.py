@@ -1,0 +1,130 @@
+"""One run of one sampler on one task, as it is written down."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from locore.errors import BudgetExceeded, CannotScore, InvalidArgument, ZeroWeights
+from locore.models import Counted
+from locore.particles import Particles
+from locore.samplers.base import Draws
+from locore_lab.tasks.entrants import Entrant
+from locore_lab.tasks.features import Law, laws_of, shortened
+from locore_lab.tasks.problem import Task
+
+VALUES = 60  # of a feature that are written down
+SHOWN = 5  # texts
+REFUSED, ZERO = "refused", "zero weights"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run returned and what it cost.
+
+    Attributes:
+        outcome: "ok"; `ZERO` if it found nothing; `REFUSED` if the sampler does not apply or the budget is too small.
+        log_z, low, high: log Ẑ and the 95 % interval that the run claims; None where it claims nothing.
+        verdict: of the report.
+        chosen: what `auto` took.
+        laws: feature -> value -> weight.
+        texts: some draws in proportion to the weights, with their log p(y).
+        signs: what the run knew of its own error: `error` and `unseen` (relative), `surprise` (nats), `blocks`, `ess`,
+            `pareto_k`, `lower` (a certain bound of log p(α)); None where it is not known.
+        timed: was the model asked anew for everything, so that seconds mean something?
+    """
+
+    outcome: str
+    log_z: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: str = ""
+    chosen: str = ""
+    laws: dict[str, Law] = field(default_factory=dict)
+    texts: list[tuple[str, float]] = field(default_factory=list)
+    signs: dict[str, float | None] = field(default_factory=dict)
+    lm_tokens: int = 0
+    lm_contexts: int = 0
+    seconds: float = 0.0
+    model_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    timed: bool = True
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """For a journal."""
+        return asdict(self)
+
+
+def run_once(task: Task, entrant: Entrant, budget: int, seed: int, timed: bool) -> Run:
+    """Call a sampler as `generate` does, without compiling again."""
+    counted = Counted(task.model)
+    sampler = entrant.entry.sampler
+    assert sampler is not None  # no entrant needs a table
+    asked = entrant.asked(task.circuit.length, task.circuit.vocab_size, budget)
+    start, cpu = time.perf_counter(), time.process_time()
+    draws: Draws | None = None
+    outcome, note = "ok", ""
+    try:
+        generator = torch.Generator().manual_seed(seed)
+        draws = sampler(task.target(counted), task.circuit, asked, budget, generator)
+    except ZeroWeights:
+        outcome = ZERO
+    except (BudgetExceeded, CannotScore, InvalidArgument) as error:
+        outcome, note = REFUSED, str(error)
+    seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+    cost: dict[str, Any] = {**seconds, **counted.account()}
+    if draws is None:
+        return Run(outcome, **cost, timed=timed, note=note)
+    particles = draws.particles(task.model.tokenizer, {"sampler": sampler.name, **cost})
+    if not entrant.entry.weighted:
+        particles = particles.unweighted()
+    return Run(outcome, **_found(task, particles, seed), **cost, timed=timed)
+
+
+def _found(task: Task, particles: Particles, seed: int) -> dict[str, Any]:
+    """What the particles say."""
+    low, high = particles.log_evidence_interval if not particles.info.get("unweighted") else (math.nan, math.nan)
+    laws = laws_of(task.problem.features, particles.posterior())
+    return {
+        "log_z": _number(particles.log_evidence),
+        "low": _number(low),
+        "high": _number(high),
+        "verdict": particles.verdict.level,
+        "chosen": str(particles.info.get("chosen", "")),
+        "laws": {name: shortened(law, VALUES) for name, law in laws.items()},
+        "texts": _draws(particles, seed),
+        "signs": _signs(particles),
+    }
+
+
+def _signs(particles: Particles) -> dict[str, float | None]:
+    """By which a verdict can be judged again without the run."""
+    blocks = particles.blocks
+    return {
+        "error": _number(particles.log_evidence_error),
+        "surprise": _number(blocks.surprise) if blocks else None,
+        "unseen": _number(blocks.unseen) if blocks else None,
+        "blocks": len(blocks) if blocks else None,
+        "ess": _number(particles.ess),
+        "pareto_k": _number(particles.pareto_k),
+        "lower": _number(particles.log_evidence_bounds[0]),
+    }
+
+
+def _draws(particles: Particles, seed: int) -> list[tuple[str, float]]:
+    """A few texts in proportion to their weights, likeliest first."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.multinomial(particles.weights, SHOWN, replacement=True, generator=generator).tolist()
+    texts = particles.texts
+    scores = particles.token_scores.sum(-1).tolist() if particles.token_scores is not None else [math.nan] * len(texts)
+    found = [(texts[i], round(scores[i], 2)) for i in chosen]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _number(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None

@@ -1,0 +1,239 @@
+"""Problems written down: at least one of each family behind a plain prompt and one in a chat."""
+
+from __future__ import annotations
+
+from locore import (
+    ban,
+    choice,
+    contains,
+    ends_with,
+    json_schema,
+    regex,
+    sentence_count,
+    starts_with,
+    word_count,
+)
+from locore_lab.tasks.features import (
+    after,
+    before,
+    first_word,
+    group,
+    last_word,
+    position_of,
+    value,
+    whole,
+    words,
+    written,
+)
+from locore_lab.tasks.problem import Problem
+
+LILY = "Once upon a time, there was a little girl named Lily."
+REVIEW = "Review: The food was cold, and the waiter forgot us twice.\nSentiment:"
+# A mild list; what is banned in earnest lies in shared word lists, not here.
+RUDE = [
+    "hate",
+    "stupid",
+    "idiot",
+    "kill",
+    "damn",
+    "hell",
+    "ugly",
+    "dumb",
+    "crap",
+    "suck",
+    "fool",
+    "trash",
+    "awful",
+    "die",
+    "dead",
+]
+COLOURS = ["red", "blue", "green", "yellow", "purple", "orange", "black"]
+CAPITAL = {
+    "type": "object",
+    "properties": {"capital": {"type": "string", "maxLength": 20}, "population": {"type": "integer"}},
+    "required": ["capital", "population"],
+}
+BOOK = {
+    "type": "object",
+    "properties": {"title": {"type": "string", "maxLength": 20}, "year": {"type": "integer"}},
+    "required": ["title", "year"],
+}
+
+DOG = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 10}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
+
+
+def written_problems() -> list[Problem]:
+    """In the order of the families."""
+    return [*_words(), *_shapes(), *_objects(), *_formats(), *_choices()]
+
+
+def _words() -> list[Problem]:
+    """Keywords, ban lists, endings."""
+    return [
+        Problem("keyword-dog", "keywords", LILY, contains(" dog"), 12, (first_word(), position_of(" dog"), written(" dog"))),
+        Problem(
+            "keyword-ship",
+            "keywords",
+            "Write one sentence about the sea.",
+            contains("ship") & ban(["ocean", "water"]),
+            24,
+            (first_word(), written("ship"), words()),
+            chat=True,
+        ),
+        Problem(
+            "keyword-book",
+            "keywords",
+            "Suggest a hobby for a rainy day in one sentence.",
+            contains(" book"),
+            20,
+            (first_word(), position_of(" book"), written(" book")),
+            chat=True,
+        ),
+        Problem(
+            "ban-rude", "ban", "The protest, which was attended by", ban(RUDE, ignore_case=True), 20, (first_word(), words())
+        ),
+        Problem("ban-letter", "ban", "Describe a cat in a few words.", ban(["e", "E"]), 12, (first_word(), words()), chat=True),
+        Problem(
+            "ending-happy", "ending", "The weather is", ends_with(" happy."), 8, (first_word(), before(" happy."), words())
+        ),
+        Problem(
+            "ending-soon",
+            "ending",
+            "Write one sentence to end a letter to a friend.",
+            ends_with(" soon."),
+            20,
+            (first_word(), before(" soon."), words()),
+            chat=True,
+        ),
+        Problem(
+            "ending-question",
+            "ending",
+            "Give me one tip for learning the guitar.",
+            ends_with("?"),
+            20,
+            (first_word(), words()),
+            chat=True,
+        ),
+    ]
+
+
+def _shapes() -> list[Problem]:
+    """Infilling, numbers of words and sentences."""
+    return [
+        Problem(
+            "infill-home",
+            "infilling",
+            "My grandfather worked on a farm.",
+            starts_with(" Every evening") & ends_with(" home."),
+            14,
+            (after(" Every evening"), before(" home."), words()),
+        ),
+        Problem(
+            "infill-robot",
+            "infilling",
+            "Tell me about a robot in one sentence.",
+            starts_with("The robot") & ends_with(" people."),
+            20,
+            (after("The robot"), before(" people."), words()),
+            chat=True,
+        ),
+        Problem(
+            "count-two-sentences",
+            "count",
+            "The library on the corner is closed this week.",
+            sentence_count(2, 2) & ends_with("."),
+            40,
+            (first_word(), words()),
+        ),
+        Problem(
+            "count-six-words",
+            "count",
+            "Describe the ocean in exactly six words.",
+            word_count(6, 6) & ends_with("."),
+            12,
+            (first_word(), last_word()),
+            chat=True,
+        ),
+    ]
+
+
+def _objects() -> list[Problem]:
+    """JSON."""
+    return [
+        Problem(
+            "json-book",
+            "json",
+            'A classic novel of the 19th century, as JSON with "title" and "year":\n',
+            json_schema(BOOK),
+            28,
+            (value("title"), value("year")),
+        ),
+        Problem(
+            "json-capital",
+            "json",
+            'What is the capital of France, and how many people live there? Answer in JSON with "capital" and "population".',
+            json_schema(CAPITAL),
+            28,
+            (value("capital"), value("population")),
+            chat=True,
+        ),
+        Problem(
+            "json-dog",
+            "json",
+            'Invent a dog. Answer in JSON with "name" and "age".',
+            json_schema(DOG),
+            28,
+            (value("name"), value("age")),
+            chat=True,
+        ),
+    ]
+
+
+def _formats() -> list[Problem]:
+    """A date, and an answer with a reason."""
+    return [
+        Problem(
+            "format-date",
+            "format",
+            "The treaty was signed on (YYYY-MM-DD):",
+            regex(r" (1[5-9]|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
+            12,
+            (group("century", r"(\d\d)\d\d-"), group("month", r"-(\d\d)-"), group("day", r"-\d\d-(\d\d)")),
+        ),
+        Problem(
+            "format-reason",
+            "format",
+            "Is it a good idea to drink coffee at night? Answer yes or no, and give a reason.",
+            regex(r"(Yes|No), because [^.\n]+\."),
+            32,
+            (group("answer", "^(Yes|No)"), group("first word of the reason", r"because (\S+)"), words()),
+            chat=True,
+        ),
+    ]
+
+
+def _choices() -> list[Problem]:
+    """One of some labels."""
+    return [
+        Problem(
+            "choice-sentiment",
+            "choice",
+            REVIEW,
+            choice([" positive", " negative", " neutral", " mixed", " angry"]),
+            6,
+            (whole(),),
+        ),
+        Problem(
+            "choice-colour",
+            "choice",
+            "What is the best colour for a kitchen? Answer with one word.",
+            choice([colour.capitalize() for colour in COLOURS]),
+            6,
+            (whole(),),
+            chat=True,
+        ),
+    ]

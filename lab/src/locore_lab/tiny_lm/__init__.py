@@ -1,0 +1,1 @@
+"""How the language model `tiny` and the judge were trained."""

@@ -1,0 +1,88 @@
+"""Gathers what `train.py` left in `lab/runs`: logs of all seeds, weights of one, and a table of the models alone.
+
+`python -m locore_lab.warcraft.collect` writes `logs/seedN.jsonl`, `weights.safetensors` (of `--keep`), `training.json` and
+`training.md` into `lab/results/warcraft`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+from locore_lab.places import RESULTS, RUNS
+from locore_lab.warcraft.dataset import Maps, generate_maps, load_maps
+from locore_lab.warcraft.model import PathModel
+from locore_lab.warcraft.training import LOG, WEIGHTS, validate
+
+DATA_SEED = 0
+SHARES = ("exact", "equal", "consistent")
+
+
+def measured(folder: Path, test: Maps, draws: int) -> dict[str, float | int]:
+    """One seed: its epochs, the one that was kept, and its model alone on the test maps."""
+    settings, *epochs = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    target = settings["settings"]["target"]
+    kept = min(reversed(epochs), key=lambda epoch: abs(epoch["exact"] - target))
+    network = PathModel.load(folder / WEIGHTS).network
+    return {
+        "seed": settings["settings"]["seed"],
+        "epochs": len(epochs),
+        "kept_epoch": kept["epoch"],
+        "validation_exact": kept["exact"],
+        "train_seconds": round(sum(epoch["train_seconds"] for epoch in epochs)),
+        **validate(network, test, draws, seed=0),
+    }
+
+
+def table(rows: list[dict[str, float | int]]) -> str:
+    """Markdown: a row for each seed, then means with standard errors over seeds."""
+    lines = [
+        "| seed | epochs | kept | exact % | equal to the label % | consistent % | nats per label | training, minutes |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        shares = " | ".join(f"{100 * row[name]:.2f}" for name in SHARES)
+        minutes = f"{row['train_seconds'] / 60:.0f}"
+        lines.append(f"| {row['seed']} | {row['epochs']} | {row['kept_epoch']} | {shares} | {row['nats']:.3f} | {minutes} |")
+    if len(rows) > 1:
+        shares = " | ".join(
+            f"{100 * mean(row[name] for row in rows):.2f} ± {100 * stdev(row[name] for row in rows) / len(rows) ** 0.5:.2f}"
+            for name in SHARES
+        )
+        lines.append(f"| mean | | | {shares} | {mean(row['nats'] for row in rows):.3f} | |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, default=RUNS / "warcraft")
+    parser.add_argument("--out", type=Path, default=RESULTS / "warcraft")
+    parser.add_argument("--data", type=Path, help="folder of the original .npy files")
+    parser.add_argument("--draws", type=int, default=10, help="paths sampled for each test map")
+    parser.add_argument("--keep", type=int, default=0, help="the seed whose weights are kept")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folders = sorted(path.parent for path in arguments.runs.glob(f"seed*/{WEIGHTS}"))
+    if not folders:
+        parser.error(f"there are no weights in {arguments.runs}; run locore_lab.warcraft.train first")
+    test = generate_maps(1_000, DATA_SEED, "test") if arguments.data is None else load_maps(arguments.data, "test")
+    rows = []
+    (arguments.out / "logs").mkdir(parents=True, exist_ok=True)
+    for folder in folders:
+        rows.append(measured(folder, test, arguments.draws))
+        shutil.copy(folder / LOG, arguments.out / "logs" / f"{folder.name}.jsonl")
+        if rows[-1]["seed"] == arguments.keep:
+            shutil.copy(folder / WEIGHTS, arguments.out / WEIGHTS)
+    (arguments.out / "training.json").write_text(json.dumps({"draws": arguments.draws, "models": rows}, indent=2) + "\n")
+    (arguments.out / "training.md").write_text(table(rows))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

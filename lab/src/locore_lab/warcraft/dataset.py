@@ -1,0 +1,199 @@
+"""Maps, weights and labels: generated, read from and written to the `.npy` files of the original data.
+
+The original files are those of Vlastelica et al. (2020), `warcraft_shortest_path_oneskin/12x12`: for each split
+`{split}_maps.npy` uint8[num, 8 · height, 8 · width, 3], `{split}_vertex_weights.npy` Float[num, height, width] and
+`{split}_shortest_paths.npy` [num, height, width] of 0 and 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from locore.errors import InvalidArgument
+from locore_lab.warcraft.paths import (
+    Cell,
+    cells_of_mask,
+    integer_weights,
+    is_minimum_cost,
+    mask_of,
+    moves_of,
+    path_cost,
+    shortest_path,
+)
+from locore_lab.warcraft.terrain import SPLITS, STANDARD, TILE, Recipe, draw_maps
+
+_FILES = {"images": "maps", "weights": "vertex_weights", "labels": "shortest_paths"}
+SPARE = 4  # tokens of the horizon beyond the longest label
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """Pictures of maps with their weights and one path of minimum cost each.
+
+    Attributes:
+        images: uint8[num, TILE · height, TILE · width, 3].
+        weights: Float[num, height, width], the costs of the cells; no model sees them.
+        labels: uint8[num, height, width], 1 on the path.
+    """
+
+    images: NDArray[np.uint8]
+    weights: NDArray[np.floating[Any]]
+    labels: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def height(self) -> int:
+        """Rows of cells."""
+        return int(self.weights.shape[1])
+
+    @property
+    def width(self) -> int:
+        """Columns of cells."""
+        return int(self.weights.shape[2])
+
+    @cached_property
+    def paths(self) -> tuple[tuple[Cell, ...], ...]:
+        """The cells of each label in order."""
+        return tuple(cells_of_mask(label) for label in self.labels)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest label, its end included."""
+        return max(len(path) for path in self.paths)
+
+    def moves(self, length: int) -> Tensor:
+        """Long[num, length]: the labels as moves, padded with `STOP`.
+
+        Raises:
+            InvalidArgument: a label is longer.
+        """
+        return torch.tensor([moves_of(path, length) for path in self.paths])
+
+    def first(self, num: int) -> Maps:
+        """The first `num` maps.
+
+        Raises:
+            InvalidArgument: there are not so many, or `num` is below 1.
+        """
+        if not 1 <= num <= len(self):
+            raise InvalidArgument(f"There are {len(self)} maps; give a number from 1 to that, not {num}.")
+        return Maps(self.images[:num], self.weights[:num], self.labels[:num])
+
+    def turned(self, symmetry: int) -> Maps:
+        """The maps seen from another side, with labels of their own.
+
+        A map stays one when it is mirrored at the diagonal (bit 0 of `symmetry`) or turned by 180° (bit 1): both keep the
+        pair of ends. Which of several cheapest paths is the label depends on the order of the cells, so labels are derived
+        anew.
+        """
+        turned = [_turn(values, symmetry) for values in (self.images, self.weights)]
+        return labelled(turned[0], turned[1]) if symmetry else self
+
+
+def horizon(*maps: Maps) -> int:
+    """Length of sequences that leaves room beyond every label of these maps: the longest and `SPARE` tokens more."""
+    return max(part.longest for part in maps) + SPARE
+
+
+def labelled(images: NDArray[np.uint8], weights: NDArray[np.floating[Any]]) -> Maps:
+    """Maps with labels by the original rule (`shortest_path`)."""
+    labels = np.stack([mask_of(shortest_path(grid), *grid.shape) for grid in weights])
+    return Maps(images, weights, labels)
+
+
+def generate_maps(
+    num: int, seed: int, split: str = "train", height: int = 12, width: int = 12, recipe: Recipe = STANDARD
+) -> Maps:
+    """Maps of `terrain.draw_maps` (which see) with their labels."""
+    return labelled(*draw_maps(num, seed, split, height, width, recipe))
+
+
+def save_maps(maps: Maps, folder: Path, split: str) -> None:
+    """Write the three files of a split in the format of the original data, weights in float16."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(_path(folder, split, "images"), maps.images)
+    np.save(_path(folder, split, "weights"), maps.weights.astype(np.float16))
+    np.save(_path(folder, split, "labels"), maps.labels)
+
+
+def load_maps(folder: Path | str, split: str) -> Maps:
+    """Read the three files of a split of the original data.
+
+    Args:
+        folder: such as `warcraft_shortest_path_oneskin/12x12`.
+        split: "train", "val" or "test".
+
+    Raises:
+        InvalidArgument: a file is missing, unreadable or of another shape; a weight is negative or not finite; a label is no
+            path, or there is a cheaper one.
+    """
+    folder = Path(folder)
+    images, weights, labels = (_read(_path(folder, split, part)) for part in _FILES)
+    _check_shapes(folder, split, images, weights, labels)
+    for index, (grid, label) in enumerate(zip(weights, labels, strict=True)):
+        try:
+            integer_weights(grid)
+            cells = cells_of_mask(label)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"Map {index} of {split!r} in {folder}: {error}") from error
+        if not is_minimum_cost(grid, cells):
+            raise InvalidArgument(
+                f"Map {index} of {split!r} in {folder}: the label costs {path_cost(grid, cells)}, but the cheapest path "
+                f"{path_cost(grid, shortest_path(grid))}. Are weights and labels of the same maps, in the same order?"
+            )
+    return Maps(images, weights, labels.astype(np.uint8))
+
+
+def _turn(values: NDArray[Any], symmetry: int) -> NDArray[Any]:
+    """[num, rows, columns, …] mirrored at the diagonal, turned by 180°, both or neither."""
+    if symmetry & 1:
+        values = np.swapaxes(values, 1, 2)
+    if symmetry & 2:
+        values = values[:, ::-1, ::-1]
+    return np.ascontiguousarray(values)
+
+
+def _path(folder: Path, split: str, part: str) -> Path:
+    if split not in SPLITS:
+        raise InvalidArgument(f"There is no split {split!r}; the splits are {', '.join(SPLITS)}.")
+    return folder / f"{split}_{_FILES[part]}.npy"
+
+
+def _read(path: Path) -> NDArray[Any]:
+    """The array in a file; never a pickle."""
+    if not path.is_file():
+        raise InvalidArgument(f"There is no file {path}. Give the folder that holds train_maps.npy and the others.")
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InvalidArgument(f"{path} is no readable .npy file: {error}") from error
+    if not isinstance(values, np.ndarray):
+        raise InvalidArgument(f"{path} holds several arrays; give .npy files with one array each.")
+    return values
+
+
+def _check_shapes(folder: Path, split: str, images: NDArray[Any], weights: NDArray[Any], labels: NDArray[Any]) -> None:
+    """Raise `InvalidArgument` unless the three arrays are of one set of maps."""
+    where = f"of {split!r} in {folder}"
+    if weights.ndim != 3 or not len(weights) or not np.issubdtype(weights.dtype, np.floating):
+        raise InvalidArgument(
+            f"The vertex weights {where} are {weights.dtype}{list(weights.shape)}; give floats [num, height, width]."
+        )
+    num, height, width = weights.shape
+    expected = (num, TILE * height, TILE * width, 3)
+    if images.shape != expected or images.dtype != np.uint8:
+        raise InvalidArgument(
+            f"The maps {where} are {images.dtype}{list(images.shape)}; the weights need uint8{list(expected)}."
+        )
+    if labels.shape != weights.shape:
+        raise InvalidArgument(f"The shortest paths {where} have the shape {labels.shape}, the weights {weights.shape}.")

@@ -1,0 +1,218 @@
+"""Training of the CNN-LSTM on labels, up to about the level of the paper's model, with checkpoints after every epoch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from locore.errors import InvalidArgument
+from locore_lab.shared import load_checkpoint, save_checkpoint, write_log
+from locore_lab.warcraft.dataset import Maps, horizon
+from locore_lab.warcraft.grading import grade
+from locore_lab.warcraft.model import save_weights
+from locore_lab.warcraft.network import PathNetwork, State
+from locore_lab.warcraft.paths import STOP
+
+CHECKPOINT, WEIGHTS, LOG = "checkpoint.pt", "weights.safetensors", "log.jsonl"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; optimizer and batch are those of Vlastelica et al. (2020), whose learning rate is 5e-4.
+
+    Attributes:
+        seed: of the weights and of the order of the maps.
+        epochs: the most there will be; the learning rate falls to zero over them, along half a cosine.
+        batch: maps in a step.
+        learning_rate: of Adam, after a warm-up.
+        warmup: steps until the rate is reached.
+        symmetries: views of each map, 1 or 4 (`Maps.turned`); each map is seen in one of them an epoch.
+        target: share of sampled paths that are of minimum cost. Training ends with the first epoch that reaches it, and the
+            weights that are kept are those of the epoch closest to it.
+        draws: paths sampled for each validation map.
+        bfloat16: whether pictures are read in 16 bits while training; validation uses 32.
+    """
+
+    seed: int = 0
+    epochs: int = 24
+    batch: int = 70
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    symmetries: int = 4
+    target: float = 0.62
+    draws: int = 4
+    bfloat16: bool = True
+
+
+class Trainer:
+    """What a checkpoint holds: network, optimizer, the epochs done and what was measured after each."""
+
+    def __init__(self, settings: Settings, train: Maps, val: Maps) -> None:
+        """A fresh start.
+
+        Raises:
+            InvalidArgument: the maps do not fill a batch, or `symmetries` is neither 1 nor 4.
+        """
+        if len(train) < settings.batch:
+            raise InvalidArgument(f"{len(train)} training maps do not fill a batch of {settings.batch}.")
+        if settings.symmetries not in (1, 4):
+            raise InvalidArgument(f"symmetries is {settings.symmetries}; give 1 or 4.")
+        self.settings, self.val = settings, val
+        self.views = [train.turned(symmetry) for symmetry in range(settings.symmetries)]
+        self.length = max(view.longest for view in self.views)
+        self.targets = torch.stack([view.moves(self.length) for view in self.views])
+        with torch.random.fork_rng():
+            torch.manual_seed(settings.seed)
+            self.network = PathNetwork(train.height, train.width)
+        self.network.set_normalisation(torch.from_numpy(train.images))
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
+        self.history: list[dict[str, Any]] = []
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full batches in an epoch."""
+        return len(self.views[0]) // self.settings.batch
+
+    @property
+    def finished(self) -> bool:
+        """Whether the target or the last epoch is reached."""
+        done = self.history
+        best = max((float(report["exact"]) for report in done), default=0.0)
+        return best >= self.settings.target or len(done) >= self.settings.epochs
+
+    def epoch(self) -> dict[str, Any]:
+        """Train for one epoch, validate, and note both in `history`."""
+        settings, start = self.settings, time.perf_counter()
+        number = len(self.history)
+        # No state but the epoch's number decides order and views, so going on from a checkpoint is exact.
+        rng = np.random.default_rng([settings.seed, number])
+        order = rng.permutation(len(self.views[0]))
+        view = rng.integers(0, settings.symmetries, len(order))
+        losses = []
+        self.network.train()
+        for step in range(self.steps_per_epoch):
+            chosen = order[step * settings.batch : (step + 1) * settings.batch]
+            self._set_rate(number * self.steps_per_epoch + step)
+            losses.append(self._step(chosen, view[chosen]))
+        seconds = time.perf_counter() - start
+        report = {"epoch": number + 1, "train_loss": float(np.mean(losses)), "train_seconds": round(seconds, 1)}
+        report |= validate(self.network, self.val, settings.draws, settings.seed)
+        self.history.append(report)
+        return report
+
+    def is_closest(self) -> bool:
+        """Whether no earlier epoch came closer to the target than the last one."""
+        distance = [abs(float(report["exact"]) - self.settings.target) for report in self.history]
+        return distance[-1] <= min(distance)
+
+    def save(self, path: Path) -> None:
+        """Atomic: a kill at any moment leaves the old or the new checkpoint, never half of one."""
+        state = {
+            "settings": asdict(self.settings),
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "history": self.history,
+        }
+        save_checkpoint(state, path)
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            InvalidArgument: it was made with other settings.
+        """
+        state = load_checkpoint(path, asdict(self.settings))
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.history = state["history"]
+
+    def _step(self, chosen: NDArray[np.int64], view: NDArray[np.int64]) -> float:
+        """One step of the optimizer; returns nats per path."""
+        images = torch.from_numpy(np.stack([self.views[v].images[i] for i, v in zip(chosen, view, strict=True)]))
+        tokens = self.targets[view, chosen]
+        read = (tokens != STOP).sum(1, keepdim=True) >= torch.arange(self.length)  # the first STOP is learned too
+        tokens, read = tokens[:, : int(read.sum(1).max())], read[:, : int(read.sum(1).max())]
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.bfloat16):
+            embedding = self.network.embed(images)
+        logits = self.network.logits(embedding, tokens)
+        loss = nn.functional.cross_entropy(logits[read], tokens[read], reduction="sum") / len(chosen)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _set_rate(self, step: int) -> None:
+        settings = self.settings
+        progress = step / (settings.epochs * self.steps_per_epoch)
+        rate = settings.learning_rate * min((step + 1) / settings.warmup, 0.5 * (1 + math.cos(math.pi * progress)))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+
+def train(
+    settings: Settings, maps: Maps, val: Maps, folder: Path, report: Callable[[dict[str, Any]], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """Train, or go on from the checkpoint in the folder.
+
+    Args:
+        settings: how.
+        maps: to train on.
+        val: to validate on.
+        folder: gets `checkpoint.pt`, `weights.safetensors` (the epoch closest to the target) and `log.jsonl`.
+        report: is told what each epoch gave.
+
+    Returns:
+        What each epoch gave: loss, nats per label, and shares of sampled paths (`Grades`) on the validation maps.
+
+    Raises:
+        InvalidArgument: as `Trainer` says.
+    """
+    trainer = Trainer(settings, maps, val)
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / CHECKPOINT).is_file():
+        trainer.load(folder / CHECKPOINT)
+    while not trainer.finished:
+        report(trainer.epoch())
+        if trainer.is_closest():
+            save_weights(trainer.network, folder / WEIGHTS)
+        trainer.save(folder / CHECKPOINT)
+        write_log(folder / LOG, asdict(settings), trainer.history)
+    return trainer.history
+
+
+@torch.no_grad()
+def validate(network: PathNetwork, maps: Maps, draws: int, seed: int) -> dict[str, float]:
+    """Nats per label, and the shares of sampled paths that are consistent, exact and equal to the label."""
+    network.eval()
+    embedding = torch.cat([network.embed(torch.from_numpy(part)) for part in np.array_split(maps.images, len(maps) // 64 + 1)])
+    tokens = maps.moves(maps.longest)
+    scores = network.logits(embedding, tokens).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
+    read = (tokens != STOP).sum(1, keepdim=True) >= torch.arange(tokens.shape[1])
+    generator = torch.Generator().manual_seed(seed)
+    rates = [grade(draw(network, embedding, horizon(maps), generator), maps).rates() for _ in range(draws)]
+    means = {name: float(np.mean([each[name] for each in rates])) for name in rates[0]}
+    return {"nats": float(-(scores * read).sum(1).mean()), **means}
+
+
+@torch.no_grad()
+def draw(network: PathNetwork, embedding: Tensor, length: int, generator: torch.Generator) -> Tensor:
+    """Long[batch, length]: one sequence for each picture, drawn move by move; `STOP` repeats itself."""
+    tokens = torch.full((len(embedding), 1), STOP)
+    ended = torch.zeros(len(embedding), 1, dtype=torch.bool)
+    state: State | None = None
+    drawn = []
+    for _ in range(length):
+        logits, state = network.step(embedding, tokens, state)
+        tokens = torch.multinomial(logits[:, 0].softmax(-1), 1, generator=generator).masked_fill(ended, STOP)
+        ended |= tokens == STOP
+        drawn.append(tokens)
+    return torch.cat(drawn, 1)

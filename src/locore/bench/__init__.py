@@ -1,1 +1,0 @@
-"""Benchmarks that ship with the library; they use its public names only."""

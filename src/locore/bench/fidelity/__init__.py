@@ -1,5 +1,0 @@
-"""How close samplers come to p(y | α), at what price: `run` measures, for `locore bench fidelity`."""
-
-from locore.bench.fidelity.command import run
-
-__all__ = ["run"]

@@ -1,1 +1,0 @@
-"""Experiments of the paper that ship with the package; they use public names only."""

@@ -1,5 +1,0 @@
-"""Scorers of toxicity: texts in, numbers in [0, 1] out."""
-
-from locore.experiments.detox.scorers.protocol import Scorer, Scores, ServiceError
-
-__all__ = ["Scorer", "Scores", "ServiceError"]
