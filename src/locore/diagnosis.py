@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from locore.facts import evidence, facts
-from locore.interval import SIGNIFICANT, is_out_of_sight, reach
+from locore.interval import is_out_of_sight, reach_in_sight
 from locore.pareto import LARGE_K, LEAST_PARTICLES
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ LEVELS: tuple[Level, ...] = get_args(Level)  # from best to worst
 ENOUGH, SOME = 30.0, 10.0  # effective sample sizes; with 30, no weight has more than 1/√30 = 18 % of the whole
 MORE_PARTICLES = 128
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative errors of the evidence
-SMALL_DOUBT, FAIR_DOUBT = 0.25, 0.75  # nats by which p(α) may well be larger; a draw is off by less in total variation
+SMALL_REACH, FAIR_REACH = 0.5, 3.0  # nats by which p(α) may be larger than the estimate; a draw's error is less than half of it
+MOST = math.log(2)  # nats: what was not drawn may hold more than what was
 ENCLOSED = 0.01  # nats between certain bounds, within which nothing is left to doubt
 SURPRISED = 0.5  # nats that are worth saying
 HARDLY_EVER = -50.0  # nats: below, the model as it is would not write such a text in all its use
@@ -126,8 +127,8 @@ def _by_blocks(particles: Particles) -> Judgement:
     if is_enclosed(particles):
         low, high = particles.log_evidence_bounds
         return "trust", f"next to all that satisfies the constraint was read: at most {math.expm1(high - low):.2%} was not."
-    doubt = reach(particles) / SIGNIFICANT
-    if math.isnan(doubt):
+    above = reach_in_sight(particles)
+    if math.isnan(above):
         return "not judged", f"one block cannot show its own error; num_particles={MORE_PARTICLES} makes several."
     number = len(particles.blocks)
     error = f"±{max(particles.log_evidence_error, 0.01):.0%}"
@@ -136,11 +137,13 @@ def _by_blocks(particles: Particles) -> Judgement:
         if number == 1
         else f"{number} independent blocks agree on p(α) to {error}"
     )
-    if doubt <= SMALL_DOUBT:
+    if above <= SMALL_REACH:
         return "trust", f"{found}."
     if particles.blocks.surprise > SURPRISED:
         found += f", but forecasts of it were off by {particles.blocks.surprise:.1f} nats"
-    if doubt <= FAIR_DOUBT:
+    if above <= FAIR_REACH:
+        if above > MOST:
+            found += "; what was not drawn may hold most of the weight"
         return "rough", f"{found}; use the result for orientation, or raise num_particles or budget."
     return "do not trust", f"{found}. {_remedy(particles)}"
 

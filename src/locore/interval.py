@@ -43,13 +43,18 @@ def interval(particles: Particles) -> Bounds:
 
 
 def reach(particles: Particles) -> float:
-    """How far above the estimate log p(α) may lie, nats; nan if unknown. See `locore.blocks` for what is made of surprise."""
+    """How far above the estimate log p(α) may lie, nats; nan if unknown."""
+    seen = reach_in_sight(particles)
+    return seen + BEYOND * _surprise(particles)[0] if is_out_of_sight(particles) else seen
+
+
+def reach_in_sight(particles: Particles) -> float:
+    """The same, but for what is out of sight. See `locore.blocks` for what is made of surprise."""
     error = particles.log_evidence_error
     if particles.info.get("evidence") == "exact" or math.isnan(error):
         return error
     surprise, unseen = _surprise(particles)
-    above = error * (_significant(particles) + SKEW * surprise) + UNSEEN * unseen
-    return above + BEYOND * surprise if is_out_of_sight(particles) else above
+    return error * (_significant(particles) + SKEW * surprise) + UNSEEN * unseen
 
 
 def _significant(particles: Particles) -> float:
