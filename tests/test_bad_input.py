@@ -105,10 +105,10 @@ BAD_CALLS = {
     "a prompt of bytes": (lambda m: generate(m, prompt=b"I"), InvalidArgument, "got b'I'", "a text, a list of token ids"),
     "fractions of ids": (lambda m: generate(m, prompt=[5.5]), InvalidArgument, "integers", "float"),
     "a sampler that was not made": (
-        lambda m: generate(m, sampler=locore.samplers.GreedyMasking),
+        lambda m: generate(m, sampler=locore.samplers.Masking),
         InvalidArgument,
-        "the class GreedyMasking",
-        r"GreedyMasking\(\)",
+        "the class Masking",
+        r"Masking\(\)",
     ),
     "limits that are none": (lambda m: generate(m, limits={"states": 9}), InvalidArgument, "got dict", r"Limits\(states="),
     "more particles than fit": (lambda m: generate(m, num_particles=10**12), InvalidArgument, "GB", "fewer"),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import locore
 from locore import contains, ends_with
-from locore.blocks import Block, Blocks, Lineage, Surprise, relative_error
+from locore.evidence import Particles
+from locore.evidence.blocks import Block, Blocks, Lineage, Surprise, relative_error
 from locore.models import MarkovModel
-from locore.particles import Particles
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
@@ -35,8 +35,7 @@ def draws_of(sampler, model, circuit, num, runs, seed=0):
 
 
 def particles_of(draws, tokenizer):
-    info = {"drawn": draws.drawn, "guarantee": draws.guarantee, **draws.info}
-    return Particles(draws.tokens, draws.log_weights, tokenizer, info, draws.token_scores, draws.blocks)
+    return Particles.of(draws, tokenizer)
 
 
 def test_thinning_knows_the_variance_of_a_single_block(chain):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from functools import partial
 import pytest
 
 import locore
-from locore.cli import main
+from locore.cli import EXAMPLES, main
 
 HAPPY = '{"type": "ends_with", "text": " happy."}'
 BAN_AND_SUN = '{"type": "and", "of": [{"type": "ban", "phrases": ["awful"]}, {"type": "contains", "text": " sun"}]}'
@@ -76,7 +77,7 @@ def test_generate_as_json_is_what_python_returns(capsys):
     assert all(text.endswith(" happy.") for text in found["texts"])
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "lcr", "rejection", "oversampling"])
+@pytest.mark.parametrize("sampler", ["masked", "lcr", "rejection", "oversampling"])
 def test_every_sampler_writes_json(capsys, sampler):
     ban = '{"type": "ban", "phrases": ["zzz"]}'
     code, out, _ = run(capsys, *SMALL_RUN, "--constraint", ban, "--sampler", sampler, "--num-particles", "4", "--json")
@@ -225,3 +226,16 @@ def test_interrupted(delay, tmp_path):
     finally:
         process.kill()
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_the_examples_of_the_help_work(tmp_path, monkeypatch, capsys):
+    """Those that take no model and no server; the others name options that exist."""
+    monkeypatch.chdir(tmp_path)
+    for command, example in EXAMPLES.items():
+        words = shlex.split(example)
+        if command.__name__ in ("check", "compile", "generate"):
+            assert main([command.__name__, *words]) == 0
+        else:
+            assert main([command.__name__, "--help"]) == 0
+            shown = capsys.readouterr().out
+            assert all(word in shown for word in words if word.startswith("--"))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import locore
 from locore.circuits.check import check
 from locore.circuits.downward import allowed_by_conditioning
-from locore.compilers import compile, remembered
+from locore.compilers import compile, stored
 from locore.compilers.compile import compile_and_tell
 from locore.constraints import (
     all_different,
@@ -257,14 +257,14 @@ def test_reasons():
 
 def test_a_kept_circuit_is_found_again(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))
-    monkeypatch.setattr(remembered, "WORTH_SECONDS", 0.0)
-    remembered.forget()
+    monkeypatch.setattr(stored, "WORTH_SECONDS", 0.0)
+    stored.forget()
     puzzle = sudoku("1..." + "." * 12, box=2)
     first = compile_and_tell(puzzle, TEXT, 16)
-    remembered.forget()
+    stored.forget()
     second = compile_and_tell(puzzle, TEXT, 16)
     third = compile_and_tell(sudoku("2..." + "." * 12, box=2), TEXT, 16)
-    remembered.forget()
+    stored.forget()
     assert [first.origin, second.origin, third.origin] == ["compiled", "disk", "compiled"]
     assert second.circuit.count() == first.circuit.count()
     prefix = torch.tensor([1, 2, 3, 4, 3])

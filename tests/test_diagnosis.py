@@ -14,11 +14,11 @@ from scipy import stats
 
 import locore
 from locore import choice, contains
-from locore.blocks import Blocks
-from locore.diagnosis import LEVELS
+from locore.evidence import Particles, Record
+from locore.evidence.blocks import Blocks
+from locore.evidence.pareto import LARGE_K
+from locore.evidence.verdict import LEVELS
 from locore.models import MarkovModel
-from locore.pareto import LARGE_K
-from locore.particles import Particles
 from locore.samplers import BY_NAME
 from locore.tokenizer import Tokenizer
 
@@ -31,11 +31,11 @@ def model():
     return MarkovModel(torch.full((6,), 1 / 6).double(), transition, eos_ids=(5,), tokenizer=TOKENIZER)
 
 
-def particles(log_weights, tokens=None, token_scores=None, blocks=None, **info):
+def particles(log_weights, tokens=None, token_scores=None, blocks=None, **known):
     logs = torch.as_tensor(log_weights, dtype=torch.float64)
     tokens = torch.zeros(len(logs), 2, dtype=torch.long) if tokens is None else tokens
     blocks = None if blocks is None else Blocks(tuple(blocks))
-    return Particles(tokens, logs, TOKENIZER, {"drawn": len(logs), "guarantee": "proper", **info}, token_scores, blocks)
+    return Particles(tokens, logs, token_scores, Record(blocks=blocks, **known), tokenizer=TOKENIZER)
 
 
 def headline(p):
@@ -66,16 +66,16 @@ def test_trust_means_that_no_tail_was_seen(k, num, seed):
 
 
 @pytest.mark.parametrize(
-    "info",
+    "known",
     [
         {"blocks": [0.0, 0.01, -0.01, 0.02]},
-        {"dependent": True},
+        {"independent": False},
         {"guarantee": "asymptotic"},
         {"evidence": "exact", "sequences": 5000},
     ],
 )
-def test_the_tail_of_dependent_weights_means_nothing(info):
-    assert math.isnan(particles(quantiles(0.9, 2000), **info).pareto_k)
+def test_the_tail_of_dependent_weights_means_nothing(known):
+    assert math.isnan(particles(quantiles(0.9, 2000), **known).pareto_k)
 
 
 def test_a_resampled_set_keeps_what_was_known_of_its_source():
@@ -96,14 +96,14 @@ def test_an_estimate_below_what_was_found_is_known_to_be_wrong(estimate, level):
 
 
 def test_an_estimate_above_what_is_possible_is_known_to_be_wrong():
-    assert particles([-1.0] * 400, log_evidence_upper=-0.95).verdict.level == "trust"
-    p = particles([-1.0] * 400, log_evidence_upper=-3.0)
+    assert particles([-1.0] * 400, bounds=(-math.inf, -0.95)).verdict.level == "trust"
+    p = particles([-1.0] * 400, bounds=(-math.inf, -3.0))
     assert p.verdict.level == "do not trust" and "p(α) is at most 0.05" in headline(p)
 
 
 def test_what_is_certain_is_what_the_report_says():
     scores = torch.tensor([[-1.0, 0.0]]).double().expand(64, 2)  # one text of probability 1/e
-    known = particles([-1.2] * 64, token_scores=scores, log_evidence_upper=-1.0)
+    known = particles([-1.2] * 64, token_scores=scores, bounds=(-math.inf, -1.0))
     assert "p(α): 0.37, exactly." in known.report()
     assert "exactly" not in particles([-1.0] * 64).report()  # equal weights are no certainty
     assert known.log_evidence_interval == pytest.approx((-1.0, -1.0))
@@ -112,7 +112,7 @@ def test_what_is_certain_is_what_the_report_says():
 def test_nothing_is_out_of_sight_where_bounds_close():
     scores = torch.tensor([[-9.0, 0.0]]).double().expand(64, 2)
     apart = particles([-9.0] * 64, token_scores=scores)
-    closed = particles([-9.0] * 64, token_scores=scores, log_evidence_upper=-8.95)
+    closed = particles([-9.0] * 64, token_scores=scores, bounds=(-math.inf, -8.95))
     assert (apart.verdict.level, closed.verdict.level) == ("rough", "trust")
     assert "rare" in headline(apart)
 
@@ -127,7 +127,7 @@ def test_exact_draws_are_counted_and_not_called_out_of_sight():
 
 
 def test_reasons_of_zero_weights_add_up_and_refusals_join_them():
-    p = particles([0.0] * 80, drawn=100, zero_weights={"the model forbids it": 0.2})
+    p = particles([0.0] * 80, drawn=100, zeros={"the model forbids it": 0.2})
     kept = p.where(torch.arange(80) < 60, "not canonical").where(torch.arange(60) < 30, "too long")
     assert kept.info["zero_weights"] == pytest.approx(
         {"the model forbids it": 0.2, "not canonical (refused)": 0.2, "too long (refused)": 0.3}
@@ -139,8 +139,7 @@ def test_reasons_of_zero_weights_add_up_and_refusals_join_them():
 
 
 def test_what_is_known_of_the_constraint_is_forgotten_for_more_than_the_constraint():
-    info = {"log_evidence_interval": (-2.0, -1.0), "log_evidence_bounds_95": (-2.0, -1.0), "log_evidence_lower": -1.5}
-    p = particles([-1.2] * 80, log_evidence_upper=-0.5, **info)
+    p = particles([-1.2] * 80, interval=(-2.0, -1.0), likely=(-2.0, -1.0), bounds=(-1.5, -0.5))
     assert p.log_evidence_interval == (-2.0, -1.0) and p.log_evidence_bounds == (-1.5, -0.5)
     kept = p.where(torch.arange(80) < 1, "it was the first")
     assert kept.log_evidence_bounds == (-math.inf, -0.5)  # an upper bound of α bounds less as well
@@ -193,7 +192,7 @@ def test_every_sampler_has_its_diagnostics_as_json(model, sampler):
 
 
 def test_bare_ids_have_a_report_too():
-    p = Particles(torch.tensor([[0, 1], [0, 1], [1, 1]]), torch.zeros(3).double(), Tokenizer.integers(2))
+    p = Particles(torch.tensor([[0, 1], [0, 1], [1, 1]]), torch.zeros(3).double(), tokenizer=Tokenizer.integers(2))
     assert "2 distinct texts in 3 particles" in p.report(full=True) and p.to_json()["texts"] is None
 
 

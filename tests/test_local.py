@@ -136,7 +136,7 @@ def test_batches_change_nothing(monkeypatch):
     p = MODELS["with an end"]()
     tokens = every_sequence(p)
     whole = Window(w=2, k=2).distributions(p, tokens)
-    monkeypatch.setattr("locore.local.window.NUMBERS", 1)
+    monkeypatch.setattr("locore.local.NUMBERS", 1)
     assert torch.equal(Window(w=2, k=2).distributions(p, tokens), whole)
 
 

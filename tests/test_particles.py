@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from scipy import stats
 
-from locore.blocks import Blocks
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.particles import Particles
+from locore.evidence import Particles, Record
+from locore.evidence.blocks import Blocks
 from locore.tokenizer import Tokenizer
 
 FOUR = torch.tensor([[0, 1], [2, 3], [1, 3], [0, 0]])
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"ab", None], eos_ids=(3,))
 
 
-def particles(weights, tokens=None, **info):
+def particles(weights, tokens=None, blocks=None):
     logs = torch.tensor(weights, dtype=torch.float64).log()
     tokens = torch.tensor([[0, 1], [2, 3], [1, 3]])[: len(weights)] if tokens is None else tokens
-    return Particles(tokens, logs, TOKENIZER, {"drawn": len(weights), "guarantee": "proper", **info})
+    blocks = None if blocks is None else Blocks(tuple(blocks))
+    return Particles(tokens, logs, record=Record(blocks=blocks), tokenizer=TOKENIZER)
 
 
 def test_texts_keep_every_byte_and_stop_at_the_end():
@@ -79,8 +79,7 @@ def test_the_verdict_comes_first_and_follows_the_weights(weights, level):
 def test_dependent_particles_are_judged_by_their_blocks_alone():
     tokens = torch.zeros(64, 2, dtype=torch.long)
     agree, differ, alone = (
-        replace(particles([1.0] * 64, tokens), blocks=Blocks(estimates))
-        for estimates in ((0.0, 0.01, -0.01, 0.02), (0.0, -9.0, -8.0, -7.0), (0.0,))
+        particles([1.0] * 64, tokens, estimates) for estimates in ((0.0, 0.01, -0.01, 0.02), (0.0, -9.0, -8.0, -7.0), (0.0,))
     )
     assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "not judged")
     assert alone.report().startswith("Texts: not judged; ")
@@ -94,9 +93,9 @@ def test_json_has_no_words_for_nan():
 
 def test_bad_particles_are_refused():
     with pytest.raises(InvalidArgument):
-        Particles(torch.zeros(2, 1, dtype=torch.long), torch.zeros(3), TOKENIZER)
+        Particles(torch.zeros(2, 1, dtype=torch.long), torch.zeros(3), tokenizer=TOKENIZER)
     with pytest.raises(ZeroWeights):
-        Particles(torch.zeros(0, 1, dtype=torch.long), torch.zeros(0), TOKENIZER)
+        Particles(torch.zeros(0, 1, dtype=torch.long), torch.zeros(0), tokenizer=TOKENIZER)
     with pytest.raises(InvalidArgument, match="at least 1"):
         particles([1.0]).resample(0)
 
@@ -111,7 +110,7 @@ def test_what_a_notebook_shows_is_one_line():
 def test_the_evidence_is_no_more_than_certainty(blocks):
     """p(α) ≤ 1: weights of a mean above 1 say "about 1", and how far they are off; they stay as they are."""
     weights = [1.4, 1.3, 1.2, 0.9] if blocks is None else [math.exp(0.3)] * 4
-    p = replace(particles(weights, FOUR), blocks=None if blocks is None else Blocks(tuple(blocks)))
+    p = particles(weights, FOUR, blocks=blocks)
     mean = math.log(sum(weights) / 4)
     assert p.log_mean_weight == pytest.approx(mean) and mean > 0
     assert p.log_evidence == 0.0
@@ -122,7 +121,7 @@ def test_the_evidence_is_no_more_than_certainty(blocks):
 
 def test_a_mean_above_one_is_still_judged_by_its_excess():
     """p(α) = e^0.5 is 39 % too much, however well the blocks agree on it."""
-    p = replace(particles([math.exp(0.5)] * 64, torch.zeros(64, 2, dtype=torch.long)), blocks=Blocks((0.5,) * 4))
+    p = particles([math.exp(0.5)] * 64, torch.zeros(64, 2, dtype=torch.long), (0.5,) * 4)
     assert p.verdict.level == "do not trust" and "at most 1" in p.report()
 
 
@@ -130,6 +129,6 @@ def test_the_interval_of_blocks_has_the_quantile_of_their_number():
     """12.71 standard errors for two blocks, and never fewer than those of the normal law."""
     for number in (2, 4, 11, 15, 17, 20, 64):
         blocks = [-3.0 + 0.01 * (i % 2) for i in range(number)]
-        p = replace(particles([math.exp(-3.0)] * 4, FOUR), blocks=Blocks(tuple(blocks)))
+        p = particles([math.exp(-3.0)] * 4, FOUR, blocks)
         low, high = p.log_evidence_interval
         assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.975, number - 1) * p.log_evidence_error)

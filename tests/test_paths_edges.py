@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import locore
 from locore.circuits.check import check
 from locore.compilers.compile import compile_and_tell
-from locore.compilers.frontier import _distinct, path_layers, plan_of
-from locore.compilers.remembered import forget
+from locore.compilers.paths.frontier import Frontier, _distinct, path_layers
+from locore.compilers.stored import forget
 from locore.constraints import Literal, SimplePath
 from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
 from locore.models import TableModel
@@ -83,7 +83,7 @@ def test_masses_and_marginals(graph, seed):
 @given(graphs())
 def test_the_layers_are_minimal(graph):
     """No two states have the same future, and every state can be reached and can finish."""
-    layers = path_layers(plan_of(*graph))
+    layers = path_layers(Frontier.of(*graph))
     after = [True]
     for layer, following in zip(layers, [*layers[1:], None], strict=True):
         assert len(np.unique(layer, axis=0)) == len(layer)
@@ -212,11 +212,11 @@ def test_the_order_of_edges_changes_the_size_and_not_the_number_of_paths():
     """A shuffled grid has a frontier so wide that a state needs several machine words."""
     edges = locore.grid(3, 8)
     shuffled = random.Random(0).sample(edges, len(edges))
-    assert plan_of(shuffled, (0, 0), (2, 7)).width > 15 > plan_of(edges, (0, 0), (2, 7)).width
+    assert Frontier.of(shuffled, (0, 0), (2, 7)).width > 15 > Frontier.of(edges, (0, 0), (2, 7)).width
     circuits = [compiled(locore.simple_path(order, (0, 0), (2, 7)), len(order)) for order in (edges, shuffled)]
     assert circuits[0].count() == circuits[1].count()
     assert circuits[0].num_nodes < circuits[1].num_nodes
-    assert plan_of(locore.grid(8, 3), (0, 0), (7, 2)).width == plan_of(edges, (0, 0), (2, 7)).width
+    assert Frontier.of(locore.grid(8, 3), (0, 0), (7, 2)).width == Frontier.of(edges, (0, 0), (2, 7)).width
 
 
 @pytest.mark.parametrize("slots", [3, 15, 16, 40])

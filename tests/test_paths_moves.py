@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import locore
 from locore.circuits.check import check
 from locore.compilers.compile import compile_and_tell
-from locore.compilers.remembered import forget
+from locore.compilers.stored import forget
 from locore.constraints import Literal
 from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, ZeroWeights
 from locore.models.table import MarkovModel
@@ -295,7 +295,7 @@ def test_negations_of_a_relaxation_are_refused():
 
 
 def test_a_relaxed_circuit_stays_one_in_the_cache(monkeypatch):
-    monkeypatch.setattr("locore.compilers.remembered.WORTH_SECONDS", 0.0)
+    monkeypatch.setattr("locore.compilers.stored.WORTH_SECONDS", 0.0)
     moves = locore.simple_moves(10, 10, (0, 0), (9, 9), memory=2)
     origins = []
     for turn in range(3):

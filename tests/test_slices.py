@@ -7,10 +7,11 @@ from dataclasses import fields
 import pytest
 import torch
 
-from locore import ngram, numerics, prepared
+from locore import numerics
 from locore.models import TableModel
-from locore.ngram import NGramCounts
 from locore.numerics import categorical
+from locore.samplers.twist import ngram, prepared
+from locore.samplers.twist.ngram import NGramCounts
 
 
 @pytest.mark.parametrize("cached", [1, 7, 40, 10**6])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from locore.student import probability_within, quantile
+from locore.evidence.bounds import probability_within, quantile
 
 
 @given(st.floats(0, 50), st.integers(1, 400))

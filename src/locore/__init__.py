@@ -49,12 +49,12 @@ if TYPE_CHECKING:
         token_sum,
         word_count,
     )
+    from locore.evidence import Particles
     from locore.explanation import explain
     from locore.generate import generate, holds
     from locore.limits import Limits
     from locore.models import load
-    from locore.particles import Particles
-    from locore.prepared import prepare
+    from locore.samplers.twist.prepared import prepare
     from locore.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -101,8 +101,8 @@ _HOME = {
     "Message": "locore.chat",
     "Prompt": "locore.chat",
     "load": "locore.models",
-    "Particles": "locore.particles",
-    "prepare": "locore.prepared",
+    "Particles": "locore.evidence.particles",
+    "prepare": "locore.samplers.twist.prepared",
     "Tokenizer": "locore.tokenizer",
 }
 

@@ -32,10 +32,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Notes] | None:
         content = path.read_bytes()  # not mapped into memory: nobody can cut it short while it is read
     except OSError:
         return None
-    found = _parsed(content)
+    parsed = _parsed(content)
     with suppress(OSError):  # somebody else's file, or gone meanwhile
-        path.unlink() if found is None else os.utime(path)
-    return found
+        path.unlink() if parsed is None else os.utime(path)
+    return parsed
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], notes: Notes) -> bool:
@@ -65,15 +65,15 @@ def keep_within(folder: Path, most_bytes: int) -> None:
 
     Files that another process removes meanwhile, or that must not be removed, are no error.
     """
-    found: list[tuple[float, int, Path]] = []
+    files: list[tuple[float, int, Path]] = []  # last used, size
     with suppress(OSError):
         for path in folder.iterdir():
             with suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in found)
+                files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
     abandoned = time.time() - ABANDONED_SECONDS
-    for used, size, path in sorted(found):
+    for used, size, path in sorted(files):
         is_temporary = path.suffix == ".tmp"
         if used < abandoned if is_temporary else total > most_bytes:
             with suppress(OSError):

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from locore.circuits import LeftToRight
 from locore.constraints import Constraint
-from locore.following import FollowingModel
+from locore.evidence import Particles
 from locore.models import LanguageModel
-from locore.particles import Particles
+from locore.stopping import FollowingModel
 from locore.tokenizer import Tokenizer
 
 FEW = 256  # tokens that the constraint allows; each is tried, which takes some 20 µs
@@ -79,6 +79,7 @@ class OnlyCanonical(FollowingModel):
         """Change a model that was prompted with these ids."""
         super().__init__(base, reader)
         self._before = before
+        self._known: dict[tuple[int, ...], bool] = {}  # rows often begin alike, and each answer takes an encoding of the prompt
         self._ends = torch.zeros(base.vocab_size, dtype=torch.bool)
         self._ends[list(base.tokenizer.eos_ids)] = True
 
@@ -91,10 +92,14 @@ class OnlyCanonical(FollowingModel):
             prefix = tokens[row].tolist()
             if any(self._ends[prefix]):
                 continue
-            following = allowed[row].nonzero()[:, 0].tolist()
-            wrong = [v for v in following if not self.tokenizer.may_be_canonical([*prefix, v], self._before)]
+            wrong = [v for v in allowed[row].nonzero()[:, 0].tolist() if not self._may_be_canonical((*prefix, v))]
             elsewhere = (~allowed[row] & ~self._ends).nonzero()[:1, 0]
             if wrong and len(elsewhere):
                 changed[row, elsewhere] = torch.logsumexp(rows[row, [*wrong, *elsewhere.tolist()]], 0)
                 changed[row, wrong] = -torch.inf
         return changed
+
+    def _may_be_canonical(self, ids: tuple[int, ...]) -> bool:
+        if ids not in self._known:
+            self._known[ids] = self.tokenizer.may_be_canonical(ids, self._before)
+        return self._known[ids]

@@ -10,11 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.automaton import Automaton
 from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Literal, Not, Or, PythonFunction
-from locore.constraints.automaton import Automaton
-from locore.constraints.plain import allowed, quoted
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.spelling import spelled
+from locore.constraints.spelling import allowed, quoted, spelled
 from locore.constraints.structure import fold
 from locore.errors import BudgetExceeded, InvalidArgument
 from locore.models import LanguageModel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,15 +13,15 @@ from locore.canonical import OnlyCanonical, kept, share_of_others
 from locore.chat import Prompt
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
-from locore.errors import InvalidArgument, LocoreError, ZeroWeights
+from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
+from locore.evidence import Draws, Particles, Run
 from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load, prompt_ids
 from locore.models.validation import tokenizer_of
 from locore.numerics import make_generator
-from locore.options import Canonical, Stop, check_options, stop_of
-from locore.particles import Particles
-from locore.samplers import Draws, Sampler, sampler_by_name
-from locore.stopping import stopped
+from locore.request import Canonical, Request, Stop
+from locore.samplers import Sampler, sampler_by_name
+from locore.stopping import stop_of, stopped
 from locore.tokenizer import Tokenizer
 
 SEED_RANGE = 2**31
@@ -54,7 +55,7 @@ def generate(
         num_particles: how many weighted sequences come back at most; fewer do where weights are zero, or where there are no
             more; SMC and AWRS with a budget return as many as it pays for. The default sampler reads as many prefixes as a
             verdict needs, also where few particles are asked for.
-        sampler: a name ("auto", the default, looks at the problem and chooses; "twisted", "swor", "smc", "greedy", "lcr",
+        sampler: a name ("auto", the default, looks at the problem and chooses; "twisted", "swor", "smc", "masked", "lcr",
             "rejection", "cars", "exact", …) or an object of `locore.samplers`.
         budget: LM tokens that may be spent; None for the sampler's own limit.
         seed: makes the run repeatable; None draws one, which is in `info["seed"]`.
@@ -74,39 +75,40 @@ def generate(
         ZeroWeights: the sampler found nothing.
         BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint, MissingTemplate: as their messages say.
     """
-    numbers = {
-        "max_new_tokens": max_new_tokens,
-        "min_new_tokens": min_new_tokens,
-        "num_particles": num_particles,
-        "budget": budget,
-        "seed": seed,
-    }
-    check_options(constraint, canonical, stop, numbers)
+    if not isinstance(constraint, Constraint):
+        raise InvalidConstraint(
+            f"generate needs a constraint, got {type(constraint).__name__}; use ban, contains, ends_with or choice, decorate a "
+            "Boolean function with @constraint, or read JSON with locore.from_json."
+        )
+    request = Request(max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, canonical, stop, limits or Limits())
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
+    return _answered(request, base, prompt, constraint, chosen)
+
+
+def _answered(request: Request, base: LanguageModel, prompt: Prompt, constraint: Constraint, sampler: Sampler) -> Particles:
+    """Compile, sample, read again, and filter by tokenisation."""
     start = time.perf_counter()
-    circuit = compile(constraint, base, max_new_tokens, min_length=min_new_tokens, limits=limits)
-    compiled = time.perf_counter()
-    counted = Counted(base.prompted(prompt))
-    before = _ids_before(base.tokenizer, prompt) if canonical is None else prompt_ids(base.tokenizer, prompt)
-    stop = stop_of(stop, circuit, counted)
+    circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
+    compiled = time.perf_counter() - start
+    counted, mode = Counted(base.prompted(prompt)), request.canonical
+    before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
+    stop = stop_of(request.stop, circuit, counted)
     target = stopped(counted, circuit) if stop == "complete" else counted
-    if canonical == "only" and circuit.reader is not None and before is not None:
+    if mode == "only" and circuit.reader is not None and before is not None:
         target = OnlyCanonical(target, circuit.reader, before)
-    seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
-    draws = chosen(target, circuit, num_particles, budget, make_generator(seed))
-    seconds = {"seconds": time.perf_counter() - start, "compile_seconds": compiled - start}
-    account = {"sampler": chosen.name, "seed": seed, "stop": stop, **seconds, **counted.account()}
-    particles = draws.particles(base.tokenizer, account)
+    seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if request.seed is None else request.seed
+    draws = sampler(target, circuit, request.num_particles, request.budget, make_generator(seed))
+    run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
+    particles = Particles.of(draws, base.tokenizer, run)
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
     if circuit.relaxed:
         particles = _exact(particles, holds_exactly)
     if before is None:
         return particles
-    if canonical is not None:
-        return kept(particles, constraint, canonical, before)
-    particles.info["not_canonical"] = share_of_others(particles, before)
-    return particles
+    if mode is not None:
+        return kept(particles, constraint, mode, before)
+    return replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
 
 
 def _ids_before(tokenizer: Tokenizer, prompt: Prompt) -> list[int] | None:

@@ -34,10 +34,10 @@ import locore
 from locore.constraints import Constraint
 from locore.ending import ended_before, is_end
 from locore.errors import InvalidArgument
+from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import HuggingFaceModel
 from locore.numerics import NEG_INF
-from locore.particles import Particles
 from locore.samplers import Sampler
 from locore.tokenizer import Tokenizer
 

@@ -1,4 +1,4 @@
-"""Sums in log space where −inf is an exact zero: it never makes a NaN and never appears by underflow."""
+"""Sums in log space where −inf is an exact zero: it never makes a NaN and never appears by underflow. And equal rows."""
 
 from __future__ import annotations
 
@@ -46,13 +46,6 @@ def scatter_logaddexp_(target: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     mass.scatter_add_(0, index, (values - shift.index_select(0, rows)).exp_())
     target.copy_(mass.log_().add_(shift))
     return target
-
-
-def log_softmax_sum(values: Tensor, dim: int = -1) -> Tensor:
-    """Log-sum-exp that is −inf, not NaN, where everything is −inf."""
-    top = values.amax(dim, keepdim=True)
-    shift = torch.where(top == NEG_INF, 0.0, top)
-    return (values - shift).exp().sum(dim).log() + shift.squeeze(dim)
 
 
 def effective_sample_size(log_weights: Tensor) -> float:

@@ -1,15 +1,19 @@
-"""`stop="complete"`: a text ends by itself once no longer text can satisfy the constraint."""
+"""Models that follow a constraint, such as that of `stop="complete"`: a text ends once no longer text can satisfy it."""
 
 from __future__ import annotations
+
+from abc import abstractmethod
 
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit
+from locore.chat import Prompt
+from locore.circuits import Circuit, LeftToRight
 from locore.ending import is_end
 from locore.errors import InvalidArgument
-from locore.following import FollowingModel
-from locore.models import LanguageModel
+from locore.models import Cursor, LanguageModel
+from locore.models.base import Wrapper
+from locore.request import Stop
 
 
 def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:
@@ -31,6 +35,59 @@ def is_finished(circuit: Circuit, tokens: Tensor, eos_ids: tuple[int, ...]) -> T
         return ended
     states = reader.read(tokens)
     return ended | ((states >= 0) & reader.complete[-1][states.clamp_min(0)]).cpu()
+
+
+class FollowingModel(Wrapper):
+    """A prompted model whose distributions a constraint that is read from left to right changes; a subclass says how.
+
+    Attributes:
+        base: the model before this change.
+        reader: of the constraint's circuit.
+    """
+
+    def __init__(self, base: LanguageModel, reader: LeftToRight) -> None:
+        """Change a prompted model."""
+        super().__init__(base)
+        self.full_support = False
+        self.reader = reader
+
+    @abstractmethod
+    def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
+        """Float[batch, vocab] of the base after Long[batch, time], in the states Long[batch], as they become; `rows` stay."""
+
+    def prompted(self, prompt: Prompt) -> LanguageModel:
+        """Not possible: the constraint belongs to one continuation."""
+        raise InvalidArgument(f"prompt the model first, then change it: {type(self).__name__} belongs to one continuation.")
+
+    def _log_probs(self, tokens: Tensor) -> Tensor:
+        rows = self.base.log_probs(tokens).clone()
+        states = self.reader.initial(len(tokens))
+        for position in range(tokens.shape[1]):
+            rows[:, position] = self.changed(rows[:, position], tokens[:, :position], states)
+            states = self.reader.step(position, states, tokens[:, position])
+        return rows
+
+    def _begin(self, batch: int) -> Cursor:
+        nothing = torch.zeros(batch, 0, dtype=torch.long)
+        return _FollowingCursor(self, self.base.begin(batch), nothing, self.reader.initial(batch))
+
+
+class _FollowingCursor(Cursor):
+    def __init__(self, model: FollowingModel, inner: Cursor, tokens: Tensor, states: Tensor) -> None:
+        self._model = model
+        self._inner = inner
+        self._tokens = tokens
+        self._states = states
+
+    @property
+    def log_probs(self) -> Tensor:
+        return self._model.changed(self._inner.log_probs, self._tokens, self._states)
+
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _FollowingCursor:
+        rows = slice(None) if parents is None else parents
+        states = self._model.reader.step(self._tokens.shape[1], self._states[rows], tokens)
+        read = torch.cat([self._tokens[rows], tokens[:, None]], 1)
+        return _FollowingCursor(self._model, self._inner.advance(tokens, parents), read, states)
 
 
 class StopWhenComplete(FollowingModel):
@@ -88,3 +145,10 @@ class StopWhenComplete(FollowingModel):
             return (states >= 0) & self.reader.complete[position][states.clamp_min(0)]
         allowed = self.reader.allowed(position, states)
         return allowed[:, self._end_classes].any(-1) & ~(allowed & self._has_others).any(-1)
+
+
+def stop_of(asked: Stop | None, circuit: Circuit, model: LanguageModel) -> Stop:
+    """What was asked for; by default "complete" if the model has an end and the circuit is read from left to right."""
+    if asked is not None:
+        return asked
+    return "complete" if circuit.reader is not None and model.tokenizer.eos_ids else "eos"

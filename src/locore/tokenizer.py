@@ -90,8 +90,8 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of a text as a continuation: no BOS and no invented space.
 
-        The tokenizer's own answer is used when it spells the text exactly; else (a text that its
-        normaliser would change) the greedy longest match, which is exact too.
+        The tokenizer's own answer is used when it spells the text exactly; else (a text that its normaliser would change) the
+        greedy longest match, which is exact too.
         """
         return self._encode_bytes(_utf8(text))
 
@@ -114,8 +114,8 @@ class Tokenizer:
         `apply_chat_template`, with `add_generation_prompt`, or `continue_final_message` where the answer goes on.
 
         Args:
-            messages: each with `role` (system, developer, user or assistant) and `content` (a text, or a list of parts
-                {"type": "text", "text": ...}), and nothing else.
+            messages: each with `role` (system, developer, user or assistant) and `content` (a text, or a list of parts {"type":
+                "text", "text": ...}), and nothing else.
 
         Raises:
             MissingTemplate: there is none.
@@ -144,10 +144,9 @@ class Tokenizer:
     def canonize(self, ids: Iterable[int], prompt: Iterable[int] = ()) -> tuple[int, ...]:
         """Canonical ids of the same text after this prompt, without EOS.
 
-        Prompt and text are encoded as one. If that begins with the prompt's own ids, the rest is
-        canonical. If not (a token would straddle the boundary, which no continuation can contain),
-        the text is encoded on its own. Of a prompt only what follows its last special token
-        matters. Bytes that are no UTF-8, such as a character cut at the horizon, are spelled by
+        Prompt and text are encoded as one. If that begins with the prompt's own ids, the rest is canonical. If not (a token
+        would straddle the boundary, which no continuation can contain), the text is encoded on its own. Of a prompt only what
+        follows its last special token matters. Bytes that are no UTF-8, such as a character cut at the horizon, are spelled by
         greedy longest match.
 
         Args:
@@ -180,14 +179,13 @@ class Tokenizer:
         if after is not None and after[: len(judged)] == judged:
             return True
         # By itself, or greedily, if what follows takes the boundary, or can be spelled in no other way.
-        return any(way[: len(judged)] == judged for way in (self._encode_bytes(data), list(self._longest_match(data))))
+        return self._encode_bytes(data)[: len(judged)] == judged or list(self._longest_match(data))[: len(judged)] == judged
 
     def _head(self, prompt: Iterable[int]) -> list[int]:
         """What follows the last special token of a prompt."""
-        head: list[int] = []
-        for i in prompt:
-            head = [] if self._bytes_of(int(i)) is None else [*head, int(i)]
-        return head
+        ids = [int(i) for i in prompt]
+        special = [at for at, i in enumerate(ids) if self._bytes_of(i) is None]
+        return ids[special[-1] + 1 :] if special else ids
 
     def _encode_after(self, head: list[int], data: bytes) -> list[int] | None:
         """Ids of bytes that are encoded as one with what is before them; None if a token would straddle the boundary."""

@@ -10,9 +10,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from locore.circuits import Circuit, within
+from locore.circuits import Circuit, TableReader, downward
 from locore.circuits.check import check
-from locore.circuits.left_to_right import LeftToRight
 from locore.compilers.layers import SparseRows, block_from_rows
 from locore.errors import InvalidArgument, ZeroWeights
 
@@ -28,7 +27,7 @@ def layered(rows, final, token_class):
     for row in reversed(rows):
         flags = ((row >= 0) & flags[np.maximum(row, 0)]).any(1)
         live.append(flags)
-    reader = LeftToRight(
+    reader = TableReader(
         torch.tensor(token_class),
         tuple(torch.tensor(r) for r in rows),
         tuple(torch.tensor(f) for f in reversed(live)),
@@ -138,9 +137,7 @@ def test_allowed_tokens_are_those_that_can_be_completed(machine, data):
     truth = [any(m[:time] == prefix and m[time] == v for m in models) for v in range(len(token_class))]
     rows_of = torch.tensor([prefix], dtype=torch.long).reshape(1, time)
     assert circuit.allowed(rows_of[0]).tolist() == truth
-    from locore.circuits.downward import allowed_by_conditioning
-
-    assert allowed_by_conditioning(circuit, rows_of)[0].tolist() == truth
+    assert downward.allowed_by_conditioning(circuit, rows_of)[0].tolist() == truth
 
 
 @pytest.mark.parametrize("cached", [64, 2**17])
@@ -148,7 +145,7 @@ def test_samples_follow_the_conditional_distribution(monkeypatch, cached):
     """Chi-square against enumeration, however few tokens are looked at together; a false alarm in 1e6 runs."""
     from scipy.stats import chisquare
 
-    monkeypatch.setattr(within, "CACHED", cached)
+    monkeypatch.setattr(downward, "CACHED", cached)
     rng = np.random.default_rng(5)
     rows = [rng.integers(-1, 3, (a, 3)).astype(np.int32) for a in (1, 3, 3)]
     circuit = layered(rows, np.array([True, False, True]), [0, 1, 2, 2])

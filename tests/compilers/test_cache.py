@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from locore.cache import keep_within, read_tensors, write_tensors
 from locore.cli import main
-from locore.compilers import compile, remembered
+from locore.compilers import compile, stored
 from locore.compilers.compile import compile_and_tell
 from locore.compilers.problem import Problem
 from locore.compilers.stored import from_tensors, to_tensors
@@ -34,10 +34,10 @@ ALPHA = ban(["aba", "bb"])
 def folder(tmp_path, monkeypatch):
     """An empty cache that keeps everything."""
     monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))
-    monkeypatch.setattr(remembered, "WORTH_SECONDS", 0.0)
-    remembered.forget()
+    monkeypatch.setattr(stored, "WORTH_SECONDS", 0.0)
+    stored.forget()
     yield tmp_path / "circuits"
-    remembered.forget()
+    stored.forget()
 
 
 def origin(alpha=ALPHA, length=6, **options):
@@ -58,7 +58,7 @@ def assert_same(first, second):
     assert (first.reader is None) == (second.reader is None)
     if first.reader is not None:
         assert first.reader.start == second.reader.start
-        assert (first.reader.hopeful is None) == (second.reader.hopeful is None)
+        assert (first.reader.coaccessible is None) == (second.reader.coaccessible is None)
 
 
 def parts_of(circuit):
@@ -68,7 +68,7 @@ def parts_of(circuit):
     reader = circuit.reader
     if reader is not None:
         tensors += [reader.token_class, *reader.rows, *reader.live]
-        tensors += [] if reader.hopeful is None else [reader.hopeful]
+        tensors += [] if reader.coaccessible is None else [reader.coaccessible]
     return tensors
 
 
@@ -105,7 +105,7 @@ def test_a_circuit_of_a_vtree_is_the_same():
 
 def test_a_file_gives_the_same_circuit_and_the_same_answers(folder):
     circuit = compile(ALPHA, TOKENIZER, 30, min_length=2)
-    remembered.forget()
+    stored.forget()
     loaded = compile(ALPHA, TOKENIZER, 30, min_length=2)
     assert loaded is not circuit
     assert_same(loaded, circuit)
@@ -119,22 +119,22 @@ def test_a_file_gives_the_same_circuit_and_the_same_answers(folder):
 @given(strategies.constraints(), strategies.constraints())
 def test_constraints_share_a_key_only_if_they_are_equal(first, second):
     ours, theirs = problem(first), problem(second)
-    assert (remembered.key_of(ours) == remembered.key_of(theirs)) == (ours.constraint == theirs.constraint)
-    assert remembered.key_of(ours) == remembered.key_of(problem(first))
+    assert (stored.key_of(ours) == stored.key_of(theirs)) == (ours.constraint == theirs.constraint)
+    assert stored.key_of(ours) == stored.key_of(problem(first))
 
 
 def test_everything_else_counts_too():
     keys = [
-        remembered.key_of(problem(ALPHA)),
-        remembered.key_of(problem(ALPHA, length=4)),
-        remembered.key_of(problem(ALPHA, min_length=1)),
-        remembered.key_of(problem(ALPHA, states=5)),
-        remembered.key_of(problem(ALPHA, tokenizer=TOKENIZER)),
-        remembered.key_of(problem(ALPHA), vtree=((0, 1), 2)),
-        remembered.key_of(problem(ALPHA), vtree=(0, (1, 2))),
-        remembered.key_of(problem(~ALPHA)),
-        remembered.key_of(problem(regex("ab"))),
-        remembered.key_of(problem(regex("ab", ignore_case=True))),
+        stored.key_of(problem(ALPHA)),
+        stored.key_of(problem(ALPHA, length=4)),
+        stored.key_of(problem(ALPHA, min_length=1)),
+        stored.key_of(problem(ALPHA, states=5)),
+        stored.key_of(problem(ALPHA, tokenizer=TOKENIZER)),
+        stored.key_of(problem(ALPHA), vtree=((0, 1), 2)),
+        stored.key_of(problem(ALPHA), vtree=(0, (1, 2))),
+        stored.key_of(problem(~ALPHA)),
+        stored.key_of(problem(regex("ab"))),
+        stored.key_of(problem(regex("ab", ignore_case=True))),
     ]
     assert None not in keys
     assert len(set(keys)) == len(keys)
@@ -148,7 +148,7 @@ def test_the_order_of_a_schema_counts():
     turned = {name: properties[name] for name in reversed(names)}
     assert properties == turned
     keys = {
-        remembered.key_of(problem(json_schema({"type": "object", "properties": p}, order="schema"), tokenizer=TOKENIZER))
+        stored.key_of(problem(json_schema({"type": "object", "properties": p}, order="schema"), tokenizer=TOKENIZER))
         for p in (properties, turned)
     }
     assert len(keys) == 2
@@ -160,8 +160,8 @@ def test_shared_parts_are_read_once():
     for position in range(200):
         alpha = alpha ^ token(position, 1)
     start = problem(alpha, 200)
-    assert remembered.key_of(start) == remembered.key_of(problem(alpha, 200))
-    assert remembered.key_of(start) != remembered.key_of(problem(~alpha, 200))
+    assert stored.key_of(start) == stored.key_of(problem(alpha, 200))
+    assert stored.key_of(start) != stored.key_of(problem(~alpha, 200))
 
 
 class Home(TokenPhrases):
@@ -170,7 +170,7 @@ class Home(TokenPhrases):
 
 def test_kinds_from_elsewhere_are_not_kept(folder):
     alpha = ALPHA & Home(((0, 1),))
-    assert remembered.key_of(problem(alpha)) is None
+    assert stored.key_of(problem(alpha)) is None
     assert origin(alpha) == origin(alpha) == "compiled"
     assert not folder.exists()
 
@@ -181,17 +181,17 @@ def test_kinds_from_elsewhere_are_not_kept(folder):
 def test_memory_then_disk_then_the_compiler(folder):
     assert origin() == "compiled"
     assert origin() == "memory"
-    remembered.forget()
+    stored.forget()
     assert origin() == "disk"
     assert origin() == "memory"
-    remembered.forget()
+    stored.forget()
     for path in folder.iterdir():
         path.unlink()
     assert origin() == "compiled"
 
 
 def test_what_is_quickly_compiled_is_not_kept(folder, monkeypatch):
-    monkeypatch.setattr(remembered, "WORTH_SECONDS", 3600.0)
+    monkeypatch.setattr(stored, "WORTH_SECONDS", 3600.0)
     assert origin() == origin() == "compiled"
     assert not folder.exists()
 
@@ -201,10 +201,10 @@ def test_the_cache_can_be_left_alone(folder, monkeypatch):
     assert not folder.exists()
     assert origin() == "compiled"
     assert origin(use_cache=False) == "compiled"
-    monkeypatch.setenv(remembered.SETTING, "0")
+    monkeypatch.setenv(stored.SETTING, "0")
     assert origin() == "compiled"
-    monkeypatch.setenv(remembered.SETTING, "1 GB")
-    with pytest.raises(InvalidArgument, match=remembered.SETTING):
+    monkeypatch.setenv(stored.SETTING, "1 GB")
+    with pytest.raises(InvalidArgument, match=stored.SETTING):
         origin()
 
 
@@ -213,7 +213,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch, fold
     obstacle.write_text("not a folder")
     monkeypatch.setenv("LOCORE_CACHE", str(obstacle))
     assert origin() == "compiled"
-    remembered.forget()
+    stored.forget()
     assert origin() == "compiled"
 
 
@@ -226,7 +226,7 @@ def test_the_command_says_where_the_circuit_came_from(folder, capsys):
 
     first, second = told(), told()
     assert (first["origin"], second["origin"]) == ("compiled", "cache (memory)")
-    remembered.forget()
+    stored.forget()
     assert told()["origin"] == "cache (disk)"
     assert told("--no-cache")["origin"] == "compiled"
     assert {k: v for k, v in first.items() if k not in ("origin", "seconds")} == {
@@ -239,8 +239,8 @@ def test_the_command_says_where_the_circuit_came_from(folder, capsys):
 
 def test_the_memory_forgets_what_was_not_used_for_longest(folder):
     circuits = {name: compile(ban([name]), TOKENIZER, 6, use_cache=False) for name in ("a", "b", "ab")}
-    sizes = [remembered._bytes_of(circuit) for circuit in circuits.values()]
-    memory = remembered._Memory(sum(sizes) - 1)
+    sizes = [stored._bytes_of(circuit) for circuit in circuits.values()]
+    memory = stored._Memory(sum(sizes) - 1)
     for name in ("a", "b"):
         memory.put(name, circuits[name])
     assert memory.get("a") is circuits["a"]
@@ -248,7 +248,7 @@ def test_the_memory_forgets_what_was_not_used_for_longest(folder):
     assert memory.get("b") is None
     assert memory.get("a") is circuits["a"]
     assert memory.get("ab") is circuits["ab"]
-    small = remembered._Memory(sizes[0])
+    small = stored._Memory(sizes[0])
     small.put("a", circuits["a"])
     big = compile(ban(["abababab", "bbbb"]), TOKENIZER, 9, use_cache=False)
     small.put("big", big)
@@ -285,11 +285,11 @@ def test_what_killed_writers_left_is_removed(tmp_path):
 def test_the_setting_bounds_the_folder(folder, monkeypatch):
     compile(ALPHA, TOKENIZER, 6)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    monkeypatch.setenv(remembered.SETTING, str(int(2.5 * size)))
+    monkeypatch.setenv(stored.SETTING, str(int(2.5 * size)))
     for length in range(7, 12):
         compile(ALPHA, TOKENIZER, length)
         assert sum(path.stat().st_size for path in folder.iterdir()) <= 2.5 * size
-    remembered.forget()
+    stored.forget()
     assert origin(length=11) == "disk"
     assert origin(length=6) == "compiled"
 
@@ -328,11 +328,11 @@ def test_a_damaged_entry_is_rebuilt(folder, spoil):
     circuit = compile(ALPHA, TOKENIZER, 6)
     (path,) = folder.iterdir()
     path.write_bytes(spoil(path.read_bytes()))
-    remembered.forget()
+    stored.forget()
     rebuilt = compile_and_tell(ALPHA, TOKENIZER, 6)
     assert rebuilt.origin == "compiled"
     assert_same(rebuilt.circuit, circuit)
-    remembered.forget()
+    stored.forget()
     assert origin() == "disk"
 
 
@@ -342,7 +342,7 @@ def test_a_file_under_a_wrong_name_is_not_taken(folder):
     other = compile(contains("ab"), TOKENIZER, 6)
     (wrong,) = set(folder.iterdir()) - {path}
     path.replace(wrong)
-    remembered.forget()
+    stored.forget()
     again = compile_and_tell(contains("ab"), TOKENIZER, 6)
     assert again.origin == "compiled"
     assert_same(again.circuit, other)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from locore.circuits.check import check
 from locore.compilers import compile
-from locore.compilers.sdd_process import run_pysdd
+from locore.compilers.sdd.process import run_pysdd
 from locore.constraints import Constant, Count, Literal, contains
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.tokenizer import Tokenizer

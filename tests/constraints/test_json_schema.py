@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from locore.automata.regex import Budget
+from locore.automata.regex.determinise import determinise
 from locore.constraints import from_json, json_schema, minimise
-from locore.constraints.json_schema.scalars import integers
-from locore.constraints.regular import Budget
-from locore.constraints.regular.determinise import determinise
+from locore.constraints.json_schema.texts import integers
 from locore.errors import BudgetExceeded, UnsupportedKeyword
 
 from .bytewise import accepts, holds

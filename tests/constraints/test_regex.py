@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from locore.automata.regex.pattern import occurs_in
 from locore.constraints import AutomatonLeaf, from_json, minimise, regex
-from locore.constraints.regular.reading import occurs_in
 from locore.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
 
 from .bytewise import accepts, holds
@@ -119,7 +119,7 @@ def test_every_character_by_itself():
     for pattern in (r"\w", r"(?i)[k\u00e0-\u00fe]", r"(?a)\W"):
         truth, leaf = re.compile(pattern), regex(pattern)
         automaton = leaf.automaton()
-        column = [automaton.column[byte] for byte in range(256)]
+        column = [automaton.column.get(byte, automaton.default) for byte in range(256)]
         table, accepting = automaton.table.tolist(), automaton.accepting.tolist()
         for one in everything:
             state = automaton.start

@@ -13,11 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import locore
+from locore.automata.characters import Manner, fold, folded, is_word_character, spaces, word_characters
+from locore.automata.search import occurrences
+from locore.automata.tables import number_rows, reachable
+from locore.automata.tally import bounded, minimised, pushed
 from locore.constraints import ban, char_count, contains, count, from_json, minimise
-from locore.constraints.characters import fold, folded, is_word_character, spaces, word_characters
-from locore.constraints.plain import Manner
-from locore.constraints.search import occurrences
-from locore.constraints.tally import bounded, early, minimised, number_rows, reachable
 from locore.errors import Unsatisfiable
 from locore.tokenizer import Tokenizer
 
@@ -153,7 +153,7 @@ def test_phrases_are_found_behind_and_before_broken_bytes(content):
 @given(st.lists(PHRASES, min_size=1, max_size=3), MANNERS, bounds(), st.data())
 def test_machines_may_be_made_smaller(phrases, manner, limits, data):
     tally = occurrences(phrases, manner)
-    small = minimised(early(tally))
+    small = minimised(pushed(tally))
     automaton = bounded(tally, *limits)
     assert len(small.table) <= len(tally.table)
     for content in data.draw(st.lists(contents(ban(phrases)), max_size=5)):

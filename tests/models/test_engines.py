@@ -33,7 +33,7 @@ def test_an_engine_says_what_its_model_says(kind):
     assert there.full_support == here.full_support
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "swor", "smc", "cars", "exact"])
+@pytest.mark.parametrize("sampler", ["masked", "swor", "smc", "cars", "exact"])
 @pytest.mark.parametrize("kind", ["vllm server", "sglang server"])
 def test_samplers_that_ask_for_distributions_draw_the_same(kind, sampler):
     """They are driven by our own random numbers, wherever the distributions come from."""
@@ -128,7 +128,7 @@ def test_a_server_with_few_log_probabilities(service):
     assert same(model.neighbours(tokens[0], tokens[1:2].T), zoo.huggingface().neighbours(tokens[0], tokens[1:2].T))
     p = locore.generate(model.unprompted(), (1, 7, 3), ~token(0, [7]), 4, num_particles=8, sampler="rejection", seed=0)
     assert len(p) > 0
-    for sampler in ("greedy", "lcr", "twisted", "exact"):
+    for sampler in ("masked", "lcr", "twisted", "exact"):
         with pytest.raises(CannotScore, match=r"greater than max allowed: 20.*--max-logprobs -1.*rejection"):
             locore.generate(model.unprompted(), (1, 7, 3), ~token(0, [7]), 4, num_particles=8, sampler=sampler, seed=0)
 

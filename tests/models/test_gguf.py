@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from locore.cli import main
 from locore.errors import MissingExtra, ModelNotFound
 from locore.models import HuggingFaceModel, bundled, load
-from locore.models.gguf import keeping, opened, reading
-from locore.models.gguf.header import read_header
-from locore.models.loading import tokenizer_parts
-from locore.models.sources import plain_place
+from locore.models import gguf as conversion
+from locore.models.gguf import open_gguf
+from locore.models.gguf_header import read_header
+from locore.models.loading import plain_place, tokenizer_parts
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 pytest.importorskip("accelerate", reason="the extra gguf is not installed")
@@ -116,8 +116,8 @@ def test_quantised_weights_are_what_their_format_says(kind, weights, tmp_path):
 
 def test_the_second_load_reads_what_is_kept(file, plain, monkeypatch):
     first = load(file)
-    monkeypatch.setattr(keeping, "read", refuse)
-    monkeypatch.setattr(reading, "find_spec", lambda _: None)  # not even the extra is needed
+    monkeypatch.setattr(conversion, "read", refuse)
+    monkeypatch.setattr(conversion, "find_spec", lambda _: None)  # not even the extra is needed
     second = load(file)
     assert_same(second, first)
     assert_same(second, plain)
@@ -301,7 +301,7 @@ def test_damaged_headers_fail_as_damaged_headers(data, file, tmp_path):
     path = _write(tmp_path / "damaged.gguf", bytes(content[: data.draw(st.integers(4, len(content)))]))
     try:
         header = read_header(path)
-        reading._check(header, path)
+        conversion._check(header, path)
     except ModelNotFound:
         return
     assert header.tensors is not None
@@ -309,7 +309,7 @@ def test_damaged_headers_fail_as_damaged_headers(data, file, tmp_path):
 
 @pytest.mark.parametrize("missing", ["gguf", "accelerate"])
 def test_without_the_extra(missing, file, monkeypatch):
-    monkeypatch.setattr(reading, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr(conversion, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(MissingExtra, match=rf"needs {missing}: pip install 'locore\[gguf\]'"):
         load(file)
 
@@ -347,8 +347,8 @@ def _flip(folder):
 
 
 def _other_format(folder):
-    manifest = folder / keeping.MANIFEST
-    manifest.write_text(manifest.read_text().replace(f'"format": {keeping.FORMAT}', '"format": -1'))
+    manifest = folder / conversion.MANIFEST
+    manifest.write_text(manifest.read_text().replace(f'"format": {conversion.FORMAT}', '"format": -1'))
 
 
 def _a_file(folder):
@@ -363,9 +363,9 @@ DAMAGES = [
     _a_file,
     lambda folder: (folder / "config.json").unlink(),
     lambda folder: (folder / "tokenizer.json").unlink(),
-    lambda folder: (folder / keeping.MANIFEST).unlink(),
-    lambda folder: (folder / keeping.MANIFEST).write_text("{"),
-    lambda folder: (folder / keeping.MANIFEST).write_text("[]"),
+    lambda folder: (folder / conversion.MANIFEST).unlink(),
+    lambda folder: (folder / conversion.MANIFEST).write_text("{"),
+    lambda folder: (folder / conversion.MANIFEST).write_text("[]"),
     lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
     lambda folder: [path.unlink() for path in folder.iterdir()],
 ]
@@ -378,7 +378,7 @@ def test_a_damaged_copy_is_made_again(damage, file, plain, cache, monkeypatch):
     damage(folder)
     assert_same(load(file), plain)
     assert list((cache / "gguf").iterdir()) == [folder]
-    monkeypatch.setattr(keeping, "read", refuse)
+    monkeypatch.setattr(conversion, "read", refuse)
     assert_same(load(file), plain)
 
 
@@ -391,15 +391,15 @@ def _full_disk(cache, monkeypatch):
         (folder / "model.safetensors").write_bytes(b"x" * 1000)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(keeping.Converted, "save", save)
+    monkeypatch.setattr(conversion.Converted, "save", save)
 
 
 def _full_disk_for_safetensors(cache, monkeypatch):
     def save(self, folder):
         (folder / "model.safetensors").write_bytes(b"x" * 1000)
-        raise keeping.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise conversion.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(keeping.Converted, "save", save)
+    monkeypatch.setattr(conversion.Converted, "save", save)
 
 
 @pytest.mark.parametrize("prevent", [_no_folder, _full_disk, _full_disk_for_safetensors])
@@ -430,17 +430,17 @@ def test_others_get_the_plain_folder(file, plain):
 
 def test_two_writers_at_once(file, plain, cache, monkeypatch):
     """A second one reads and writes all of it while the first reads; both find one good folder."""
-    read, inner = keeping.read, []
+    read, inner = conversion.read, []
 
     def slowly(path):
         converted = read(path)
         if not inner:
             inner.append(None)
-            inner[0] = opened(path)
+            inner[0] = open_gguf(path)
         return converted
 
-    monkeypatch.setattr(keeping, "read", slowly)
-    outer = opened(file)
+    monkeypatch.setattr(conversion, "read", slowly)
+    outer = open_gguf(file)
     assert outer == inner[0]
     assert list((cache / "gguf").iterdir()) == [outer.folder]
     assert_same(load(file), plain)
@@ -454,8 +454,8 @@ print(load(sys.argv[1]).fingerprint())
 KILLED = """
 import os, signal, sys
 from locore.models import load
-from locore.models.gguf import keeping
-keeping._put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from locore.models import gguf as conversion
+conversion._put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 load(sys.argv[1])
 """
 
@@ -475,14 +475,14 @@ def test_two_processes_at_once(file, cache):
 def test_what_a_killed_writer_left_is_no_model_and_goes_in_the_end(file, plain, cache, monkeypatch):
     assert start(KILLED, file).wait() == -signal.SIGKILL
     (left,) = (cache / "gguf").iterdir()
-    assert (left / keeping.MANIFEST).exists()  # all but its name
+    assert (left / conversion.MANIFEST).exists()  # all but its name
     shutil.copytree(left, cache / "gguf" / ".young.tmp")
     for path in (left, *left.iterdir()):
         os.utime(path, (0, 0))
-    read = []
-    monkeypatch.setattr(keeping, "read", lambda path: read.append(path) or reading.read(path))
+    read, converted = conversion.read, []
+    monkeypatch.setattr(conversion, "read", lambda path: converted.append(path) or read(path))
     assert_same(load(file), plain)
-    assert read == [file]
+    assert converted == [file]
     assert not left.exists() and (cache / "gguf" / ".young.tmp").exists()  # that could be somebody's at work
 
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from locore.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.models import HuggingFaceModel, load
 from locore.models.base import LanguageModel
-from locore.models.neighbourhood import on_strands
+from locore.models.neighbourhood import pack_tails
 
 from . import zoo
 
@@ -357,8 +357,8 @@ def test_packs_of_every_budget_score_what_is_scored_separately(past):
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60))
-def test_tails_on_strands_do_not_overlap(lengths):
-    strand, offset = on_strands(torch.tensor(lengths), max(lengths))
+def test_tails_pack_tails_do_not_overlap(lengths):
+    strand, offset = pack_tails(torch.tensor(lengths), max(lengths))
     places = [(s, o + i) for s, o, n in zip(strand.tolist(), offset.tolist(), lengths, strict=True) for i in range(n)]
     assert len(set(places)) == len(places) and max(column for _, column in places) < max(lengths)
     assert set(strand.tolist()) == set(range(int(strand.max()) + 1))
@@ -367,4 +367,4 @@ def test_tails_on_strands_do_not_overlap(lengths):
 @pytest.mark.parametrize("width", [1, 2, 5, 19])
 def test_as_many_tails_of_each_length_leave_no_place_empty(width):
     lengths = torch.arange(1, width + 1).repeat(3)
-    assert int(on_strands(lengths, width)[0].max()) + 1 == -(-int(lengths.sum()) // width)
+    assert int(pack_tails(lengths, width)[0].max()) + 1 == -(-int(lengths.sum()) // width)

@@ -22,6 +22,17 @@ def wanted(monkeypatch):
     monkeypatch.setattr(onednn, "onednn_is_faster", lambda: True)
 
 
+@pytest.mark.parametrize(("variable", "packed"), [(None, False), ("0", False), ("1", True)])
+def test_loaded_models_are_packed_only_on_demand(wanted, monkeypatch, variable, packed):
+    for name in onednn._CACHES:
+        monkeypatch.setenv(name, "64")
+    monkeypatch.delenv("LOCORE_ONEDNN", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("LOCORE_ONEDNN", variable)
+    module = HuggingFaceModel.load("tiny").causal.module
+    assert any(type(layer) is PackedLinear for layer in module.modules()) == packed
+
+
 def small_llama():
     with torch.random.fork_rng():
         torch.manual_seed(0)

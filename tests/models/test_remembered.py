@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from locore.errors import InvalidArgument
-from locore.models import Counted, Remembered, TableModel, tree
+from locore.models import Counted, Remembered, TableModel, remembered
 
 from . import zoo
 from .test_huggingface import Recorder
@@ -36,7 +36,7 @@ def test_walks_read_only_what_is_new(keeps, kept):
 
 @pytest.mark.parametrize("keeps", ["log_probs", "hidden"])
 def test_what_was_drawn_is_scored_from_memory(keeps, monkeypatch):
-    monkeypatch.setattr(tree, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(remembered, "_ROWS_AT_ONCE", 7)
     tolerance = 0 if keeps == "log_probs" else 1e-5
     model = Remembered(zoo.huggingface(), keeps=keeps)
     drafts = model.sample(20, 6, seed=1, keep_log_probs=True)

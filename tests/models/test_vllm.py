@@ -23,8 +23,8 @@ from locore import ends_with
 from locore.errors import CannotScore, EngineError
 from locore.models import LanguageModel
 from locore.models.bundled import _bundled_folder
-from locore.models.engines.checks import TEXT
 from locore.models.engines.model import EngineModel
+from locore.models.engines.opening import TEXT
 
 from .test_laws import (  # noqa: F401
     FALSE_ALARM,
@@ -130,7 +130,7 @@ def test_agrees_with_transformers(model, here):
     assert same(model.neighbours(drafts.tokens[0], candidates), here.neighbours(drafts.tokens[0], candidates))
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "swor", "smc"])
+@pytest.mark.parametrize("sampler", ["masked", "swor", "smc"])
 def test_samplers_draw_the_same(engine, sampler):
     """What asks for distributions only is driven by our own random numbers."""
     task = ("The weather is", ends_with(" happy."), 3)
@@ -168,7 +168,7 @@ def test_a_server_as_it_is_usually_started(tmp_path):
         particles = locore.generate(model, "The weather is", ~ends_with("x"), 3, num_particles=4, sampler="rejection", seed=0)
         assert particles.ess > 0
         with pytest.raises(CannotScore, match="--max-logprobs -1"):
-            locore.generate(model, "The weather is", ends_with(" happy."), 3, num_particles=4, sampler="greedy", seed=0)
+            locore.generate(model, "The weather is", ends_with(" happy."), 3, num_particles=4, sampler="masked", seed=0)
         with pytest.raises(EngineError, match="tokenizer"):
             locore.load(address, tokenizer=locore.Tokenizer.from_tokens([chr(i) for i in range(2048)]))
 

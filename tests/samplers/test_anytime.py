@@ -13,11 +13,11 @@ from locore.constraints import Literal
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.local import TopK
 from locore.models import TableModel
-from locore.samplers import GreedyMasking, LocallyConstrainedResampling, Oversampling
-from locore.samplers.anytime import Visit, effective_draws, upper_bound
-from locore.samplers.isir import IteratedSIR
-from locore.samplers.masked import read
-from locore.samplers.particle_gibbs import ParticleGibbs
+from locore.samplers import LocallyConstrainedResampling, Masking, Oversampling
+from locore.samplers.baselines.chains import Visit, effective_draws, upper_bound
+from locore.samplers.baselines.isir import IteratedSIR
+from locore.samplers.baselines.particle_gibbs import ParticleGibbs
+from locore.samplers.masking import read
 from locore.samplers.swor import WithoutReplacement
 
 from .chains import (
@@ -37,7 +37,7 @@ ANYTIME = {
     "particle Gibbs of 4": ParticleGibbs(particles=4),
     "particle Gibbs, never resampled": ParticleGibbs(particles=3, ess_threshold=0.0),
 }
-EVERY = {**ANYTIME, "PIMH": IteratedSIR(particles=4, proposal=GreedyMasking())}
+EVERY = {**ANYTIME, "PIMH": IteratedSIR(particles=4, proposal=Masking())}
 
 
 def visit_of(model, circuit, tokens):
@@ -83,7 +83,7 @@ def test_isir_of_two_is_what_its_formula_says():
 
 @pytest.mark.parametrize(
     "proposal",
-    [GreedyMasking(), WithoutReplacement(blocks=2), Oversampling()],
+    [Masking(), WithoutReplacement(blocks=2), Oversampling()],
     ids=lambda sampler: sampler.name,
 )
 def test_any_proper_sampler_proposes(proposal):
@@ -140,10 +140,10 @@ def run_on(sampler, model, circuit, seed):
 def test_chains_say_how_far_they_are(name):
     draws, _ = run(ANYTIME[name], num=40)
     info = draws.info
-    assert draws.guarantee == "asymptotic" and len(draws.tokens) == 40
+    assert draws.record.guarantee == "asymptotic" and len(draws.tokens) == 40
     assert info["chains"] == 4 and info["iterations"] == 20
     assert len(draws.blocks) == 4 and 0 < info["moved"] <= 1
-    assert 1 <= info["ess_before"] <= 40 and "limit" in draws.notes[0]
+    assert 1 <= info["ess_before"] <= 40 and "limit" in draws.record.notes[0]
 
 
 def test_time_stops_a_chain():
@@ -170,7 +170,7 @@ def test_effective_draws_count_what_is_new():
 def test_impossible_constraints_raise():
     model = TableModel([torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5], [0.5, 0.5]])])
     circuit = compile(Literal(0, frozenset({1})), model, 2)
-    pimh = IteratedSIR(proposal=GreedyMasking())
+    pimh = IteratedSIR(proposal=Masking())
     for sampler in (IteratedSIR(), ParticleGibbs(), pimh):
         with pytest.raises(ZeroWeights):
             sampler(model, circuit, 4, None, torch.Generator().manual_seed(0))

@@ -11,9 +11,9 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
-from locore.samplers.asap import ASAp
-from locore.samplers.awrs import AWRS, adaptive_rejection
-from locore.samplers.greedy import GreedyMasking
+from locore.samplers.baselines.asap import ASAp
+from locore.samplers.baselines.awrs import AWRS, adaptive_rejection
+from locore.samplers.masking import Masking
 from locore.testing import enumerate_posterior, proper_weighting
 
 from .chi_square import p_value
@@ -74,7 +74,7 @@ def test_asap_says_that_it_is_biased_and_its_evidence_is_a_bound_that_falls():
     uppers = []
     for num in (1, 2, 4, 8, 16, 32):
         draws = ASAp()(model, circuit, num, None, seeded(3))
-        assert draws.guarantee == "biased" and draws.notes
+        assert draws.record.guarantee == "biased" and draws.record.notes
         assert len(draws.tokens) == num and bool(circuit.accepts(draws.tokens).all())
         uppers.append(draws.info["log_evidence_upper"])
     assert uppers == sorted(uppers, reverse=True)
@@ -149,7 +149,7 @@ def test_awrs_is_noisier_than_the_mask_that_is_known():
         runs = [sampler(model, circuit, 8, None, generator).log_weights for _ in range(150)]
         return float(torch.stack([torch.logsumexp(w, 0) - math.log(len(w)) for w in runs]).std())
 
-    assert spread(AWRS(ess_threshold=0.0)) > spread(GreedyMasking())
+    assert spread(AWRS(ess_threshold=0.0)) > spread(Masking())
 
 
 def test_awrs_seeds_budgets_scores_and_errors():

@@ -12,8 +12,9 @@ from locore.constraints import Constant, Count, Literal
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.models import TopK as TopKModel
-from locore.samplers import Rejection, adaptive_rejection, enumeration, trie
-from locore.samplers.adaptive_rejection import AdaptiveRejection, log_evidence
+from locore.samplers import Rejection, enumeration
+from locore.samplers.baselines import adaptive_rejection, trie
+from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection, log_evidence
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.testing import proper_weighting
 
@@ -264,7 +265,7 @@ def test_it_learns_and_its_bounds_close_in():
     for draws in (cars, ars):
         low, high = draws.info["log_evidence_lower"], draws.info["log_evidence_upper"]
         assert low - 1e-9 <= truth <= high + 1e-9
-        assert len(draws.tokens) == 200 and draws.guarantee == "proper" and len(set(draws.log_weights.tolist())) == 1
+        assert len(draws.tokens) == 200 and draws.record.guarantee == "proper" and len(set(draws.log_weights.tolist())) == 1
 
 
 @pytest.mark.parametrize("name", REJECTIONS)
@@ -294,7 +295,7 @@ def test_a_run_that_its_limit_ends_says_so(monkeypatch):
     monkeypatch.setattr(adaptive_rejection, "ATTEMPTS_PER_PARTICLE", 1)
     model, circuit = problem(False)
     draws = AdaptiveRejection("failed")(model, circuit, 30, None, seeded(0))
-    assert draws.info["accepted"] < 31 and draws.guarantee == "asymptotic" and "limit" in draws.notes[0]
+    assert draws.info["accepted"] < 31 and draws.record.guarantee == "asymptotic" and "limit" in draws.record.notes[0]
 
 
 def test_errors():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,8 +14,8 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.local import Exact, Forward, TopK
 from locore.models import Counted, TableModel
 from locore.samplers import (
-    GreedyMasking,
     LocallyConstrainedResampling,
+    Masking,
     Oversampling,
     Rejection,
     sampler_by_name,
@@ -23,7 +24,7 @@ from locore.testing import proper_weighting
 
 LENGTH = 3
 SAMPLERS = {
-    "greedy": (GreedyMasking(), 4, 1500, None),
+    "masked": (Masking(), 4, 1500, None),
     "rejection, stopped by acceptances": (Rejection(), 2, 1500, None),
     "rejection, stopped by either": (Rejection(), 3, 1500, 16),
     "rejection of one": (Rejection(), 1, 1500, None),
@@ -55,8 +56,8 @@ def test_the_law_notices_a_wrong_weight():
     """The test can fail: masking without its weight does."""
 
     def wrong(*args):
-        draws = GreedyMasking()(*args)
-        return type(draws)(draws.tokens, torch.full_like(draws.log_weights, -1.0), draws.drawn)
+        draws = Masking()(*args)
+        return replace(draws, log_weights=torch.full_like(draws.log_weights, -1.0))
 
     model, circuit = problem(True)
     assert not proper_weighting(wrong, model, circuit, 4, 1500, seed=1).holds(1e-6)
@@ -73,16 +74,16 @@ def test_a_generator_in_the_same_state_gives_the_same_draws(name):
 def test_masking_spends_what_it_says_and_never_returns_a_violation():
     model, circuit = problem(False)
     counted = Counted(model)
-    draws = GreedyMasking()(counted, circuit, 50, None, torch.Generator().manual_seed(0))
+    draws = Masking()(counted, circuit, 50, None, torch.Generator().manual_seed(0))
     assert counted.lm_tokens == 50 * (LENGTH - 1)
     assert circuit.accepts(draws.tokens).all()
-    affordable = GreedyMasking()(model, circuit, 50, 11, torch.Generator().manual_seed(0))
+    affordable = Masking()(model, circuit, 50, 11, torch.Generator().manual_seed(0))
     assert affordable.drawn == 5
 
 
 def test_token_scores_are_the_models():
     model, circuit = problem(True)
-    for name in ("greedy", "rejection", "lcr", "oversampling"):
+    for name in ("masked", "rejection", "lcr", "oversampling"):
         draws = sampler_by_name(name)(model, circuit, 8, None, torch.Generator().manual_seed(1))
         torch.testing.assert_close(draws.token_scores, model.token_scores(draws.tokens))
 
@@ -96,7 +97,7 @@ def test_weights_of_masking_without_look_ahead_are_proper_too():
     tables = [torch.full((3,) * (t + 1), 1 / 3) for t in range(LENGTH)]
     model = TableModel(tables, eos_ids=(2,), tokenizer=tokenizer)
     circuit = compile(contains("ab"), model, LENGTH)
-    sampler = GreedyMasking(look_ahead=False)
+    sampler = Masking(look_ahead=False)
     assert proper_weighting(sampler, model, circuit, 6, 1500, seed=2).holds(1e-6)
     draws = sampler(model, circuit, 400, None, torch.Generator().manual_seed(0))
     assert len(draws.tokens) < draws.drawn == 400
@@ -105,21 +106,21 @@ def test_weights_of_masking_without_look_ahead_are_proper_too():
 def test_nothing_found_is_an_error_and_not_a_sample():
     model = TableModel([torch.tensor([1.0, 0.0]), torch.tensor([[0.5, 0.5], [0.5, 0.5]])])
     circuit = compile(Literal(0, frozenset({1})), model, 2)
-    for name in ("rejection", "oversampling", "greedy"):
+    for name in ("rejection", "oversampling", "masked"):
         with pytest.raises(ZeroWeights):
             sampler_by_name(name)(model, circuit, 4, None, torch.Generator().manual_seed(0))
 
 
 def test_budgets_that_pay_for_nothing_are_refused_with_the_price():
     model, circuit = problem(False)
-    for name in ("greedy", "rejection", "oversampling", "lcr"):
+    for name in ("masked", "rejection", "oversampling", "lcr"):
         with pytest.raises(BudgetExceeded, match="budget"):
             sampler_by_name(name)(model, circuit, 4, 1, torch.Generator())
     with pytest.raises(BudgetExceeded, match="LM tokens"):
         LocallyConstrainedResampling("exact")(model, circuit, 100, 200, torch.Generator())
 
 
-@pytest.mark.parametrize("name", ["greedy", "rejection", "oversampling", "lcr"])
+@pytest.mark.parametrize("name", ["masked", "rejection", "oversampling", "lcr"])
 def test_zero_particles_are_refused(name):
     model, circuit = problem(False)
     with pytest.raises(InvalidArgument, match="num_particles"):
@@ -127,7 +128,7 @@ def test_zero_particles_are_refused(name):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(InvalidArgument, match="greedy"):
+    with pytest.raises(InvalidArgument, match="masked"):
         sampler_by_name("beam")
     with pytest.raises(InvalidArgument, match="topk"):
         model, circuit = problem(False)

@@ -53,7 +53,9 @@ def run(sampler, num=40, budget=None, seed=0, eos=True):
 def test_every_option_weights_properly(name, eos):
     model, circuit = problem(eos)
     sampler = sampler_for(OPTIONS[name], model)
-    result = proper_weighting(sampler, model, circuit, 8, 400, seed=11)
+    # Few nucleus drafts cover little: their weights have a heavy tail, which makes z-scores too large.
+    particles = 48 if OPTIONS[name].get("draft") else 8
+    result = proper_weighting(sampler, model, circuit, particles, 400, seed=11)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -62,7 +64,7 @@ def test_equal_sequences_are_one_particle_and_nothing_is_lost(name):
     model, _ = problem()
     draws, _ = run(sampler_for(OPTIONS[name], model))
     assert len(draws.tokens) == len(draws.tokens.unique(dim=0)) < 40
-    assert draws.guarantee == "proper" and draws.info["dependent"]
+    assert draws.record.guarantee == "proper" and draws.info["dependent"]
     assert draws.drawn == len(draws.tokens)  # no weight was zero
     torch.testing.assert_close(draws.token_scores, model.token_scores(draws.tokens))
 

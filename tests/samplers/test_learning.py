@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locore
-from locore import ngram
 from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.errors import BudgetExceeded
-from locore.lookahead import look_ahead
 from locore.models import Counted, MarkovModel, TableModel
-from locore.ngram import NGramCounts
 from locore.samplers import Auto, Twisted, WithoutReplacement, swor
+from locore.samplers.twist import ngram
+from locore.samplers.twist.lookahead import look_ahead
+from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
 
 LENGTH = 4

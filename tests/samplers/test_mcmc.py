@@ -13,15 +13,15 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import TableModel, TopP
 from locore.samplers import LocallyConstrainedResampling, Rejection
-from locore.samplers.masked import fresh, read
-from locore.samplers.mcmc import MarkovChain, moved
-from locore.samplers.moves import (
+from locore.samplers.baselines.mcmc import MarkovChain, moved
+from locore.samplers.baselines.moves import (
     Regrow,
     WindowMove,
     log_acceptance,
     log_acceptance_of_regrowth,
     window_law,
 )
+from locore.samplers.masking import masked_sequences, read
 from locore.samplers.neighbourhoods import conditional
 from locore.samplers.swor import WithoutReplacement
 from locore.testing import enumerate_posterior, proper_weighting
@@ -125,7 +125,7 @@ def test_the_matrix_notices_a_wrong_acceptance():
     """The test can fail: taking every proposal leaves another law."""
     model, circuit, truth = problem(True)
     states = read(model, circuit, exact_draws(truth, DRAWS, 0))
-    regrown = fresh(model, circuit.reader, DRAWS, torch.Generator().manual_seed(1))
+    regrown = masked_sequences(model, circuit.reader, DRAWS, torch.Generator().manual_seed(1))
     assert not fits(regrown.tokens, truth.tokens, truth.probabilities)
     step = Regrow()(model, circuit, states, torch.Generator().manual_seed(1))
     assert fits(step.states.tokens, truth.tokens, truth.probabilities)
@@ -176,14 +176,14 @@ def test_moves_leave_the_evidence_of_the_start(name):
         return float(torch.logsumexp(d.log_weights, 0)) - math.log(len(d.tokens))
 
     assert evidence(draws) == pytest.approx(evidence(start))
-    assert draws.guarantee == "proper" and set(draws.info["acceptance"]) <= {"window", "regrow"}
+    assert draws.record.guarantee == "proper" and set(draws.info["acceptance"]) <= {"window", "regrow"}
     assert (draws.blocks and draws.blocks.log_evidence) == (start.blocks and start.blocks.log_evidence)
 
 
 def test_a_biased_start_is_asymptotic():
     start = LocallyConstrainedResampling(TopK(k=2, floor=0.0))
     draws, _ = run(MarkovChain(start=start, sweeps=1))
-    assert draws.guarantee == "asymptotic" and "biased" in draws.notes[-1]
+    assert draws.record.guarantee == "asymptotic" and "biased" in draws.record.notes[-1]
 
 
 def test_impossible_constraints_raise():

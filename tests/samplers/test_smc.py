@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ def test_the_law_notices_resampling_that_forgets_the_weights():
 
     def forgetful(*args):
         draws = SequentialMonteCarlo(ess_threshold=1.0)(*args)
-        return type(draws)(draws.tokens, torch.full_like(draws.log_weights, -1.0), draws.drawn)
+        return replace(draws, log_weights=torch.full_like(draws.log_weights, -1.0))
 
     model, circuit = problem(True)
     assert not proper_weighting(forgetful, model, circuit, 12, 300, seed=4).holds(1e-6)
@@ -134,7 +135,7 @@ def test_seeds_reproduce_and_scores_are_the_models(name):
     first, second = (SAMPLERS[name](model, circuit, 16, None, seeded(9)) for _ in range(2))
     assert torch.equal(first.tokens, second.tokens) and torch.equal(first.log_weights, second.log_weights)
     torch.testing.assert_close(first.token_scores, model.token_scores(first.tokens))
-    assert bool(circuit.accepts(first.tokens).all()) and first.guarantee == "proper"
+    assert bool(circuit.accepts(first.tokens).all()) and first.record.guarantee == "proper"
 
 
 def test_particles_that_die_count_as_zero():

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
-from locore.lookahead import look_ahead
 from locore.models import Counted, MarkovModel, TableModel
-from locore.ngram import NGramCounts
 from locore.samplers.selection import select
 from locore.samplers.swor import WithoutReplacement
+from locore.samplers.twist.lookahead import look_ahead
+from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twisted import Twisted
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer

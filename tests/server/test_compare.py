@@ -12,7 +12,7 @@ import locore
 from locore import Tokenizer, choice, ends_with, regex
 from locore.limits import Limits
 from locore.models import TableModel
-from locore.samplers.masked import read
+from locore.samplers.masking import read
 from locore.server.compare import SHOWN, Comparison
 from locore.server.compute import Computer
 from locore.server.schema import CompareRequest

@@ -113,7 +113,7 @@ def test_a_request_that_takes_too_much_memory_is_told(fragile):
         "constraint": {"type": "true"},
         "max_tokens": 50,
         "num_particles": 4096,
-        "sampler": "greedy",
+        "sampler": "masked",
     }
     status, headers, body = fragile.post(large)
     assert (status, body["error"]["code"], headers["x-should-retry"]) == (500, "out_of_memory", "false")

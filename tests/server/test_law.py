@@ -11,9 +11,9 @@ from scipy.stats import chi2_contingency, chisquare
 
 import locore
 from locore import choice, token
+from locore.evidence import Particles, Record, Run
 from locore.limits import Limits
 from locore.models import MarkovModel
-from locore.particles import Particles
 from locore.server.compute import Computer, is_exact_posterior, split
 from locore.tokenizer import Tokenizer
 
@@ -82,7 +82,7 @@ def answers_of(computer, sampler, number, **options):
     return [group.of(job["id"])["choices"][0]["text"] for job in jobs]
 
 
-@pytest.mark.parametrize("sampler", ["auto", "greedy"])
+@pytest.mark.parametrize("sampler", ["auto", "masked"])
 def test_answers_that_share_a_run_are_independent(computer, sampler):
     """Contingency of the texts of two requests, 300 times; false alarm 1e-6."""
     pairs = Counter(tuple(answers_of(computer, sampler, 2)) for _ in range(300))
@@ -91,7 +91,7 @@ def test_answers_that_share_a_run_are_independent(computer, sampler):
 
 def test_the_check_of_independence_sees_shared_particles(computer):
     """Two answers from the same two particles are what must not happen, and what the test above would find."""
-    job = {**JOB, "constraint": ALPHA.to_json(), "sampler": "greedy"}
+    job = {**JOB, "constraint": ALPHA.to_json(), "sampler": "masked"}
     pairs = Counter()
     for _ in range(300):
         particles, _ = computer.particles(job, 2)
@@ -117,8 +117,8 @@ def independent(pairs):
 @pytest.mark.slow
 def test_a_divided_run_follows_the_law_of_its_parts(computer):
     """Texts of the second of three requests against those of a request by itself, 120 each; false alarm 1e-6."""
-    shared = Counter(answers_of(computer, "greedy", 3, max_tokens=3)[1] for _ in range(120))
-    alone = Counter(answers_of(computer, "greedy", 1, max_tokens=3)[0] for _ in range(120))
+    shared = Counter(answers_of(computer, "masked", 3, max_tokens=3)[1] for _ in range(120))
+    alone = Counter(answers_of(computer, "masked", 1, max_tokens=3)[0] for _ in range(120))
     texts = [text for text in shared | alone if shared[text] + alone[text] >= 20]
     rest = [120 - sum(counts[text] for text in texts) for counts in (shared, alone)]
     table = [
@@ -134,8 +134,9 @@ def test_zeros_are_dealt_out_too():
     whole = Particles(
         torch.tensor([[0], [1], [2]]),
         (weights * 3 / 8).log(),
-        Tokenizer.integers(3),
-        {"drawn": 8, "lm_tokens": 8, "guarantee": "proper"},
+        record=Record(drawn=8),
+        tokenizer=Tokenizer.integers(3),
+        run=Run(lm_tokens=8),
     )
     generator = torch.Generator().manual_seed(0)
     means = torch.tensor(
@@ -154,5 +155,5 @@ def test_an_exact_posterior_is_known_as_one(computer):
     job = {**JOB, "constraint": ALPHA.to_json()}
     exact, _ = computer.particles({**job, "sampler": "exact"}, 100)
     thinned, _ = computer.particles({**job, "sampler": "exact", "max_tokens": 6}, 4)
-    sampled, _ = computer.particles({**job, "sampler": "greedy"}, 100)
+    sampled, _ = computer.particles({**job, "sampler": "masked"}, 100)
     assert [is_exact_posterior(p) for p in (exact, thinned, sampled)] == [True, False, False]

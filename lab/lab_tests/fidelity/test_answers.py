@@ -20,7 +20,7 @@ from locore_lab.fidelity.truth import TOP, calculated, enumerated, find_truth
 from locore import ban, contains, ends_with
 from locore.compilers import compile
 from locore.errors import LocoreError
-from locore.prepared import prepare
+from locore.samplers.twist.prepared import prepare
 from locore.testing import enumerate_posterior
 
 LETTERS = '!"#$%'  # the first tokens of every chain

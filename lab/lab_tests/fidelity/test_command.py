@@ -39,7 +39,7 @@ def test_budgets_and_plots(tmp_path, capsys):
         "--quick",
         "--problem",
         "table5-end",
-        *small("greedy", "swor"),
+        *small("masked", "swor"),
         "--budget",
         "12",
         "--budget",
@@ -49,6 +49,6 @@ def test_budgets_and_plots(tmp_path, capsys):
     ]
     assert main(["bench", "fidelity", "-o", str(tmp_path), *arguments]) == 0
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
-    assert [(row["sampler"], row["budget"]) for row in rows] == [(s, b) for s in ("greedy", "swor") for b in (12, 40)]
+    assert [(row["sampler"], row["budget"]) for row in rows] == [(s, b) for s in ("masked", "swor") for b in (12, 40)]
     plots = {path.name for path in (tmp_path / "plots").iterdir()}
     assert plots == {"overview.svg", "table5-end.svg", "table5-end-weights.svg"}

@@ -16,8 +16,8 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.errors import BudgetExceeded, InvalidArgument, MissingExtra, ZeroWeights
 from locore.models import Counted, TableModel
-from locore.samplers import GreedyMasking
-from locore.samplers.masked import read
+from locore.samplers import Masking
+from locore.samplers.masking import read
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.models.zoo import huggingface
 from tests.samplers.chi_square import p_value
@@ -134,7 +134,7 @@ def masked_problem():
     return model, compile(alpha, model, 3)
 
 
-@pytest.mark.parametrize("sampler", [TransformersMasking(), GreedyMasking()], ids=["transformers", "ours"])
+@pytest.mark.parametrize("sampler", [TransformersMasking(), Masking()], ids=["transformers", "ours"])
 def test_masking_without_weights_has_the_myopic_law(sampler):
     model, circuit = masked_problem()
     tokens = enumerate_posterior(model, circuit).tokens
@@ -164,7 +164,7 @@ def test_what_transformers_asked_for_is_counted_up_to_the_end():
     asked = [tuple(y[:size]) for y in draws.tokens.tolist() for size in (1, 2) if not ends & set(y[:size])]
     assert draws.drawn == 40 and counted.lm_tokens == len(asked) < 80
     assert counted.lm_contexts == len(set(asked))
-    assert draws.guarantee == "biased" and bool(circuit.accepts(draws.tokens).all())
+    assert draws.record.guarantee == "biased" and bool(circuit.accepts(draws.tokens).all())
 
 
 def test_transformers_generates_from_its_own_models_only():

@@ -13,11 +13,11 @@ from locore_lab.fidelity.command import QUICK, all_problems, cache_in
 from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.study import CHUNKS, Study
 
-from locore import prepared
 from locore.errors import InvalidArgument
+from locore.samplers.twist import prepared
 
 PROBLEMS = ["table5-end", "chain5-word"]
-SAMPLERS = ["greedy", "smc", "swor", "twisted + table"]
+SAMPLERS = ["masked", "smc", "swor", "twisted + table"]
 CLOCKS = ("seconds", "model_seconds", "cpu_seconds")
 
 
@@ -84,14 +84,14 @@ def test_a_changed_problem_is_measured_anew(tmp_path):
     changed = dataclasses.replace(problem, length=4)
     plan = dataclasses.replace(QUICK, budgets=(40,), runs=16)
     with cache_in(tmp_path / "cache"):
-        (row,), (other,) = (Study(tmp_path, plan).run([p], choose(["greedy"])) for p in (problem, changed))
-        (fresh,) = Study(tmp_path / "fresh", plan).run([changed], choose(["greedy"]))
+        (row,), (other,) = (Study(tmp_path, plan).run([p], choose(["masked"])) for p in (problem, changed))
+        (fresh,) = Study(tmp_path / "fresh", plan).run([changed], choose(["masked"]))
     assert other["rmse"] == fresh["rmse"] != row["rmse"]
 
 
 def test_runs_that_differ_from_those_on_disk_are_said_to(whole, capsys):
     _, folder = whole
-    rows = study(folder, ["greedy"], runs=64)
+    rows = study(folder, ["masked"], runs=64)
     assert {row["runs"] for row in rows} == {16}
     assert "--runs" in capsys.readouterr().err
 
@@ -101,7 +101,7 @@ def test_the_number_of_runs_follows_the_noise(tmp_path, monkeypatch):
     problem = next(p for p in all_problems(True, 0, 0, None) if p.name == "table5-end")
     plan = dataclasses.replace(QUICK, budgets=(8, 400), runs=None, least=32, most=160, cell_seconds=60.0)
     monkeypatch.setattr("time.process_time", lambda: 0.0)  # a run costs nothing, whatever the machine
-    rows = Study(tmp_path, plan).run([problem], choose(["greedy", "swor"]))
+    rows = Study(tmp_path, plan).run([problem], choose(["masked", "swor"]))
     found = {(row["sampler"], row["budget"]): row["runs"] for row in rows}
     assert all(32 <= runs <= 160 and runs % CHUNKS == 0 for runs in found.values())
     assert found["swor", 8] > found["swor", 400]
@@ -110,5 +110,5 @@ def test_the_number_of_runs_follows_the_noise(tmp_path, monkeypatch):
 def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="chain5-word"):
         run(tmp_path, quick=True, problems=["nonsense"])
-    with pytest.raises(InvalidArgument, match="greedy"):
+    with pytest.raises(InvalidArgument, match="masked"):
         run(tmp_path, quick=True, problems=["table5-end"], samplers=["nonsense"])

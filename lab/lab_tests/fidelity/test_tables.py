@@ -30,7 +30,7 @@ def table(rows):
 def test_all_of_our_samplers_and_no_others_are_ours():
     ours = {name for name in all_entries() if not is_peer(name)}
     assert {"swor", "twisted + table, 1 block", "twisted, learned", "lcr", "lcr-exact", "auto"} <= ours
-    assert not ours & {"masking, unweighted", "greedy", "masked-is", "smc", "awrs", "rejection", "cars", "oversampling"}
+    assert not ours & {"masking, unweighted", "masked", "masked-is", "smc", "awrs", "rejection", "cars", "oversampling"}
     assert is_peer("genlm-smc") and is_peer("transformers-masking")
 
 
@@ -59,16 +59,16 @@ def test_a_curve_stays_between_its_measurements(points, data):
 
 def test_means_and_ratios_by_hand():
     rows = [
-        row("a", "greedy", 20, 0.4), row("a", "smc", 20, 0.2), row("a", "swor", 20, 0.1),
-        row("a", "greedy", 80, 0.1), row("a", "smc", 80, 0.2), row("a", "swor", 80, 0.02),
-        row("b", "greedy", 20, 0.9), row("b", "swor", 20, 0.9),
+        row("a", "masked", 20, 0.4), row("a", "smc", 20, 0.2), row("a", "swor", 20, 0.1),
+        row("a", "masked", 80, 0.1), row("a", "smc", 80, 0.2), row("a", "swor", 80, 0.02),
+        row("b", "masked", 20, 0.9), row("b", "swor", 20, 0.9),
     ]  # fmt: skip
     found = summary(rows, "tv")
     assert found["swor"]["cells"] == 3 and found["smc"]["cells"] == 2
     assert found["swor"]["mean"] == pytest.approx((0.1 * 0.02 * 0.9) ** (1 / 3))
     assert found["swor"]["budget"] == {"ratio": pytest.approx((0.5 * 0.2 * 1.0) ** (1 / 3)), "cells": 3}
     assert found["smc"]["budget"]["ratio"] == pytest.approx((1.0 * 2.0) ** (1 / 2))
-    assert [found[name]["peer"] for name in ("greedy", "smc", "swor")] == [True, True, False]
+    assert [found[name]["peer"] for name in ("masked", "smc", "swor")] == [True, True, False]
 
 
 def test_at_equal_contexts_peers_are_read_between_their_measurements():
@@ -161,7 +161,7 @@ def test_tables_are_rectangular_and_show_every_row():
     rows = [
         row(problem, sampler, budget, None if problem == "flat" else 0.1 * k + 0.01)
         for problem in ("a", "flat")
-        for k, sampler in enumerate(["smc", "greedy", "swor", "twisted + table", "masking, unweighted"])
+        for k, sampler in enumerate(["smc", "masked", "swor", "twisted + table", "masking, unweighted"])
         for budget in (20, 80)
     ]
     lines = table(rows)

@@ -28,9 +28,9 @@ import locore
 from locore import choice, contains, ends_with
 from locore.cli import main
 from locore.errors import InvalidArgument, LocoreError
-from locore.prepared import POSITIONS, prepared_table
 from locore.records import Journal
 from locore.samplers import BY_NAME
+from locore.samplers.twist.prepared import POSITIONS, prepared_table
 from locore.testing import enumerate_posterior
 
 laws = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0.01, 1.0), min_size=1).map(

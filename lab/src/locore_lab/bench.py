@@ -16,7 +16,7 @@ def _group() -> None:
     """Measure Locore."""
 
 
-@bench.command()
+@bench.command(epilog="Example: locore bench fidelity --quick -o results")
 def fidelity(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
     quick: Annotated[bool, typer.Option("--quick", help="Few runs on models that need no data, in a few minutes.")] = False,
@@ -53,7 +53,7 @@ def fidelity(
     print((output / "table.md").read_text())
 
 
-@bench.command()
+@bench.command(epilog="Example: locore bench tasks -o results --family json --sampler auto --budget 1000")
 def tasks(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results; a killed run goes on.")],
     quick: Annotated[bool, typer.Option("--quick", help="A few problems, small budgets, in five minutes.")] = False,
@@ -88,7 +88,7 @@ def tasks(
         print((output / "table.md").read_text())
 
 
-@bench.command()
+@bench.command(epilog="Example: locore bench speed --quick -o results")
 def speed(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],
     quick: Annotated[bool, typer.Option("--quick", help="The same rows with small models, in a few minutes.")] = False,

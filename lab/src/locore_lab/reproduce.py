@@ -31,7 +31,7 @@ def _run(name: str, output: Path, quick: bool, data: Path | None, seed: int, **o
     print((output / "table.md").read_text())
 
 
-@reproduce.command()
+@reproduce.command(epilog="Example: locore reproduce warcraft --quick -o results")
 def warcraft(
     output: Output,
     quick: Quick = False,
@@ -46,7 +46,7 @@ def warcraft(
     _run("warcraft", output, quick, data, seed, weights=weights or [], maps=maps, samples=samples, rows=row or [])
 
 
-@reproduce.command()
+@reproduce.command(epilog="Example: locore reproduce sudoku --quick -o results")
 def sudoku(
     output: Output,
     quick: Quick = False,
@@ -75,7 +75,7 @@ def sudoku(
     )
 
 
-@reproduce.command()
+@reproduce.command(epilog="Example: locore reproduce detox --quick -o results")
 def detox(
     output: Output,
     quick: Quick = False,

@@ -14,7 +14,7 @@ from locore.batch.plan import MAX_ROW_BYTES
 from locore.batch.settings import ROW_OPTIONS
 from locore.chat import Prompt, plain_messages
 from locore.errors import InvalidArgument, UnsupportedKeyword
-from locore.particles import Particles
+from locore.evidence import Particles
 
 MAX_DEPTH = 200  # of objects and lists in a row
 FIELDS = ("prompt", "messages", "id", "meta", *ROW_OPTIONS)

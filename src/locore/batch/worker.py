@@ -20,7 +20,7 @@ from locore.batch.settings import Settings
 from locore.batch.tally import tally_of
 from locore.constraints import Constraint
 from locore.errors import DeviceLost, InvalidArgument, LocoreError
-from locore.prepared import prepared_table
+from locore.samplers.twist.prepared import prepared_table
 
 MAX_DEATHS = 3  # of workers at one row, until the row is given up
 KEPT_CONSTRAINTS = 64  # that were read from JSON

@@ -1,9 +1,9 @@
 """Constraint circuits and their queries."""
 
-from locore.circuits.block import Block
 from locore.circuits.builder import Builder
+from locore.circuits.chain import Block
 from locore.circuits.circuit import Circuit
 from locore.circuits.conditioned import ConditionedReader
-from locore.circuits.left_to_right import DEAD, LeftToRight
+from locore.circuits.left_to_right import DEAD, LeftToRight, TableReader
 
-__all__ = ["DEAD", "Block", "Builder", "Circuit", "ConditionedReader", "LeftToRight"]
+__all__ = ["DEAD", "Block", "Builder", "Circuit", "ConditionedReader", "LeftToRight", "TableReader"]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from locore.circuits.block import FALSE, FIRST_LEAF, TRUE, Block
-from locore.circuits.statistics import satisfiable
+from locore.circuits.chain import FALSE, FIRST_LEAF, Block
+from locore.circuits.circuit import Circuit
+from locore.circuits.upward import satisfiable
 from locore.errors import LocoreError
 from locore.numerics import NEG_INF
-
-if TYPE_CHECKING:
-    from locore.circuits.circuit import Circuit
 
 Scope = int  # a set of positions as a bit mask
 
@@ -34,8 +30,7 @@ def _check_scopes(circuit: Circuit) -> None:
     """Every And joins disjoint scopes, every Or equal ones, and the root speaks about all positions."""
     live_slots = satisfiable(circuit)
     handed: list[Scope] = [0] * len(circuit.final)
-    blocks = zip(reversed(circuit.blocks), reversed(circuit.positions), reversed(live_slots), strict=True)
-    for block, positions, live in blocks:
+    for (block, positions), live in zip(circuit.upwards(), reversed(live_slots), strict=True):
         scopes = _block_scopes(block, positions, live.tolist(), handed)
         handed = [scopes[slot] for slot in block.outputs.tolist()]
     if bool(live_slots[0][circuit.blocks[0].outputs[0]]) and handed[0] != (1 << circuit.length) - 1:
@@ -47,8 +42,8 @@ def _block_scopes(block: Block, positions: tuple[int, ...], live: list[bool], ha
     for number, (position, _) in enumerate(block.leaves.tolist()):
         scopes[FIRST_LEAF + number] = 1 << positions[position]
     scopes[block.first_input : block.first_node] = handed
-    for start, level in zip(block.level_starts, block.levels, strict=False):
-        for offset, (a, b, c, d) in enumerate(level.T.tolist()):
+    for here, level in block.slots_and_levels:
+        for node, (a, b, c, d) in enumerate(level.T.tolist(), here.start):
             branches = []
             for prime, sub in ((a, b), (c, d)):
                 if not (live[prime] and live[sub]) or FALSE in (prime, sub):
@@ -57,9 +52,8 @@ def _block_scopes(block: Block, positions: tuple[int, ...], live: list[bool], ha
                     raise LocoreError(f"slots {prime} and {sub} are joined but share positions: not decomposable")
                 branches.append(scopes[prime] | scopes[sub])
             if len(branches) == 2 and branches[0] != branches[1]:
-                raise LocoreError(f"slot {start + offset} joins branches over different positions: not smooth")
-            scopes[start + offset] = branches[0] if branches else 0
-    scopes[TRUE] = 0
+                raise LocoreError(f"slot {node} joins branches over different positions: not smooth")
+            scopes[node] = branches[0] if branches else 0
     return scopes
 
 

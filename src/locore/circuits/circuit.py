@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from locore.circuits import counting, downward, statistics, upward
-from locore.circuits.block import Block
+from locore.circuits import counting, downward, upward
+from locore.circuits.chain import Chain
 from locore.circuits.left_to_right import LeftToRight
-from locore.circuits.semiring import MAX
-from locore.circuits.within import choose_tokens
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.numerics import NEG_INF, make_generator
 
@@ -22,7 +20,7 @@ Distributions = Tensor | Callable[[int], Tensor]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Circuit:
+class Circuit(Chain):
     """A smooth, deterministic, decomposable circuit over `length` categorical positions.
 
     Distributions come as `log_probs`: Float[batch, length, vocab], natural logs; they may be unnormalised, and −inf is
@@ -42,41 +40,9 @@ class Circuit:
             look-ahead are then upper bounds, and what is drawn has to be checked by `constraint.evaluate`.
     """
 
-    length: int
-    token_class: Tensor
-    num_classes: int
-    blocks: tuple[Block, ...]
-    positions: tuple[tuple[int, ...], ...]
-    final: Tensor
     reader: LeftToRight | None = None
     structured: bool = True
     relaxed: bool = False
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-        return len(self.token_class)
-
-    @property
-    def width(self) -> int:
-        """Number of classes, rounded up to a power of two: the leaves of the class heap."""
-        return 1 << (self.num_classes - 1).bit_length()
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tensors are."""
-        return self.token_class.device
-
-    @cached_property
-    def class_starts(self) -> Tensor:
-        """Long[width + 1]: tokens in the classes before each class; the padding classes are empty."""
-        sizes = torch.bincount(self.token_class, minlength=self.width)
-        return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-
-    @cached_property
-    def tokens_by_class(self) -> Tensor:
-        """Long[vocab]: the tokens, those of class 0 first; class c begins at `class_starts[c]`."""
-        return self.token_class.argsort(stable=True)
 
     def __repr__(self) -> str:
         return f"Circuit(length={self.length}, vocab_size={self.vocab_size}, num_classes={self.num_classes})"
@@ -84,12 +50,12 @@ class Circuit:
     @cached_property
     def num_nodes(self) -> int:
         """Or nodes and leaves, unrolled over positions, reachable and satisfiable."""
-        return statistics.size(self)[0]
+        return counting.size(self)[0]
 
     @cached_property
     def num_edges(self) -> int:
         """Arcs into Or nodes (And nodes with their two factors), counted like the nodes."""
-        return statistics.size(self)[1]
+        return counting.size(self)[1]
 
     def count(self) -> int:
         """Exact number of sequences that satisfy the constraint, of any size; of those that a relaxed circuit lets through."""
@@ -97,7 +63,7 @@ class Circuit:
 
     def log_mass(self, log_probs: Distributions) -> Tensor:
         """log Σ_y Π_i exp(log_probs[i, y_i]) over all y that satisfy the constraint: f64[batch]."""
-        return upward.log_mass(self, self._rows(log_probs))
+        return upward.log_mass(self, self._checked(log_probs))
 
     def sample(self, log_probs: Distributions, seed: int | torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw one y ~ p̃(· | α) for each distribution, exactly (top-down, a coin at each Or).
@@ -115,20 +81,20 @@ class Circuit:
         self, log_probs: Distributions, seed: int | torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `sample`, and from the same upward pass `log_mass`."""
-        rows = self._rows(log_probs)
-        values = upward.masses(self, rows)
+        weights = self._checked(log_probs)
+        values = upward.masses(self, weights)
         self._require_mass(values.log_mass)
         generator = make_generator(seed, self.device)
-        tokens, weight = choose_tokens(self, rows, downward.trace(self, values, generator), generator)
+        tokens, weight = downward.choose_tokens(self, weights, downward.trace(self, values, generator), generator)
         return tokens, weight - values.log_mass, values.log_mass
 
     def most_probable(self, log_probs: Distributions) -> tuple[Tensor, Tensor]:
         """The most probable y that satisfies the constraint, and its log p̃(y | α); shapes as in `sample`."""
-        rows = self._rows(log_probs)
-        log_mass = upward.log_mass(self, rows)
+        weights = self._checked(log_probs)
+        log_mass = upward.log_mass(self, weights)
         self._require_mass(log_mass)
-        values = upward.evaluate(self, rows, MAX)
-        tokens, weight = choose_tokens(self, rows, downward.trace(self, values), None)
+        values = upward.evaluate(self, weights, upward.MAX)
+        tokens, weight = downward.choose_tokens(self, weights, downward.trace(self, values), None)
         return tokens, weight - log_mass
 
     def marginals(self, log_probs: Tensor) -> Tensor:
@@ -137,11 +103,11 @@ class Circuit:
         Raises:
             ZeroWeights: a distribution gives the constraint no mass.
         """
-        rows = self._rows(log_probs)
-        values = upward.exact_masses(self, rows)
+        weights = self._checked(log_probs)
+        values = upward.exact_masses(self, weights)
         self._require_mass(values.log_mass)
         factors = downward.class_factors(self, values).index_select(-1, self.token_class)
-        return torch.stack([rows(i).double() for i in range(self.length)], 1).add_(factors)
+        return torch.stack([weights(i).double() for i in range(self.length)], 1).add_(factors)
 
     def accepts(self, tokens: Tensor) -> Tensor:
         """Bool[batch]: which of Long[batch, length] satisfy the constraint."""
@@ -179,16 +145,12 @@ class Circuit:
     def to(self, device: torch.device | str) -> Circuit:
         """The same circuit on a device. A block shared by many positions stays shared."""
         moved = {id(block): block.to(device) for block in self.blocks}
-        return Circuit(
-            self.length,
-            self.token_class.to(device),
-            self.num_classes,
-            tuple(moved[id(block)] for block in self.blocks),
-            self.positions,
-            self.final.to(device),
-            self.reader.to(device) if self.reader is not None else None,
-            self.structured,
-            self.relaxed,
+        return replace(
+            self,
+            token_class=self.token_class.to(device),
+            blocks=tuple(moved[id(block)] for block in self.blocks),
+            final=self.final.to(device),
+            reader=None if self.reader is None else self.reader.to(device),
         )
 
     def _token_ids(self, tokens: Tensor) -> Tensor:
@@ -197,7 +159,7 @@ class Circuit:
             raise InvalidArgument(f"token ids must be whole numbers in 0..{self.vocab_size - 1} for this circuit.")
         return ids.long()
 
-    def _rows(self, log_probs: Distributions) -> upward.Rows:
+    def _checked(self, log_probs: Distributions) -> upward.Weights:
         """The checked weights of a position, Float[batch, vocab] on this device."""
         if not isinstance(log_probs, Tensor):
             if callable(log_probs):

@@ -1,4 +1,4 @@
-"""A circuit as a Graphviz drawing: Or and And gates, with the tokens of each leaf spelled out (paper, Figure 2)."""
+"""Drawings of a circuit: its gates for Graphviz, with the tokens of each leaf spelled out (paper, Figure 2), or a trellis."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from locore.circuits.block import FALSE, TRUE, Block
+from locore.circuits.chain import FALSE, TRUE, Block, classes_of_range
 from locore.circuits.circuit import Circuit
+from locore.circuits.left_to_right import DEAD
 from locore.errors import BudgetExceeded, InvalidArgument
 from locore.tokenizer import Tokenizer
 
 MAX_NODES = 400
+MAX_ARCS = 400
 SPELLED = 6  # tokens named in a leaf; of the rest only the number is given
 
 _STYLES = {"or": 'label="OR", shape=ellipse', "and": 'label="AND", shape=box, style=rounded'}
@@ -68,14 +70,14 @@ def gates_of(circuit: Circuit, max_nodes: int = MAX_NODES) -> tuple[list[Gate], 
             f"the circuit has {circuit.num_nodes:,} nodes, too many for a drawing (at most {max_nodes}); draw it for "
             "fewer tokens or a simpler constraint (or, in Python, raise max_nodes)."
         )
-    pad = _Pad()
+    drawing = _Gates()
     handed = [TRUE if flag else FALSE for flag in circuit.final.tolist()]
-    for block, positions in zip(reversed(circuit.blocks), reversed(circuit.positions), strict=True):
-        handed = pad.add(block, positions, handed, circuit)
-    return pad.gates, handed[0]
+    for block, positions in circuit.upwards():
+        handed = drawing.add(block, positions, handed, circuit)
+    return drawing.gates, handed[0]
 
 
-class _Pad:
+class _Gates:
     """Collects gates; equal gates are kept once, constants vanish."""
 
     def __init__(self) -> None:
@@ -86,7 +88,7 @@ class _Pad:
         """The gates of a block's outputs, given those of its inputs."""
         slots = [FALSE, TRUE]
         for position, heap in block.leaves.tolist():
-            classes = _classes_below(heap, circuit.width, circuit.num_classes)
+            classes = frozenset(classes_of_range(heap, circuit.num_classes))
             slots.append(self._put(Gate("leaf", (), positions[position], classes)) if classes else FALSE)
         slots.extend(handed)
         for level in block.levels:
@@ -138,23 +140,16 @@ class _Pad:
         return leaf if first.kind == "leaf" else self._put(Gate("and", (leaf, first.children[1])))
 
 
-def _classes_below(heap: int, width: int, num_classes: int) -> frozenset[int]:
-    """The classes of a heap index: node 1 is all of them, and node h splits into 2h and 2h + 1."""
-    span = width >> (heap.bit_length() - 1)
-    start = heap * span - width
-    return frozenset(range(start, min(start + span, num_classes)))
-
-
 def _reachable(gates: list[Gate], root: int) -> list[int]:
     """Indices from the root downwards, parents before children where a drawing needs it."""
-    found: dict[int, None] = {}
+    reached: dict[int, None] = {}
     pending = [root]
     while pending:
         index = pending.pop()
-        if index not in found:
-            found[index] = None
+        if index not in reached:
+            reached[index] = None
             pending.extend(reversed(gates[index].children))
-    return list(found)
+    return list(reached)
 
 
 class Speller:
@@ -206,3 +201,65 @@ def _quoted(text: str) -> str:
     """A string of Graphviz's language."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+@dataclass(frozen=True)
+class Arc:
+    """From a state to one at the next position, by a token of these classes."""
+
+    source: int
+    target: int
+    classes: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Trellis:
+    """The left-to-right reading of a circuit: a column of states for each position, joined by sets of tokens.
+
+    It holds what can be reached and still be completed.
+
+    Attributes:
+        columns: for each position 0..n, the numbers of its states, in the order in which they are first reached; those of the
+            last column satisfy the constraint.
+        arcs: for each position 0..n-1, how its token leads on; one arc for each pair of states.
+    """
+
+    columns: tuple[tuple[int, ...], ...]
+    arcs: tuple[tuple[Arc, ...], ...]
+
+    @property
+    def num_arcs(self) -> int:
+        """Of all positions."""
+        return sum(map(len, self.arcs))
+
+
+def trellis_of(circuit: Circuit, max_arcs: int = MAX_ARCS) -> Trellis:
+    """The trellis of a circuit, for a drawing; its paths, with a token chosen on each arc, are the models of the circuit.
+
+    Args:
+        circuit: what to draw; of a relaxed one, the drawing is that of the relaxation.
+        max_arcs: BudgetExceeded above this many arcs, found before all of them are made.
+
+    Raises:
+        InvalidArgument: the circuit has no left-to-right reading.
+        BudgetExceeded: it is too large.
+    """
+    reader = circuit.reader
+    if reader is None:
+        raise InvalidArgument("this circuit cannot be read from left to right, so it has no trellis; draw it with to_dot.")
+    columns: list[tuple[int, ...]] = [(reader.start,)]
+    arcs: list[tuple[Arc, ...]] = []
+    total = 0
+    for position in range(circuit.length):
+        rows, live = reader.rows[position], reader.live[position + 1].tolist()
+        classes_of: dict[tuple[int, int], set[int]] = {}
+        for source in columns[-1]:
+            for number, target in enumerate(rows[source].tolist()):
+                if target != DEAD and live[target]:
+                    classes_of.setdefault((source, target), set()).add(number)
+            if total + len(classes_of) > max_arcs:
+                raise BudgetExceeded(f"the circuit has more than {max_arcs} arcs, too many for a drawing of them.")
+        total += len(classes_of)
+        columns.append(tuple(dict.fromkeys(target for _, target in classes_of)))
+        arcs.append(tuple(Arc(*pair, frozenset(classes)) for pair, classes in classes_of.items()))
+    return Trellis(tuple(columns), tuple(arcs))

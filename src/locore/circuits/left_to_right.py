@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,10 +12,13 @@ from torch import Tensor
 from locore.errors import InvalidArgument
 
 DEAD = -1
+NO_LOOK_AHEAD = (
+    "without look-ahead a mask needs one automaton for all positions; this constraint speaks about single positions. Leave "
+    "look_ahead on."
+)
 
 
-@dataclass(frozen=True, eq=False)
-class LeftToRight:
+class LeftToRight(ABC):
     """A layered deterministic automaton over token classes.
 
     Attributes:
@@ -23,44 +27,50 @@ class LeftToRight:
             same transitions share one tensor.
         live: for each position 0..n, Bool[states]: can the rest still be completed from here?
         start: state before the first token.
-        hopeful: Bool[states]: can the rest be completed at *some* length? Known where all positions number their states alike;
-            it serves only to reproduce engines that do not know the length.
+        coaccessible: Bool[states]: can the rest be completed at *some* length? Known where all positions number their states
+            alike; it serves only to reproduce engines that do not know the length.
         complete: for each position 0..n, Bool[states]: does the text satisfy the constraint as it is, and no longer one that
             begins like it, whatever the horizon? None where positions are fixed, and the horizon is part of the constraint.
+        tabulated: can `rows` be had? Not where states are made when they are first reached and are too many for a table.
     """
 
     token_class: Tensor
     rows: tuple[Tensor, ...]
     live: tuple[Tensor, ...]
     start: int
-    hopeful: Tensor | None = None
-    complete: tuple[Tensor, ...] | None = None
+    coaccessible: Tensor | None
+    complete: tuple[Tensor, ...] | None
+    tabulated: bool
 
     @property
+    @abstractmethod
     def length(self) -> int:
         """Number of positions."""
-        return len(self.rows)
 
     @property
+    @abstractmethod
     def tables(self) -> tuple[Tensor, ...]:
         """The tensors that the reading keeps."""
-        return (*self.rows, *self.live, *(self.complete or ()))
 
-    @property
-    def tabulated(self) -> bool:
-        """Can `rows` be had? Not where states are made when they are first reached and are too many for a table."""
-        return True
+    @abstractmethod
+    def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
+        """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""
+
+    @abstractmethod
+    def allowed(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
+        """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
+
+    @abstractmethod
+    def accepting(self, states: Tensor) -> Tensor:
+        """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> LeftToRight:
+        """The same reading on a device; shared tensors stay shared."""
 
     def initial(self, batch: int) -> Tensor:
         """Long[batch]: the states before the first token."""
         return torch.full((batch,), self.start, dtype=torch.long, device=self.token_class.device)
-
-    def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
-        """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""
-        target = self.rows[position][states.clamp_min(0), self.token_class[tokens]].long()
-        alive = (states != DEAD) & (target != DEAD)
-        alive &= self._open(position + 1, look_ahead)[target.clamp_min(0)]
-        return torch.where(alive, target, DEAD)
 
     def read(self, tokens: Tensor) -> Tensor:
         """Long[batch]: states after Long[batch, time] prefixes."""
@@ -68,13 +78,6 @@ class LeftToRight:
         for position in range(tokens.shape[1]):
             states = self.step(position, states, tokens[:, position].to(states.device))
         return states
-
-    def allowed(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
-        """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
-        targets = self.rows[position].index_select(0, states.clamp_min(0))
-        worth = self._open(position + 1, look_ahead)
-        possible = worth.index_select(0, targets.clamp_min(0).flatten()).view_as(targets)
-        return possible & (targets != DEAD) & (states != DEAD)[:, None]
 
     def allowed_tokens(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
         """Bool[batch, vocab]: tokens that may come at `position`; `allowed` spread over the vocabulary, each state once."""
@@ -95,29 +98,67 @@ class LeftToRight:
         numbers: dict[tuple[int, bytes], int] = {}
         return tuple(numbers.setdefault((id(rows), live), len(numbers)) for rows, live in zip(self.rows, lives, strict=True))
 
+
+@dataclass(frozen=True, eq=False)
+class TableReader(LeftToRight):
+    """A reading whose transitions are all there, as tables; see `LeftToRight`."""
+
+    token_class: Tensor
+    rows: tuple[Tensor, ...]
+    live: tuple[Tensor, ...]
+    start: int = 0
+    coaccessible: Tensor | None = None
+    complete: tuple[Tensor, ...] | None = None
+    tabulated = True
+
+    @property
+    def length(self) -> int:
+        """Number of positions."""
+        return len(self.rows)
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The tensors that the reading keeps."""
+        return (*self.rows, *self.live, *(self.complete or ()))
+
+    def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
+        """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""
+        target = self.rows[position][states.clamp_min(0), self.token_class[tokens]].long()
+        alive = (states != DEAD) & (target != DEAD)
+        alive &= self._completable(position + 1, look_ahead)[target.clamp_min(0)]
+        return torch.where(alive, target, DEAD)
+
+    def allowed(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
+        """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
+        targets = self.rows[position].index_select(0, states.clamp_min(0))
+        completable = self._completable(position + 1, look_ahead)
+        possible = completable.index_select(0, targets.clamp_min(0).flatten()).view_as(targets)
+        return possible & (targets != DEAD) & (states != DEAD)[:, None]
+
     def accepting(self, states: Tensor) -> Tensor:
         """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
         return (states != DEAD) & self.live[-1][states.clamp_min(0)]
 
-    def _open(self, position: int, look_ahead: bool) -> Tensor:
-        """Bool[states]: which states are worth reaching, within the length or (no look-ahead) at any length."""
-        if look_ahead:
-            return self.live[position]
-        if self.hopeful is None:
-            raise InvalidArgument(
-                "without look-ahead a mask needs one automaton for all positions; this constraint speaks about single "
-                "positions. Leave look_ahead on."
-            )
-        return self.hopeful
-
     def to(self, device: torch.device | str) -> LeftToRight:
         """The same reading on a device; shared tensors stay shared."""
-        moved = {id(t): t.to(device) for t in self.tables}
-        return LeftToRight(
+        moved = {id(table): table.to(device) for table in self.tables}
+
+        def all_of(tables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(moved[id(table)] for table in tables)
+
+        return TableReader(
             self.token_class.to(device),
-            tuple(moved[id(t)] for t in self.rows),
-            tuple(moved[id(t)] for t in self.live),
+            all_of(self.rows),
+            all_of(self.live),
             self.start,
-            None if self.hopeful is None else self.hopeful.to(device),
-            None if self.complete is None else tuple(moved[id(t)] for t in self.complete),
+            None if self.coaccessible is None else self.coaccessible.to(device),
+            None if self.complete is None else all_of(self.complete),
         )
+
+    def _completable(self, position: int, look_ahead: bool) -> Tensor:
+        """Bool[states]: from which states the rest can be completed, within the length or (no look-ahead) at any length."""
+        if look_ahead:
+            return self.live[position]
+        if self.coaccessible is None:
+            raise InvalidArgument(NO_LOOK_AHEAD)
+        return self.coaccessible

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -46,9 +47,7 @@ class MaskReader:
 
     def copy(self) -> MaskReader:
         """Another reader of the same prefix, which may go on differently. It shares the kept masks."""
-        twin = MaskReader.__new__(MaskReader)
-        twin.position, twin._state, twin._masks = self.position, self._state, self._masks
-        return twin
+        return copy.copy(self)
 
     def advance(self, token: int) -> None:
         """Read one token id. After one that was not allowed nothing is allowed any more.

@@ -7,7 +7,7 @@ or rows of a batch failed, 2 wrong usage, constraint or input, 130 interrupted.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -32,13 +32,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(generate)
-app.command()(check)
-app.command()(compile)
-app.command()(batch)
-app.command()(prepare)
-app.command()(info)
-app.command()(serve)
+EXAMPLES: dict[Callable[..., None], str] = {
+    generate: """--prompt "The weather is" --constraint '{"type": "ends_with", "text": " happy."}' --max-new-tokens 6""",
+    check: """--text " a sunny day" --constraint '{"type": "ban", "phrases": ["awful"]}'""",
+    compile: """--constraint '{"type": "choice", "texts": [" yes", " no"]}' --model tiny --length 3 --dot circuit.dot""",
+    batch: """prompts.jsonl -o results --model smollm2 --constraint @constraint.json""",
+    prepare: "smollm2",
+    info: "smollm2",
+    serve: "--model smollm2 --port 8000",
+}
+for command, example in EXAMPLES.items():
+    app.command(epilog=f"Example: locore {command.__name__} {example}")(command)
 add_commands(app)
 
 

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locore.batch.settings import Settings
-from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, STOP_HELP, read_constraint, read_limits
+from locore.cli.inputs import (
+    MODEL_HELP,
+    Budget,
+    CanonicalMode,
+    LimitList,
+    MaxNewTokens,
+    MinNewTokens,
+    NumParticles,
+    SamplerName,
+    StopMode,
+    read_constraint,
+    read_limits,
+)
 from locore.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -25,15 +37,15 @@ def batch(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
     constraint: Annotated[str | None, typer.Option(metavar="JSON|@FILE", help=f"{ALL_ROWS.capitalize()}.")] = None,
     model: Annotated[str, typer.Option(help=MODEL_HELP)] = Settings.model,
-    max_new_tokens: Annotated[int, typer.Option(help="A text has at most so many tokens.")] = Settings.max_new_tokens,
-    min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = Settings.min_new_tokens,
-    num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw for a row.")] = Settings.num_particles,
-    sampler: Annotated[str | None, typer.Option(help="Its name, such as greedy, lcr or rejection.")] = Settings.sampler,
+    max_new_tokens: MaxNewTokens = Settings.max_new_tokens,
+    min_new_tokens: MinNewTokens = Settings.min_new_tokens,
+    num_particles: NumParticles = Settings.num_particles,
+    sampler: SamplerName = None,
     seed: Annotated[int, typer.Option(help="Of the run; each row gets its own from it.")] = Settings.seed,
-    budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent on a row.")] = Settings.budget,
-    canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,
-    stop: Annotated[str | None, typer.Option(metavar="complete|eos", help=STOP_HELP)] = Settings.stop,
-    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
+    budget: Budget = None,
+    canonical: CanonicalMode = None,
+    stop: StopMode = None,
+    limit: LimitList = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Write N equally probable draws instead.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids too.")] = Settings.tokens,
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
@@ -62,8 +74,8 @@ def batch(
         num_particles=num_particles,
         sampler=sampler,
         budget=budget,
-        canonical=canonical,
-        stop=stop,
+        canonical=canonical,  # type: ignore[arg-type]  # it checks
+        stop=stop,  # type: ignore[arg-type]
         resample=resample,
         limits=read_limits(limit or []),
         tokens=tokens,

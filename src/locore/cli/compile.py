@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import locore
-from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, parse_json, read_constraint, read_limits, write_atomically
+from locore.cli.inputs import MODEL_HELP, LimitList, parse_json, read_constraint, read_limits, write_atomically
 from locore.cli.show import working
 from locore.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from locore.compilers.remembered import Compiled
+    from locore.compilers.stored import Compiled
     from locore.tokenizer import Tokenizer
 
 LONG_DIGITS = 12
@@ -30,7 +30,7 @@ def compile(
     min_length: Annotated[int, typer.Option(help="The text has at least so many tokens.")] = 0,
     vtree: Annotated[str | None, typer.Option(metavar="JSON", help="Nested pairs of positions, as [[0, 1], [2, 3]].")] = None,
     cache: Annotated[bool, typer.Option(help="Look for a kept circuit, and keep this one if it took long.")] = True,
-    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
+    limit: LimitList = None,
     dot: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write a Graphviz drawing; - prints it.")] = None,
 ) -> None:
     """Compile a constraint to a circuit and print its size."""

@@ -8,8 +8,22 @@ from typing import Annotated, Any
 import typer
 
 import locore
-from locore.cli.inputs import LIMIT_HELP, MODEL_HELP, STOP_HELP, read_constraint, read_limits, read_prompt
+from locore.cli.inputs import (
+    MODEL_HELP,
+    Budget,
+    CanonicalMode,
+    LimitList,
+    MaxNewTokens,
+    MinNewTokens,
+    NumParticles,
+    SamplerName,
+    StopMode,
+    read_constraint,
+    read_limits,
+    read_prompt,
+)
 from locore.cli.show import show_draws, show_particles, working
+from locore.request import Request, help_of
 
 
 def generate(
@@ -18,15 +32,15 @@ def generate(
     model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = "tiny",
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; the model's chat template writes it.")] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system before it.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="The text has at most so many tokens.")] = 20,
-    min_new_tokens: Annotated[int, typer.Option(help="It has at least so many.")] = 0,
-    num_particles: Annotated[int, typer.Option(help="Weighted sequences to draw.")] = 32,
-    sampler: Annotated[str | None, typer.Option(help="Its name, such as greedy, lcr or rejection.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes the run repeatable.")] = None,
-    budget: Annotated[int | None, typer.Option(help="LM tokens that may be spent.")] = None,
-    canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help="Demand canonical tokenisations.")] = None,
-    stop: Annotated[str | None, typer.Option(metavar="complete|eos", help=STOP_HELP)] = None,
-    limit: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=LIMIT_HELP)] = None,
+    max_new_tokens: MaxNewTokens = Request.max_new_tokens,
+    min_new_tokens: MinNewTokens = Request.min_new_tokens,
+    num_particles: NumParticles = Request.num_particles,
+    sampler: SamplerName = None,
+    seed: Annotated[int | None, typer.Option(help=help_of("seed"))] = None,
+    budget: Budget = None,
+    canonical: CanonicalMode = None,
+    stop: StopMode = None,
+    limit: LimitList = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The whole report: bounds, cost, warnings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,

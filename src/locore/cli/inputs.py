@@ -8,7 +8,9 @@ import tempfile
 from dataclasses import fields
 from os.path import isfile as is_file  # false for what is no name at all
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 import locore
 from locore import jsontext
@@ -16,14 +18,23 @@ from locore.chat import EXAMPLE as CHAT_EXAMPLE
 from locore.chat import Prompt, plain_messages
 from locore.errors import InvalidArgument, InvalidConstraint
 from locore.limits import Limits
+from locore.request import help_of
 
 if TYPE_CHECKING:
     from locore.constraints import Constraint
 
-LIMIT_HELP = "What compiling may use: states, nodes, seconds or memory (bytes); may be given several times."
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
-STOP_HELP = "complete: a text ends for free once no longer one can satisfy the constraint (default, if possible). eos: it pays."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
+
+# The options of a request, as the shell takes them.
+MaxNewTokens = Annotated[int, typer.Option(help=help_of("max_new_tokens"))]
+MinNewTokens = Annotated[int, typer.Option(help=help_of("min_new_tokens"))]
+NumParticles = Annotated[int, typer.Option(help=help_of("num_particles"))]
+SamplerName = Annotated[str | None, typer.Option(help=help_of("sampler"))]
+Budget = Annotated[int | None, typer.Option(help=help_of("budget"))]
+CanonicalMode = Annotated[str | None, typer.Option(metavar="alpha|only", help=help_of("canonical"))]
+StopMode = Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("stop"))]
+LimitList = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=help_of("limits"))]
 
 
 def read_constraint(value: str) -> Constraint:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from locore.particles import Particles
+    from locore.evidence import Particles
 
 TOP = 10  # texts in the table
 BAR = 16  # characters of the longest bar

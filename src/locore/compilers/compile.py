@@ -6,23 +6,18 @@ from dataclasses import replace
 from typing import Protocol
 
 from locore.circuits import Circuit
-from locore.compilers.atom import State
+from locore.compilers.automata import as_one_automaton, with_lifted
 from locore.compilers.conflict import conflict_of
-from locore.compilers.frontier_atom import with_paths
-from locore.compilers.frontier_circuit import as_fixed_path, path_circuit
-from locore.compilers.left_to_right import explore, minimise, to_circuit
-from locore.compilers.longer import Longer
-from locore.compilers.problem import Problem, blocked_tokens, classes_of, with_end_apart
-from locore.compilers.relaxation import is_relaxed
-from locore.compilers.remembered import Compiled, remembered
-from locore.compilers.residual import Residuals
-from locore.compilers.sdd import Vtree, compile_sdd
-from locore.compilers.search import compile_by_search
-from locore.compilers.search_gather import Conjunct, gather, without_combinatorial
-from locore.compilers.search_store import with_stores
-from locore.compilers.text import Automata
+from locore.compilers.left_to_right import compile_by_restriction
+from locore.compilers.paths.circuit import as_fixed_path, path_circuit
+from locore.compilers.problem import Problem
+from locore.compilers.sdd.compile import Vtree, compile_sdd
+from locore.compilers.search.conjunct import Conjunct, gather, without_combinatorial
+from locore.compilers.search.search import compile_by_search
+from locore.compilers.stored import Compiled, stored
 from locore.compilers.unroll import unroll
-from locore.constraints import Constraint, Not, check_vocabulary, has_text
+from locore.constraints import AutomatonLeaf, Constraint, Not, check_vocabulary, has_text
+from locore.constraints.spelling import spelled
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.limits import Limits, check_nodes
 from locore.models.validation import tokenizer_of
@@ -88,27 +83,16 @@ def compile_and_tell(
     limits = Limits() if limits is None else limits
     if not isinstance(limits, Limits):
         raise InvalidArgument(f"limits must be such as locore.Limits(states=100_000), got {type(limits).__name__}.")
-    problem = _prepare(constraint, target, length, min_length, limits)
+    problem = _problem(constraint, target, length, min_length, limits)
     if not use_cache:
         return Compiled(_compiled(problem, vtree), "compiled")
-    return remembered(problem, vtree, lambda: _compiled(problem, vtree))
+    return stored(problem, vtree, lambda: _compiled(problem, vtree))
 
 
-def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
-    try:
-        with problem.limits.enforced():
-            relaxed = is_relaxed(problem.constraint, problem.length)  # first: it refuses some constraints
-            circuit = _left_to_right(problem) if vtree is None else compile_sdd(_without_combinatorial(problem), vtree)
-            stored = sum(block.num_slots for block in set(circuit.blocks))  # positions share blocks
-            check_nodes(stored, "the circuit", "a shorter sequence or a simpler constraint")
-            return replace(circuit, relaxed=relaxed)
-    except Unsatisfiable as error:
-        raise Unsatisfiable(f"{error}: {conflict_of(problem, _left_to_right)}") from None
-
-
-def _prepare(
+def _problem(
     constraint: Constraint, target: HasTokenizer | Tokenizer | int, length: int, min_length: int, limits: Limits
 ) -> Problem:
+    """The arguments, checked."""
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
             f"compile needs a constraint, got {type(constraint).__name__}; decorate a Boolean function with @constraint, or "
@@ -118,7 +102,9 @@ def _prepare(
         raise InvalidArgument(f"the number of tokens must be at least 1, got {length}.")
     if not 0 <= min_length <= length:
         raise InvalidArgument(f"the least number of tokens must lie in 0..{length}, got {min_length}.")
-    tokenizer = _tokenizer_of(target)
+    if isinstance(target, int) and not isinstance(target, bool):
+        target = Tokenizer.integers(target)
+    tokenizer = tokenizer_of(target, "compile")
     bound = constraint.at(length).bind(tokenizer)
     check_vocabulary(bound, tokenizer.vocab_size)
     if has_text(bound) and not tokenizer.has_text:
@@ -126,40 +112,69 @@ def _prepare(
     return Problem(bound, tokenizer, length, min_length, limits)
 
 
-def _without_combinatorial(problem: Problem) -> Problem:
-    return replace(problem, constraint=without_combinatorial(problem.constraint, problem.tokenizer.vocab_size))
+def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
+    try:
+        with problem.limits.enforced():
+            relaxed = is_relaxed(problem.constraint, problem.length)  # first: it refuses some constraints
+            circuit = _left_to_right(problem) if vtree is None else _for_vtree(problem, vtree)
+            kept = sum(block.num_slots for block in set(circuit.blocks))  # positions share blocks
+            check_nodes(kept, "the circuit", "a shorter sequence or a simpler constraint")
+            return replace(circuit, relaxed=relaxed)
+    except Unsatisfiable as error:
+        raise Unsatisfiable(f"{error}: {conflict_of(problem, _left_to_right)}") from None
 
 
-def _tokenizer_of(target: HasTokenizer | Tokenizer | int) -> Tokenizer:
-    if isinstance(target, int) and not isinstance(target, bool):
-        return Tokenizer.integers(target)
-    return tokenizer_of(target, "compile")
+def _for_vtree(problem: Problem, vtree: Vtree) -> Circuit:
+    lowered = without_combinatorial(problem.constraint, problem.tokenizer.vocab_size)
+    return compile_sdd(replace(problem, constraint=lowered), vtree)
 
 
 def _left_to_right(problem: Problem) -> Circuit:
-    """One automaton is unrolled with its transitions shared; anything else is explored by restriction.
+    """Four compilers; the first that knows the kind of constraint.
 
-    A simple path over edges has a compiler of its own.
+    | the constraint is | compiler |
+    |---|---|
+    | a simple path over edges, some of them given | the frontier method |
+    | a conjunction with a combinatorial leaf, of such leaves, literals and counts | top-down search |
+    | one automaton, as any Boolean combination of text leaves is | its transitions, shared by all positions |
+    | anything else | exploration of what is left of it after each prefix |
     """
-    fixed = as_fixed_path(problem.constraint)
-    if fixed is not None:
-        return path_circuit(fixed, problem)
-    gathered = gather(problem.constraint, problem.tokenizer.vocab_size)
-    if isinstance(gathered, Conjunct):
-        return compile_by_search(gathered, problem)
-    problem = with_end_apart(replace(problem, constraint=gathered))
-    automata = Automata(problem.tokenizer.token_bytes)
-    root = automata.atoms_of(problem.constraint)
-    eos_ids = problem.tokenizer.eos_ids
-    alone = root.of if isinstance(root, Not) else root
-    if isinstance(alone, State) and automata.stops_at_end(alone.automaton, eos_ids):
-        automaton = automata.lifted[alone.automaton]
-        if isinstance(root, Not):
-            automaton = replace(automaton, accepting=~automaton.accepting)
-        return unroll(automaton, problem)
-    classes = classes_of(problem, root, automata.lifted)
-    root = with_paths(with_stores(root, classes, problem.length), classes)
-    residuals = Residuals(problem.length, classes, automata.lifted, automata.ends_with_text, eos_ids)
-    blocked = blocked_tokens(problem)[classes.representative]
-    layered = explore(root, residuals, blocked, problem.min_length, problem.must_end)
-    return to_circuit(minimise(layered, Longer(residuals, blocked, problem.must_end)), classes, problem.length)
+    path = as_fixed_path(problem.constraint)
+    if path is not None:
+        return path_circuit(problem, *path)
+    root = gather(problem.constraint, problem.tokenizer.vocab_size)
+    if isinstance(root, Conjunct):
+        return compile_by_search(problem, root)
+    problem = replace(problem, constraint=root).with_end_apart()
+    root = with_lifted(problem.constraint, problem.tokenizer.token_bytes)
+    automaton = as_one_automaton(root, problem.tokenizer.eos_ids)
+    return compile_by_restriction(problem, root) if automaton is None else unroll(problem, automaton)
+
+
+def is_relaxed(constraint: Constraint, length: int) -> bool:
+    """Does the circuit of a constraint let sequences through on which it does not hold?
+
+    With a leaf that is let through too often, And and Or let through too much as well, and never too little; below a negation
+    it would be the other way round.
+
+    Raises:
+        InvalidConstraint: a relaxed leaf stands below an odd number of negations.
+    """
+    relaxed = False
+    seen: set[tuple[int, bool]] = set()
+    pending = [(constraint, False)]
+    while pending:
+        node, negated = pending.pop()
+        if (id(node), negated) in seen:
+            continue
+        seen.add((id(node), negated))
+        if isinstance(node, AutomatonLeaf) and node.is_relaxed_at(length):
+            relaxed = True
+            if negated:
+                raise InvalidConstraint(
+                    f"{spelled(node)} stands below a negation (~, ^, >>, or `not` in a function), but its circuit lets through "
+                    f"more than it says, so the negation would lose sequences. Negate other parts only, or use memory="
+                    f"{length - 2} or more, with which the circuit of {length} tokens is exact"
+                )
+        pending += [(child, negated != isinstance(node, Not)) for child in node.children()]
+    return relaxed

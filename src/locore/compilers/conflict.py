@@ -63,7 +63,7 @@ class Conflict:
         return f" in {self.length} tokens; {weaken}, or change the number of tokens."
 
 
-def conflict_of(problem: Problem, solve: Solve, seconds: float = SECONDS, max_states: int = MAX_STATES) -> Conflict:
+def conflict_of(problem: Problem, solve: Solve, seconds: float = SECONDS) -> Conflict:
     """A small conflict in a problem that has no model: no part can be left out, if the budget suffices to see that.
 
     Parts are left out in halves, quarters and so on down to one at a time, as long as what is left has no model (delta
@@ -73,9 +73,8 @@ def conflict_of(problem: Problem, solve: Solve, seconds: float = SECONDS, max_st
         problem: a problem without a model.
         solve: raises `Unsatisfiable` when a problem has no model and `BudgetExceeded` when it cannot tell.
         seconds: after which it ends.
-        max_states: limit of one attempt.
     """
-    limits = replace(problem.limits, states=min(problem.limits.states, max_states))
+    limits = replace(problem.limits, states=min(problem.limits.states, MAX_STATES))
     attempts = _Attempts(replace(problem, limits=limits), solve, time.monotonic() + seconds)
     parts = attempts.reduced(list(_conjuncts(problem.constraint)))
     parts = attempts.reduced([piece for part in parts for piece in _pieces(part)])

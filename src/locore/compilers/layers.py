@@ -1,4 +1,4 @@
-"""Transition rows over token classes → a block whose decision tree is shared by all states.
+"""Transition rows over token classes → a circuit, with a block for each position whose decision tree all states share.
 
 A row of a state is cut into halves again and again; equal halves at the same place are one node, whatever states they belong
 to. On ban lists this is about ten times smaller than one edge for each state and target, and far faster to evaluate.
@@ -9,16 +9,17 @@ has thousands of classes, and a state differs from the default in a few dozen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from locore.circuits.block import FALSE, FIRST_LEAF, TRUE, Block
+from locore.circuits import Circuit, TableReader
+from locore.circuits.chain import FALSE, FIRST_LEAF, TRUE, Block
+from locore.compilers.problem import Flags, Ints
 from locore.limits import check_progress
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class SparseRows:
         num_states: number of rows.
         default: Int64[classes], the row of a state without entries of its own.
         state, column, target: Int64[entries], where rows differ from the default; sorted by state, then column.
+        table: all rows as they were given; None if they were not.
     """
 
     num_states: int
@@ -36,19 +38,52 @@ class SparseRows:
     state: Ints
     column: Ints
     target: Ints
+    table: NDArray[np.int32] | None = None
 
     @classmethod
     def from_dense(cls, rows: NDArray[np.int32]) -> SparseRows:
         """The rows of a dense table; the first is the default."""
         default = rows[0].astype(np.int64)
         state, column = np.nonzero(rows != rows[0])
-        return cls(len(rows), default, state, column, rows[state, column].astype(np.int64))
+        return cls(len(rows), default, state, column, rows[state, column].astype(np.int64), rows)
 
     def dense(self) -> NDArray[np.int32]:
         """Int32[states, classes]."""
+        if self.table is not None:
+            return self.table
         rows = np.repeat(self.default[None].astype(np.int32), self.num_states, axis=0)
         rows[self.state, self.column] = self.target
         return rows
+
+
+def layered_circuit(
+    token_class: Ints,
+    rows: Sequence[SparseRows],
+    live: Sequence[Flags],
+    complete: Sequence[Flags] | None = None,
+    coaccessible: Flags | None = None,
+) -> Circuit:
+    """The circuit of a layered automaton that starts in state 0. Positions that share rows share a block and a table.
+
+    Args:
+        token_class: Int64[vocab].
+        rows: of each position.
+        live, complete, coaccessible: as in `LeftToRight`; states that are live at the end are final.
+    """
+    distinct = {id(layer): (layer, len(after)) for layer, after in zip(rows, live[1:], strict=True)}
+    tables = {key: torch.from_numpy(layer.dense()) for key, (layer, _) in distinct.items()}
+    blocks = {key: block_from_rows(layer, num_inputs) for key, (layer, num_inputs) in distinct.items()}
+    classes, flags = torch.from_numpy(token_class), tuple(map(torch.from_numpy, live))
+    reader = TableReader(
+        classes,
+        tuple(tables[id(layer)] for layer in rows),
+        flags,
+        coaccessible=None if coaccessible is None else torch.from_numpy(coaccessible),
+        complete=None if complete is None else tuple(map(torch.from_numpy, complete)),
+    )
+    chain = tuple(blocks[id(layer)] for layer in rows)
+    positions = tuple((i,) for i in range(len(rows)))
+    return Circuit(len(rows), classes, len(rows[0].default), chain, positions, flags[-1], reader)
 
 
 @dataclass(frozen=True)

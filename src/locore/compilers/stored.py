@@ -1,131 +1,240 @@
-"""A circuit as named tensors and a small JSON text, and back."""
+"""Circuits that took long to compile are kept, in memory and on disk, and found again by what they were compiled from."""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import json
-from typing import Any
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from locore.cache import Notes
-from locore.circuits import Block, Circuit, ConditionedReader, LeftToRight
+from locore.cache import Notes, cache_folder, keep_within, read_tensors, write_tensors
+from locore.circuits import Block, Circuit, ConditionedReader, TableReader
 from locore.compilers.layers import SparseRows
+from locore.compilers.problem import Problem
+from locore.constraints import Constraint
+from locore.constraints.structure import fold, postorder
+from locore.errors import InvalidArgument
 
+FORMAT = 3  # of the files
+WORTH_SECONDS = 0.05  # what takes less to compile is not kept
+MEMORY_BYTES = 256_000_000
+DISK_BYTES = 1_000_000_000
+SETTING = "LOCORE_COMPILE_CACHE_BYTES"
 INT32 = torch.iinfo(torch.int32)
+KINDS = {kind.__name__: kind for kind in (Block, TableReader, Circuit)}  # of objects in a file
+SPARSE = ("default", "state", "column", "target")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A circuit and where it came from."""
+
+    circuit: Circuit
+    origin: Literal["compiled", "memory", "disk"]
+
+
+def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Compiled:
+    """The kept circuit of a problem, or what `make` returns, which is kept if it took long.
+
+    Files are in the folder `circuits` of the cache; all together have at most `$LOCORE_COMPILE_CACHE_BYTES` (default 1 GB; 0:
+    keep nothing, in memory neither). Circuits in memory have at most 256 MB. What was not used for longest goes first.
+    """
+    most_bytes = _disk_bytes()
+    key = key_of(problem, vtree) if most_bytes else None
+    if key is None:
+        return Compiled(make(), "compiled")
+    circuit = _memory.get(key)
+    if circuit is not None:
+        return Compiled(circuit, "memory")
+    path = cache_folder() / "circuits" / f"{key}.safetensors"
+    circuit = _read(path, key)
+    if circuit is not None:
+        _memory.put(key, circuit)
+        return Compiled(circuit, "disk")
+    start = time.perf_counter()
+    circuit = make()
+    if time.perf_counter() - start >= WORTH_SECONDS:
+        _memory.put(key, circuit)
+        tensors, notes = to_tensors(circuit)
+        if write_tensors(path, tensors, {**notes, "key": key}):
+            keep_within(path.parent, most_bytes)
+    return Compiled(circuit, "compiled")
+
+
+def forget() -> None:
+    """Forget the circuits in memory; files stay."""
+    _memory.clear()
+
+
+# What a circuit is found by.
+
+
+def key_of(problem: Problem, vtree: object = None) -> str | None:
+    """A sha256 of everything that a circuit depends on; None if the constraint is of a kind from outside Locore.
+
+    Equal keys mean equal constraints. The JSON form of each node is hashed with the hashes of its children in their place, so
+    that shared parts are written once. The order of fields is kept: in a JSON schema it can matter.
+    """
+    if any(not type(node).__module__.startswith("locore.") for node in postorder(problem.constraint)):
+        return None
+
+    def rule(node: Constraint, parts: list[Any]) -> str:
+        return _digest(node.json_of(parts))
+
+    arguments = [problem.length, problem.min_length, problem.limits.states, problem.limits.nodes, vtree]
+    return _digest([_version(), fold(problem.constraint, rule), problem.tokenizer.fingerprint(), arguments])
+
+
+@cache
+def _version() -> list[str | int]:
+    """What compiles: the release, every source file of it, and Python, whose tables say what a letter is."""
+    try:
+        release = importlib.metadata.version("locore")
+    except importlib.metadata.PackageNotFoundError:  # read from a folder that was never installed
+        release = ""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return [FORMAT, release, digest.hexdigest(), sys.version]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, default=repr).encode()).hexdigest()
+
+
+# In memory.
+
+
+class _Memory:
+    """Circuits by key, within a number of bytes; threads may share it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._kept: OrderedDict[str, tuple[Circuit, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Circuit | None:
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def put(self, key: str, circuit: Circuit) -> None:
+        size = _bytes_of(circuit)
+        if size > self._most:
+            return
+        with self._lock:
+            self._kept[key] = circuit, size
+            while sum(kept for _, kept in self._kept.values()) > self._most:
+                self._kept.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+
+_memory = _Memory(MEMORY_BYTES)
+
+
+def _bytes_of(circuit: Circuit) -> int:
+    """Of all tensors, each once."""
+    tensors = [circuit.token_class, circuit.final]
+    for block in circuit.blocks:
+        tensors += [block.leaves, block.outputs, *block.levels]
+    if circuit.reader is not None:
+        tensors += circuit.reader.tables
+    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
+
+
+# On disk: named tensors and a small JSON text.
 
 
 def to_tensors(circuit: Circuit) -> tuple[dict[str, Tensor], Notes]:
     """Everything that `from_tensors` needs. Blocks and tensors that positions share are stored once."""
-    shelf = _Shelf()
-    blocks = {id(block): block for block in circuit.blocks}
-    numbers = {key: number for number, key in enumerate(blocks)}
-    parts: dict[str, Any] = {
-        "length": circuit.length,
-        "num_classes": circuit.num_classes,
-        "structured": circuit.structured,
-        "relaxed": circuit.relaxed,
-        "positions": circuit.positions,
-        "token_class": shelf.put(circuit.token_class),
-        "final": shelf.put(circuit.final),
-        "chain": [numbers[id(block)] for block in circuit.blocks],
-        "blocks": [
-            {
-                "leaves": shelf.put(block.leaves),
-                "num_inputs": block.num_inputs,
-                "levels": [shelf.put(level) for level in block.levels],
-                "outputs": shelf.put(block.outputs),
-            }
-            for block in blocks.values()
-        ],
-        "reader": None if circuit.reader is None else _reader_parts(circuit.reader, shelf),
-    }
-    parts["dtypes"] = shelf.dtypes
-    return shelf.tensors, {"circuit": json.dumps(parts)}
+    writer = _Writer()
+    writer.put(circuit)
+    return writer.tensors, {"circuit": json.dumps({"objects": writer.objects, "dtypes": writer.dtypes})}
 
 
 def from_tensors(tensors: dict[str, Tensor], notes: Notes) -> Circuit:
     """The circuit that `to_tensors` was given: equal tensor by tensor, on the CPU."""
-    parts = json.loads(notes["circuit"])
-    kept = [tensors[str(i)].to(getattr(torch, dtype)).clone() for i, dtype in enumerate(parts["dtypes"])]
-    blocks = [
-        Block(
-            kept[block["leaves"]],
-            block["num_inputs"],
-            tuple(kept[level] for level in block["levels"]),
-            kept[block["outputs"]],
-        )
-        for block in parts["blocks"]
-    ]
-    return Circuit(
-        parts["length"],
-        kept[parts["token_class"]],
-        parts["num_classes"],
-        tuple(blocks[number] for number in parts["chain"]),
-        tuple(tuple(positions) for positions in parts["positions"]),
-        kept[parts["final"]],
-        None if parts["reader"] is None else _reader(parts, blocks, kept),
-        parts["structured"],
-        parts["relaxed"],
-    )
+    written = json.loads(notes["circuit"])
+    objects: list[Any] = []
+
+    def tensor(number: int) -> Tensor:
+        return tensors[str(number)].to(getattr(torch, written["dtypes"][number])).clone()
+
+    def value(form: Any) -> Any:
+        if isinstance(form, list):
+            return tuple(map(value, form))
+        return objects[form["object"]] if isinstance(form, dict) else form
+
+    for form in written["objects"]:
+        if "tensor" in form:
+            objects.append(tensor(form["tensor"]))
+        elif "rows" in form:
+            arrays = (tensor(form[name]).numpy() for name in SPARSE)
+            objects.append(torch.from_numpy(SparseRows(form["rows"], *arrays).dense()))
+        else:
+            parts = {name: value(part) for name, part in form["of"].items()}
+            if parts.get("reader") == "conditioned":
+                arguments = (parts[name] for name in ("token_class", "num_classes", "length"))
+                parts["reader"] = ConditionedReader(parts["blocks"][0], *arguments)
+            objects.append(KINDS[form["kind"]](**parts))
+    circuit: Circuit = objects[-1]
+    return circuit
 
 
-def _reader_parts(reader: LeftToRight, shelf: _Shelf) -> dict[str, Any]:
-    if isinstance(reader, ConditionedReader):  # it is made again from the circuit
-        return {"conditioned": True}
-    tables = {id(rows): rows for rows in reader.rows}
-    numbers = {key: number for number, key in enumerate(tables)}
-    return {
-        "token_class": shelf.put(reader.token_class),
-        "tables": [_table_parts(rows, shelf) for rows in tables.values()],
-        "rows": [numbers[id(rows)] for rows in reader.rows],
-        "live": [shelf.put(live) for live in reader.live],
-        "start": reader.start,
-        "hopeful": None if reader.hopeful is None else shelf.put(reader.hopeful),
-        "complete": None if reader.complete is None else [shelf.put(flags) for flags in reader.complete],
-    }
-
-
-def _reader(circuit: dict[str, Any], blocks: list[Block], kept: list[Tensor]) -> LeftToRight:
-    parts = circuit["reader"]
-    if "conditioned" in parts:
-        return ConditionedReader(blocks[0], kept[circuit["token_class"]], circuit["num_classes"], circuit["length"])
-    tables = [_table(table, kept) for table in parts["tables"]]
-    return LeftToRight(
-        kept[parts["token_class"]],
-        tuple(tables[number] for number in parts["rows"]),
-        tuple(kept[live] for live in parts["live"]),
-        parts["start"],
-        None if parts["hopeful"] is None else kept[parts["hopeful"]],
-        None if parts["complete"] is None else tuple(kept[flags] for flags in parts["complete"]),
-    )
-
-
-def _table_parts(rows: Tensor, shelf: _Shelf) -> dict[str, int]:
-    """Most rows of a large table are nearly the same: a default and what differs from it take a fiftieth of the bytes."""
-    sparse = SparseRows.from_dense(rows.cpu().numpy())
-    if 3 * len(sparse.state) >= rows.numel():
-        return {"dense": shelf.put(rows)}
-    arrays = {name: getattr(sparse, name) for name in ("default", "state", "column", "target")}
-    return {"num_states": sparse.num_states, **{name: shelf.put(torch.from_numpy(array)) for name, array in arrays.items()}}
-
-
-def _table(parts: dict[str, int], kept: list[Tensor]) -> Tensor:
-    if "dense" in parts:
-        return kept[parts["dense"]]
-    arrays = (kept[parts[name]].numpy() for name in ("default", "state", "column", "target"))
-    return torch.from_numpy(SparseRows(parts["num_states"], *arrays).dense())
-
-
-class _Shelf:
-    """Numbered tensors; equal ones have one number."""
+class _Writer:
+    """Objects in the order in which they can be made again, each once, and numbered tensors, of which equal ones are one."""
 
     def __init__(self) -> None:
+        self.objects: list[dict[str, Any]] = []
         self.tensors: dict[str, Tensor] = {}
         self.dtypes: list[str] = []
+        self._object_of: dict[int, int] = {}
         self._numbers: dict[tuple[str, tuple[int, ...], bytes], int] = {}
 
-    def put(self, tensor: Tensor) -> int:
+    def put(self, value: Any) -> Any:
+        """What stands in JSON for a value."""
+        if isinstance(value, tuple):
+            return [self.put(part) for part in value]
+        if isinstance(value, ConditionedReader):
+            return "conditioned"  # it is made again from the circuit
+        if not isinstance(value, Tensor | Block | TableReader | Circuit):
+            return value
+        if id(value) not in self._object_of:
+            form = self._rows(value) if isinstance(value, Tensor) else self._parts(value)
+            self._object_of[id(value)] = len(self.objects)
+            self.objects.append(form)
+        return {"object": self._object_of[id(value)]}
+
+    def _parts(self, value: Block | TableReader | Circuit) -> dict[str, Any]:
+        return {"kind": type(value).__name__, "of": {part.name: self.put(getattr(value, part.name)) for part in fields(value)}}
+
+    def _rows(self, tensor: Tensor) -> dict[str, int]:
+        """Most rows of a large table are nearly the same: a default and what differs from it take a fiftieth of the bytes."""
+        if tensor.ndim == 2 and tensor.dtype == torch.int32:
+            sparse = SparseRows.from_dense(tensor.cpu().numpy())
+            if 3 * len(sparse.state) < tensor.numel():
+                arrays = {name: self._tensor(torch.from_numpy(getattr(sparse, name))) for name in SPARSE}
+                return {"rows": sparse.num_states, **arrays}
+        return {"tensor": self._tensor(tensor)}
+
+    def _tensor(self, tensor: Tensor) -> int:
         """The number of a tensor. Whole numbers take four bytes where that is enough."""
         tensor = tensor.cpu().contiguous()
         key = (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes())
@@ -137,3 +246,21 @@ class _Shelf:
             )
             self.tensors[str(number)] = tensor.to(torch.int32) if small else tensor.clone()
         return self._numbers[key]
+
+
+def _read(path: Path, key: str) -> Circuit | None:
+    content = read_tensors(path)
+    if content is None:
+        return None
+    tensors, notes = content
+    try:
+        return from_tensors(tensors, notes) if notes["key"] == key else None
+    except Exception:  # whatever is wrong with the file, the circuit can be compiled again
+        return None
+
+
+def _disk_bytes() -> int:
+    value = os.environ.get(SETTING) or str(DISK_BYTES)
+    if not value.isdecimal():
+        raise InvalidArgument(f"the environment variable {SETTING} must be a number of bytes, 0 for no cache; it is {value!r}.")
+    return int(value)

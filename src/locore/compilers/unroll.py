@@ -10,25 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from locore.circuits import DEAD, Circuit, LeftToRight
-from locore.compilers.layers import SparseRows, block_from_rows
-from locore.compilers.lift import TokenAutomaton, spelling_order
-from locore.compilers.problem import Problem, blocked_tokens
-from locore.compilers.steps import Steps
-from locore.errors import Unsatisfiable
+from locore.automata.lift import TokenAutomaton, spelling_order
+from locore.circuits import DEAD, Circuit
+from locore.compilers.layers import SparseRows, layered_circuit
+from locore.compilers.problem import Flags, Ints, Problem, no_model
 from locore.limits import check_progress, check_states, check_table
 from locore.tokenizer import Tokenizer
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+PLAIN_COUNTS = 30_000_000  # pairs that are counted in an array of all pairs; more are sorted
 BYTES_AN_EXCEPTION = 240  # of memory at the peak, measured on 10,000 banned words
 REMEDY = "fewer phrases, words=True, smaller repeat counts, a shorter text"
 
 
-def unroll(automaton: TokenAutomaton, problem: Problem) -> Circuit:
+def unroll(problem: Problem, automaton: TokenAutomaton) -> Circuit:
     """The circuit of an automaton that stops at the end of the text.
 
     Raises:
@@ -36,10 +31,10 @@ def unroll(automaton: TokenAutomaton, problem: Problem) -> Circuit:
         BudgetExceeded: more states, nodes or memory than the limits allow.
     """
     tokenizer, length, min_length = problem.tokenizer, problem.length, problem.min_length
-    function = np.where(blocked_tokens(problem), -1, automaton.function)
+    function = np.where(problem.blocked_tokens(), -1, automaton.function)
     function[list(tokenizer.eos_ids)] = -1
     check_table(BYTES_AN_EXCEPTION * len(automaton.states), "compiling the constraint", REMEDY)
-    steps = Steps.of(automaton, function)
+    steps = StepRelation.of(automaton, function)
     keep = steps.reachable(automaton.start, length) & steps.finishing(automaton.accepting, length)
     keep[automaton.start] = True
     check_states(int(keep.sum()), "the constraint", REMEDY)
@@ -48,40 +43,22 @@ def unroll(automaton: TokenAutomaton, problem: Problem) -> Circuit:
     number = np.full(len(keep), DEAD, dtype=np.int64)
     number[order] = np.arange(end)  # the start comes first
     accepting = automaton.accepting[order]
-    token_class, columns = _classes(automaton, function, number, accepting, tokenizer)
+    token_class, text = _classes(automaton, function, number, accepting, tokenizer)
     final = np.append(accepting & (not problem.must_end), bool(tokenizer.eos_ids))
-    lives = _live(steps, keep, order, np.append(accepting, final[-1]), final, min_length, length)
-    hopeful = np.append(steps.finishing(automaton.accepting & keep, len(keep), keep)[order], final[-1])
-    kinds = [position >= min_length for position in range(length)]  # may the text end here?
+    live = _live(steps, keep, order, np.append(accepting, final[-1]), final, min_length, length)
+    coaccessible = np.append(steps.finishing(automaton.accepting & keep, len(keep), keep)[order], final[-1])
     longer = steps.before(steps.finishing(automaton.accepting, len(keep)))[order]  # at any horizon
-    complete = [np.append(accepting & ~longer & may_end, False) for may_end in (*kinds, True)]
-    rows = {with_end: _rows(columns, end, with_end) for with_end in sorted(set(kinds))}
-    return _circuit(torch.from_numpy(token_class), rows, kinds, lives, hopeful, complete)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """What the classes do: where most states go, and the entries of those that go elsewhere.
-
-    Attributes:
-        default: Int64[classes].
-        state, column, target: Int64[entries].
-        padding: the class of the first end, None without one.
-        ends: the classes of all ends.
-    """
-
-    default: Ints
-    state: Ints
-    column: Ints
-    target: Ints
-    padding: int | None
-    ends: Ints
+    may_end = [position >= min_length for position in range(length)]
+    complete = [np.append(accepting & ~longer & may, False) for may in (*may_end, True)]
+    padding = token_class[list(tokenizer.eos_ids[:1])]
+    rows = {may: _with_end(text, padding, may) for may in sorted(set(may_end))}
+    return layered_circuit(token_class, [rows[may] for may in may_end], live, complete, coaccessible)
 
 
 def _classes(
     automaton: TokenAutomaton, function: Ints, number: Ints, accepting: Flags, tokenizer: Tokenizer
-) -> tuple[Ints, _Columns]:
-    """Tokens that do the same among the kept states are one class.
+) -> tuple[Ints, SparseRows]:
+    """Tokens that do the same among the kept states are one class: Int64[vocab], and the rows of the kept states.
 
     Classes are ordered by the spelling of their first token: what goes on with a phrase begins alike, so states differ from the
     default in stretches (on ban lists this makes a circuit two to three times smaller than an order by targets).
@@ -89,13 +66,13 @@ def _classes(
     end, none = len(accepting), np.zeros(0, dtype=np.int64)
     ending = np.nonzero(accepting)[0]
     names: dict[tuple[int, bytes, bytes, bool], int] = {}
-    found: list[tuple[int, Ints, Ints]] = []
+    columns: list[tuple[int, Ints, Ints]] = []  # default, and what differs from it: states, targets
 
     def name(base: int, states: Ints, targets: Ints, is_padding: bool = False) -> int:
         key = (base, states.tobytes(), targets.tobytes(), is_padding)
-        result = names.setdefault(key, len(found))
-        if result == len(found):
-            found.append((base, states, targets))
+        result = names.setdefault(key, len(columns))
+        if result == len(columns):
+            columns.append((base, states, targets))
         return result
 
     class_of = np.full(len(automaton.base) + 1, -1, dtype=np.int64)  # the last one: tokens that may not occur
@@ -105,19 +82,17 @@ def _classes(
     token_class = class_of[function]
     for i, token in enumerate(tokenizer.eos_ids):
         token_class[token] = name(DEAD, ending, np.full(len(ending), end), is_padding=i == 0)
-    spelled = np.full(len(found), tokenizer.vocab_size)
+    spelled = np.full(len(columns), tokenizer.vocab_size)
     np.minimum.at(spelled, token_class, spelling_order(tokenizer.token_bytes))
     order = np.argsort(spelled, kind="stable")[: int((spelled < tokenizer.vocab_size).sum())].tolist()
-    place = np.full(len(found), -1, dtype=np.int64)
+    place = np.full(len(columns), -1, dtype=np.int64)
     place[order] = np.arange(len(order))
-    sizes = [len(found[c][1]) for c in order]
-    state = np.concatenate([found[c][1] for c in order])
-    target = np.concatenate([found[c][2] for c in order])
+    sizes = [len(columns[c][1]) for c in order]
+    state = np.concatenate([columns[c][1] for c in order])
+    target = np.concatenate([columns[c][2] for c in order])
     column = np.repeat(np.arange(len(order)), sizes)
-    token_class = place[token_class]
-    ends = token_class[list(tokenizer.eos_ids)]
-    default = np.array([found[c][0] for c in order], dtype=np.int64)
-    return token_class, _Columns(default, state, column, target, int(ends[0]) if len(ends) else None, ends)
+    default = np.array([columns[c][0] for c in order], dtype=np.int64)
+    return place[token_class], SparseRows(end, default, state, column, target)
 
 
 def _kept_functions(automaton: TokenAutomaton, used: Ints, number: Ints) -> Iterator[tuple[int, tuple[int, Ints, Ints]]]:
@@ -135,7 +110,9 @@ def _kept_functions(automaton: TokenAutomaton, used: Ints, number: Ints) -> Iter
         yield f, (int(bases[f]), states, targets)
 
 
-def _live(steps: Steps, keep: Flags, order: Ints, may_end: Flags, final: Flags, min_length: int, length: int) -> list[Flags]:
+def _live(
+    steps: StepRelation, keep: Flags, order: Ints, may_end: Flags, final: Flags, min_length: int, length: int
+) -> list[Flags]:
     """For each position 0..n, Bool[states]: can the rest be completed? The last state is the end of the text.
 
     Args:
@@ -153,48 +130,105 @@ def _live(steps: Steps, keep: Flags, order: Ints, may_end: Flags, final: Flags, 
         lives.append(live)
     lives.reverse()
     if not lives[0][0]:
-        raise Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
+        raise no_model(length)
     return lives
 
 
-def _rows(columns: _Columns, end: int, with_end: bool) -> SparseRows:
-    """The transitions of all states, the end of the text last; without an end nothing may end."""
-    what = f"a table of {end:,} states and {len(columns.default):,} classes of tokens"
-    check_table(4 * (end + 1) * len(columns.default), what, REMEDY)
-    state, column, target = columns.state, columns.column, columns.target
-    if not with_end:
-        text = target != end
-        state, column, target = state[text], column[text], target[text]
-    closed = np.nonzero(columns.default != DEAD)[0]  # nothing but padding follows the end
-    state, column = np.append(state, np.full(len(closed), end)), np.append(column, closed)
-    target = np.append(target, np.full(len(closed), DEAD))
-    if columns.padding is not None:
-        state, column, target = np.append(state, end), np.append(column, columns.padding), np.append(target, end)
+def _with_end(text: SparseRows, padding: Ints, may_end: bool) -> SparseRows:
+    """The transitions of all states, the end of the text as the last; if it may not end, nothing leads there.
+
+    Args:
+        padding: the class of the first end, if there is one; nothing but it follows the end.
+    """
+    end, default = text.num_states, text.default
+    what = f"a table of {end:,} states and {len(default):,} classes of tokens"
+    check_table(4 * (end + 1) * len(default), what, REMEDY)
+    kept = (text.target != end) | may_end
+    closed = np.union1d(np.nonzero(default != DEAD)[0], padding)
+    state = np.append(text.state[kept], np.full(len(closed), end))
+    column = np.append(text.column[kept], closed)
+    target = np.append(text.target[kept], np.where(np.isin(closed, padding), end, DEAD))
     order = np.lexsort((column, state))
-    return SparseRows(end + 1, columns.default, state[order], column[order], target[order])
+    return SparseRows(end + 1, default, state[order], column[order], target[order])
 
 
-def _circuit(
-    token_class: torch.Tensor,
-    rows: dict[bool, SparseRows],
-    kinds: list[bool],
-    lives: list[Flags],
-    hopeful: Flags,
-    complete: list[Flags],
-) -> Circuit:
-    """`kinds` says for each position which rows it has."""
-    length = len(kinds)
-    tables = {kind: torch.from_numpy(table.dense()) for kind, table in rows.items()}
-    blocks = {kind: block_from_rows(table, table.num_states) for kind, table in rows.items()}
-    live = tuple(torch.from_numpy(flags) for flags in lives)
-    reader = LeftToRight(
-        token_class,
-        tuple(tables[kind] for kind in kinds),
-        live,
-        0,
-        torch.from_numpy(hopeful),
-        tuple(torch.from_numpy(flags) for flags in complete),
-    )
-    num_classes = len(rows[kinds[-1]].default)
-    positions = tuple((i,) for i in range(length))
-    return Circuit(length, token_class, num_classes, tuple(blocks[kind] for kind in kinds), positions, live[-1], reader)
+@dataclass(frozen=True, eq=False)
+class StepRelation:
+    """The one-step relation of a token automaton, kept as its functions are: a base for most states, and exceptions.
+
+    Attributes:
+        sources, targets: Int64[pairs], the distinct steps of exceptions.
+        bases: Int64[bases], distinct.
+        goes: Bool[bases, states], does some token lead from this state to this base?
+    """
+
+    sources: Ints
+    targets: Ints
+    bases: Ints
+    goes: Flags
+
+    @classmethod
+    def of(cls, automaton: TokenAutomaton, function: Ints) -> StepRelation:
+        """Of the tokens whose function is not -1 in Int64[vocab]."""
+        num, used = len(automaton.accepting), np.unique(function[function >= 0])
+        wanted = np.zeros(len(automaton.base), dtype=np.bool_)
+        wanted[used] = True
+        owner = np.repeat(np.arange(len(automaton.base)), np.diff(automaton.first))
+        here = wanted[owner]
+        owner, states = owner[here], automaton.states[here].astype(np.int64)
+        exceptions, _ = _count_pairs(states, automaton.targets[here].astype(np.int64), num)
+        # A state goes to a base unless it is an exception of every function that has this base.
+        bases, which, sizes = np.unique(automaton.base[used], return_inverse=True, return_counts=True)
+        base_of = np.zeros(len(automaton.base), dtype=np.int64)
+        base_of[used] = which
+        excepted, counts = _count_pairs(base_of[owner], states, num)
+        goes = np.ones(len(bases) * num, dtype=np.bool_)
+        goes[excepted[counts == sizes[excepted // num]]] = False
+        return cls(exceptions // num, exceptions % num, bases.astype(np.int64), goes.reshape(len(bases), num))
+
+    def after(self, flags: Flags) -> Flags:
+        """Bool[states]: those that one token leads to from a marked state."""
+        result = np.zeros_like(flags)
+        result[self.targets[flags[self.sources]]] = True
+        result[self.bases[self.goes[:, flags].any(1)]] = True
+        return result
+
+    def before(self, flags: Flags) -> Flags:
+        """Bool[states]: those from which one token leads to a marked state."""
+        result: Flags = np.logical_or.reduce(self.goes[flags[self.bases]], axis=0)
+        result[self.sources[flags[self.targets]]] = True
+        return result
+
+    def reachable(self, start: int, steps: int) -> Flags:
+        """Bool[states]: those that so many tokens or fewer lead to."""
+        flags = np.zeros(self.goes.shape[1], dtype=np.bool_)
+        flags[start] = True
+        new = flags
+        for _ in range(steps):
+            new = self.after(new) & ~flags
+            if not new.any():
+                break
+            flags |= new
+        return flags
+
+    def finishing(self, accepting: Flags, steps: int, within: Flags | None = None) -> Flags:
+        """Bool[states]: those from which so many tokens or fewer lead to a marked state, if need be only through `within`."""
+        flags = new = accepting
+        for _ in range(steps):
+            new = self.before(new) & ~flags
+            if within is not None:
+                new = new & within
+            if not new.any():
+                break
+            flags = flags | new
+        return flags
+
+
+def _count_pairs(first: Ints, second: Ints, num: int) -> tuple[Ints, Ints]:
+    """The distinct codes first · num + second in increasing order, and how often each comes."""
+    codes = first * num + second
+    if (int(first.max(initial=0)) + 1) * num > PLAIN_COUNTS:
+        return np.unique(codes, return_counts=True)
+    counts = np.bincount(codes)
+    codes = np.nonzero(counts)[0]
+    return codes, counts[codes]

@@ -1,6 +1,6 @@
 """The constraint language: immutable Boolean values over tokens and text."""
 
-from locore.constraints.automaton import Automaton, minimise
+from locore.automata.automaton import Automaton, minimise
 from locore.constraints.base import (
     And,
     Constant,
@@ -34,20 +34,24 @@ from locore.constraints.combinatorial import (
     token_sum,
 )
 from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
-from locore.constraints.finished import Finished, finished
 from locore.constraints.function import PythonFunction, constraint
 from locore.constraints.json_schema import JsonSchema, json_schema
-from locore.constraints.leaves import AutomatonLeaf, Count, Literal, check_vocabulary
 from locore.constraints.paths import SimpleMoves, SimplePath, grid, simple_moves, simple_path
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.regex import Regex, regex
 from locore.constraints.serial import from_json, json_forms
 from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
 from locore.constraints.tokens import (
+    AutomatonLeaf,
     BanTokens,
+    Count,
+    Finished,
+    Literal,
     TokenPhrases,
+    check_vocabulary,
     contains_tokens,
     count_tokens,
+    finished,
     token,
 )
 

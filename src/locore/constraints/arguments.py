@@ -1,46 +1,76 @@
-"""Checks of the arguments of text constraints; a message says which function got what, and what it wants."""
+"""Checks of the arguments of constraints; a message says which function got what, and what it wants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Iterable
 from typing import Any
 
-from locore.constraints.plain import Manner
-from locore.constraints.serial import described, read_integer, read_string
-from locore.constraints.tokens import as_integer
+import numpy as np
+
+from locore.constraints.serial import described
 from locore.errors import InvalidConstraint
 
 
-def phrases_of(value: object, where: str) -> tuple[str, ...]:
-    """One string or several as a tuple of distinct phrases, in the user's order."""
-    return tuple(dict.fromkeys(sequence_of(value, where)))
+def as_integer(value: Any, what: str) -> int:
+    """A Python, numpy or torch integer as an int; `InvalidConstraint` naming `what` otherwise."""
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise InvalidConstraint(f"{what} must be an integer, got {value!r}")
+    return operator.index(value)
 
 
-def sequence_of(value: object, where: str) -> tuple[str, ...]:
-    """The same with repetitions."""
-    if isinstance(value, str):
-        value = (value,)
-    if not isinstance(value, Iterable) or isinstance(value, bytes):
-        raise InvalidConstraint(f"{where} needs a string or a list of strings, got {value!r}")
-    phrases = tuple(phrase_of(phrase, where) for phrase in value)
-    if not phrases:
-        raise InvalidConstraint(f"{where} got no phrase at all; pass at least one")
-    return phrases
+def id_list(value: Any, where: str) -> tuple[int, ...]:
+    """One token id or several as a tuple of Python ints.
 
-
-def phrase_of(value: object, where: str) -> str:
-    """A string that can occur in a text."""
-    if not isinstance(value, str):
-        raise InvalidConstraint(f"{where} needs a string, got {value!r}")
-    if not value:
-        raise InvalidConstraint(f"{where} got an empty phrase, which occurs in every text; remove it")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
+    Raises:
+        InvalidConstraint: what is no token id, bools included; the message names `where`.
+    """
+    if isinstance(value, str) or not (hasattr(value, "__iter__") or hasattr(value, "__index__")):
         raise InvalidConstraint(
-            f"{where} got {value!r}, which has no UTF-8 bytes ({error.reason}); remove the lone surrogate"
-        ) from error
-    return value
+            f"{where} needs a token id or a list of them, got {value!r}; a tokenizer's `encode` gives the ids of a text"
+        )
+    several = hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
+    what = f"a token id of {where}"
+    ids = tuple(as_integer(one, what) for one in (value if several else [value]))
+    negative = [one for one in ids if one < 0]
+    if negative:
+        raise InvalidConstraint(f"{where} got the token id {negative[0]}; ids start at 0")
+    return ids
+
+
+def position_of(value: Any, where: str) -> int:
+    """A position, which may lie beyond the length; `InvalidConstraint` when it is negative."""
+    position = as_integer(value, f"a position of {where}")
+    if position < 0:
+        raise InvalidConstraint(f"{where} got the position {position}; positions start at 0")
+    return position
+
+
+def positions_of(value: Any, where: str, least: int = 1) -> tuple[int, ...]:
+    """Distinct positions, in the user's order.
+
+    Raises:
+        InvalidConstraint: no positions, repeated or negative ones, or fewer than `least`.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidConstraint(f"{where} needs a list of positions, got {value!r}")
+    places = tuple(position_of(position, where) for position in value)
+    if len(set(places)) < len(places):
+        twice = next(position for position in places if places.count(position) > 1)
+        raise InvalidConstraint(f"{where} got the position {twice} twice; name each position once")
+    if len(places) < least:
+        raise InvalidConstraint(f"{where} needs at least {least} positions, got {len(places)}")
+    return places
+
+
+def check_positions(positions: tuple[int, ...], length: int) -> None:
+    """`InvalidConstraint` where a position is outside a sequence of this length."""
+    outside = [position for position in positions if not 0 <= position < length]
+    if outside:
+        raise InvalidConstraint(
+            f"position {outside[0]} is outside a sequence of {length} tokens (0 to {length - 1}); "
+            "use a smaller position or a longer sequence"
+        )
 
 
 def flag_of(value: object, name: str, where: str) -> bool:
@@ -48,20 +78,6 @@ def flag_of(value: object, name: str, where: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidConstraint(f"{name} of {where} must be True or False, got {value!r}")
     return value
-
-
-def manner_of(words: object, ignore_case: object, where: str) -> Manner:
-    """How to compare."""
-    return Manner(flag_of(words, "words", where), flag_of(ignore_case, "ignore_case", where))
-
-
-def limits_of(at_least: Any, at_most: Any, exactly: Any, where: str, default: int) -> tuple[int, int | None]:
-    """Bounds of a number of times; `default` is what `at_least` is where it is not given."""
-    if exactly is None:
-        return bounds_of(at_least, at_most, ("at_least", "at_most"), where)
-    if (at_least, at_most) != (default, None):
-        raise InvalidConstraint(f"{where} got exactly={exactly!r} and other bounds; give either the one or the others")
-    return bounds_of(exactly, exactly, ("exactly", "exactly"), where)
 
 
 def bounds_of(low: Any, high: Any, names: tuple[str, str], where: str) -> tuple[int, int | None]:
@@ -84,24 +100,7 @@ def bounds_of(low: Any, high: Any, names: tuple[str, str], where: str) -> tuple[
     return least, most
 
 
-# Readers of JSON fields, for `register`.
-
-
 @described({"type": "boolean"})
 def read_flag(value: Any, path: str) -> bool:
     """True or False."""
     return flag_of(value, "the value", path)
-
-
-@described({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
-def read_phrases(value: Any, path: str) -> Any:
-    """A string or a list of strings."""
-    return (
-        [read_string(item, f"{path}[{i}]") for i, item in enumerate(value)]
-        if isinstance(value, list)
-        else read_string(value, path)
-    )
-
-
-MANNER: dict[str, Callable[[Any, str], Any]] = {"words": read_flag, "ignore_case": read_flag}
-BOUNDS: dict[str, Callable[[Any, str], Any]] = dict.fromkeys(("at_least", "at_most", "exactly"), read_integer)

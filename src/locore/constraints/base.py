@@ -1,28 +1,68 @@
 """Constraints: immutable Boolean values over a sequence of token ids.
 
 A constraint α says of every sequence y of `length` token ids whether it holds. `And`, `Or` and
-`Not` combine leaves; the leaves are in `leaves`. Equal parts may be shared, so an expression is a
+`Not` combine leaves; the leaves are in `tokens` and beyond. Equal parts may be shared, so an expression is a
 graph: every walk visits a node once and never recurses, however deep the expression is.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from locore.constraints.reading import Readable, reading_with
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.structure import check_tree, fold
+from locore.constraints.structure import Structural, check_tree, fold
 from locore.errors import InvalidArgument, InvalidConstraint
 
 Json = dict[str, Any]
 
 
-class Constraint(Readable):
+class Reading(ABC):
+    """One run of a Python function over `tokens`: who answers when Python asks a constraint for its truth value.
+
+    Outside a function decorated with `@constraint` nobody does, and `bool(constraint)` is an error. While such a function runs,
+    one `Reading` answers: a trace that explores both answers, or a plain reading of finished tokens. It is kept in a context
+    variable, so threads do not disturb each other.
+    """
+
+    @abstractmethod
+    def decide(self, condition: Constraint) -> bool:
+        """The truth value with which the function goes on."""
+
+    @abstractmethod
+    def literal(self, position: int, ids: frozenset[int]) -> Constraint:
+        """The condition "the token at `position` is one of `ids`"."""
+
+    @abstractmethod
+    def summand(self, condition: Constraint) -> Any:
+        """The condition as a number, 0 or 1, that can be added to others."""
+
+
+_current: ContextVar[Reading | None] = ContextVar("locore_reading", default=None)
+
+
+def current_reading() -> Reading | None:
+    """The reading of the function that is running now, or None outside of one."""
+    return _current.get()
+
+
+@contextmanager
+def reading_with(reading: Reading | None) -> Iterator[None]:
+    """Let `reading` answer inside the `with` block; None: constraints are plain values there."""
+    token = _current.set(reading)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class Constraint(Structural):
     """An immutable Boolean value; combine with `&`, `|`, `~`, `^` and `>>` (implies).
 
     Kinds are frozen dataclasses with structural equality and hash.
@@ -30,6 +70,7 @@ class Constraint(Readable):
 
     __array_ufunc__ = None  # numpy's bools leave the operators to the methods below
     is_text = False  # does it speak about the text?
+    __hash__ = Structural.__hash__
 
     # What a kind says about itself.
 
@@ -119,6 +160,55 @@ class Constraint(Readable):
 
     def __invert__(self) -> Constraint:
         return negation(self)
+
+    # What it can do only while a function is read: truth value, `==`, arithmetic. There `==` means "has the same truth value",
+    # as for Python's bools; elsewhere it is structural.
+
+    def __bool__(self) -> bool:
+        reading = current_reading()
+        if reading is None:
+            raise InvalidConstraint(
+                "a constraint is neither true nor false before the tokens are known; combine "
+                "with & | ~ >> instead of and, or, not, if, or write a @constraint function"
+            )
+        return reading.decide(self)
+
+    def summand(self) -> Any:
+        """This constraint as a number, 0 or 1."""
+        reading = current_reading()
+        if reading is None:
+            raise InvalidConstraint(
+                "constraints are added up inside a @constraint function only; outside of one use count_tokens"
+            )
+        return reading.summand(self)
+
+    def __eq__(self, other: object) -> Any:
+        if current_reading() is None:
+            return self.same_as(other)
+        if isinstance(other, Constraint | bool | np.bool_):
+            return ~(self ^ other)
+        return self.summand() == other
+
+    def __ne__(self, other: object) -> Any:
+        same = self == other
+        return ~same if isinstance(same, Constraint) else not same
+
+    def __int__(self) -> int:
+        return int(bool(self))
+
+    def __add__(self, other: Any) -> Any:
+        return self.summand() + other
+
+    def __sub__(self, other: Any) -> Any:
+        return self.summand() - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.summand()
+
+    def __mul__(self, other: Any) -> Any:
+        return self.summand() * other
+
+    __radd__, __rmul__ = __add__, __mul__
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,28 +1,84 @@
-"""Constraints on how much text there is: words, characters, sentences.
+"""Constraints on the text count something in it: what all of them share, and how much text there is.
 
-They count in the text as a reader gets it, bytes that are no UTF-8 being read as U+FFFD. The text is what the model
-continues with, so a first word that only completes a word of the prompt is a word here.
+They count in the text as a reader gets it, bytes that are no UTF-8 being read as U+FFFD. The text is what the model continues
+with, so a first word that only completes a word of the prompt is a word here.
 """
 
 from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.automaton import Automaton
+from locore.automata.characters import NUM_CODE_POINTS, TERMINATORS, spaces
+from locore.automata.tally import Tally, bounded
+from locore.automata.utf8 import over_bytes
 from locore.constraints.arguments import bounds_of
-from locore.constraints.characters import NUM_CODE_POINTS, TERMINATORS, spaces
-from locore.constraints.plain import allowed
+from locore.constraints.base import Json
+from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import read_integer, register
-from locore.constraints.tally import Tally
-from locore.constraints.textleaf import TextLeaf
-from locore.constraints.utf8 import over_bytes
+from locore.constraints.spelling import allowed, called
+from locore.constraints.tokens import AutomatonLeaf
 
 T = TypeVar("T", bound="Amount")
+
+
+class TextLeaf(AutomatonLeaf):
+    """Something is counted in the text, and the count is bounded.
+
+    It is counted twice: by a machine over bytes, and plainly. A kind is a frozen dataclass whose fields are the parameters of
+    the public function that makes it.
+    """
+
+    over = "bytes"
+    kind: ClassVar[str]  # the name of that function
+
+    @abstractmethod
+    def tally(self) -> Tally:
+        """The machine over bytes that counts."""
+
+    @abstractmethod
+    def number(self, content: bytes) -> int:
+        """The count, plainly."""
+
+    @abstractmethod
+    def reason(self, content: bytes) -> str:
+        """What was found in a text, in words; it explains why the constraint holds or not."""
+
+    def bounds(self) -> tuple[int, int | None]:
+        """Least and greatest count that is allowed; None: any."""
+        return 1, None
+
+    def automaton(self) -> Automaton:
+        """Accepts when the count of the machine is within the bounds."""
+        return bounded(self.tally(), *self.bounds())
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The plain count is within the bounds."""
+        low, high = self.bounds()
+        number = self.number(sequence.text)
+        return low <= number and (high is None or number <= high)
+
+    def why(self, sequence: TokenSequence) -> str:
+        """What was found in the text of a sequence."""
+        return self.reason(sequence.text)
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": kind, field: value, ...}` without the fields that have their default value."""
+        json: Json = {"type": self.kind}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.default is MISSING or value != field.default:
+                json[field.name] = list(value) if isinstance(value, tuple) else value
+        return json
+
+    def __repr__(self) -> str:
+        return called(self.json_of([]))
 
 
 def word_count(lo: int = 0, hi: int | None = None) -> WordCount:

@@ -1,16 +1,95 @@
-"""The leaves that look for phrases in the text; `text` has the public functions that make them."""
+"""The leaves that look for phrases in the text, and the plain search without automata that is their independent check.
+
+`text` has the public functions that make them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
-from locore.constraints import search
+from locore.automata import search
+from locore.automata.characters import Manner, fold, is_word_character
+from locore.automata.tally import Tally
 from locore.constraints.base import Json
-from locore.constraints.plain import Manner, PlainText, allowed, quoted, told
-from locore.constraints.tally import Tally
-from locore.constraints.textleaf import TextLeaf
+from locore.constraints.counting import TextLeaf
+from locore.constraints.spelling import allowed, quoted
 
+SHOWN = 3  # places that a reason names
 LEAST = 10  # characters of a start or an end that is shown
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A phrase, as the user wrote it, and the character of the text at which it begins, from 0."""
+
+    place: int
+    phrase: str
+
+
+class PlainText:
+    """A text in which phrases are searched for.
+
+    Args:
+        content: its bytes; what is no UTF-8 reads as U+FFFD.
+        manner: how to compare.
+
+    Attributes:
+        original: the text.
+        searched: the text in which phrases are sought, folded if case is ignored.
+    """
+
+    def __init__(self, content: bytes, manner: Manner) -> None:
+        self.manner = manner
+        self.original = content.decode("utf-8", errors="replace")
+        self.searched = self._folded(self.original)
+
+    def places(self, phrase: str, start: int = 0) -> Iterator[int]:
+        """Where a phrase occurs in `searched`, from `start` on; occurrences may overlap."""
+        sought = self._folded(phrase)
+        place = self.searched.find(sought, start)
+        while place >= 0:
+            if not (self.manner.words and (self._cuts(place) or self._cuts(place + len(sought)))):
+                yield place
+            place = self.searched.find(sought, place + 1)
+
+    def occurrences(self, phrases: Iterable[str]) -> list[Occurrence]:
+        """Where phrases occur in `original`, in order."""
+        found = [Occurrence(self.before_folding(place), phrase) for phrase in phrases for place in self.places(phrase)]
+        return sorted(found, key=lambda occurrence: occurrence.place)
+
+    def before_folding(self, place: int) -> int:
+        """The character of `original` that a character of `searched` comes from; a few fold to several."""
+        if not self.manner.ignore_case:
+            return place
+        origin = (index for index, character in enumerate(self.original) for _ in fold(character))
+        return next(islice(origin, place, None))
+
+    def length(self, phrase: str) -> int:
+        """How many characters of `searched` a phrase takes."""
+        return len(self._folded(phrase))
+
+    def is_whole(self, phrase: str) -> bool:
+        """Is the phrase the whole text?"""
+        return self.searched == self._folded(phrase)
+
+    def _folded(self, text: str) -> str:
+        return fold(text) if self.manner.ignore_case else text
+
+    def _cuts(self, place: int) -> bool:
+        """Do two characters of a word meet here?"""
+        inside = 0 < place < len(self.searched)
+        return inside and is_word_character(self.searched[place - 1]) and is_word_character(self.searched[place])
+
+
+def listed(occurrences: list[Occurrence]) -> str:
+    """Some places in words, such as `"hate" occurs at character 12, "awful" at 30 and 2 more`."""
+    first, *others = occurrences
+    parts = [f"{quoted(first.phrase)} occurs at character {first.place}"]
+    parts += [f"{quoted(one.phrase)} at {one.place}" for one in others[: SHOWN - 1]]
+    more = len(occurrences) - SHOWN
+    return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
 
 
 class PhraseLeaf(TextLeaf):
@@ -73,7 +152,7 @@ class Ban(PhraseLeaf):
     def reason(self, content: bytes) -> str:
         """Where they occur."""
         found = self.read(content).occurrences(self.phrases)
-        return told(found) if found else "none occurs"
+        return listed(found) if found else "none occurs"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,7 +177,7 @@ class Contains(TimesLeaf):
     def reason(self, content: bytes) -> str:
         """Where it occurs."""
         found = self.read(content).occurrences([self.text])
-        where = told(found) if found else f"{quoted(self.text)} does not occur"
+        where = listed(found) if found else f"{quoted(self.text)} does not occur"
         times = f"{len(found)} time{'' if len(found) == 1 else 's'}, {allowed(*self.bounds())}"
         return where if self.bounds() == (1, None) else f"{times}: {where}"
 
@@ -235,5 +314,5 @@ class CountStrings(TimesLeaf):
     def reason(self, content: bytes) -> str:
         """How often and where they occur."""
         found = self.read(content).occurrences(self.manner.distinct(self.strings))
-        where = f": {told(found)}" if found else ""
+        where = f": {listed(found)}" if found else ""
         return f"{len(found)} occurrence{'' if len(found) == 1 else 's'}, {allowed(*self.bounds())}{where}"

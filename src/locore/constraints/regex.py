@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
+from locore.automata.automaton import Automaton
+from locore.automata.regex import byte_automaton
+from locore.automata.regex.language import Language
+from locore.automata.regex.parse import language_of
+from locore.automata.regex.pattern import Pattern, matches_fully, parse
 from locore.constraints.arguments import flag_of, read_flag
-from locore.constraints.automaton import Automaton
 from locore.constraints.base import Json
-from locore.constraints.leaves import AutomatonLeaf
-from locore.constraints.regular import byte_automaton
-from locore.constraints.regular.ir import Language
-from locore.constraints.regular.parse import language_of
-from locore.constraints.regular.pattern import Pattern, parse
-from locore.constraints.regular.reading import matches_fully
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import read_string, register
+from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import BudgetExceeded, InvalidConstraint
 
 
@@ -42,26 +42,26 @@ def regex(pattern: str, ignore_case: bool = False) -> Regex:
     return leaf
 
 
-@dataclass(frozen=True, eq=False)
-class Regex(AutomatonLeaf):
-    """The whole text matches `pattern`."""
+class LanguageLeaf(AutomatonLeaf):
+    """The whole text is of a regular language; what is no UTF-8 is of none."""
 
     over = "bytes"
-    pattern: str
-    ignore_case: bool = False
 
-    @cached_property
-    def parsed(self) -> Pattern:
-        """The pattern as Python's parser reads it."""
-        return parse(self.pattern, re.IGNORECASE if self.ignore_case else 0)
-
-    @cached_property
+    @property
+    @abstractmethod
     def language(self) -> Language:
-        """The strings that match, as an expression."""
-        return language_of(self.parsed)
+        """The texts, as an expression."""
+
+    @abstractmethod
+    def matches(self, text: str) -> bool:
+        """Is it one of the texts? Read plainly, without an automaton."""
+
+    @abstractmethod
+    def too_large(self) -> tuple[str, str]:
+        """What is too large where the automaton is, and what to do about it."""
 
     def automaton(self) -> Automaton:
-        """The minimal automaton of the UTF-8 encodings of the strings that match.
+        """The minimal automaton of the UTF-8 encodings of the texts.
 
         Raises:
             BudgetExceeded: it is too large, or finding it takes too long.
@@ -73,20 +73,46 @@ class Regex(AutomatonLeaf):
         try:
             return byte_automaton(self.language)
         except BudgetExceeded as error:
-            shown = repr(self.pattern) if len(self.pattern) <= 80 else f"{self.pattern[:80]!r}…"
-            raise BudgetExceeded(
-                f"the regular expression {shown} is too large: {error}. Repeat less often, repeat something simpler, or leave "
-                "the limit away: {2,} costs far less than {2,5000}, and the number of tokens is a limit already. "
-                "limits=Limits(states=...) allows more."
-            ) from error
+            what, remedy = self.too_large()
+            raise BudgetExceeded(f"{what} is too large: {error}. {remedy} limits=Limits(states=...) allows more.") from error
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """The decoded text is read with the parser's tree, without an automaton; see `regular.reading`."""
+        """The decoded text is read plainly."""
         try:
             text = sequence.text.decode("utf-8")
         except UnicodeDecodeError:
             return False
+        return self.matches(text)
+
+
+@dataclass(frozen=True, eq=False)
+class Regex(LanguageLeaf):
+    """The whole text matches `pattern`."""
+
+    pattern: str
+    ignore_case: bool = False
+
+    @cached_property
+    def parsed(self) -> Pattern:
+        """The pattern as Python's parser reads it."""
+        return parse(self.pattern, re.IGNORECASE if self.ignore_case else 0)
+
+    @cached_property
+    def language(self) -> Language:
+        """The strings that match."""
+        return language_of(self.parsed)
+
+    def matches(self, text: str) -> bool:
+        """By the parser's tree; see `automata.regex.pattern`."""
         return matches_fully(self.parsed, text)
+
+    def too_large(self) -> tuple[str, str]:
+        """The pattern, and cheaper ones."""
+        shown = repr(self.pattern) if len(self.pattern) <= 80 else f"{self.pattern[:80]!r}…"
+        return f"the regular expression {shown}", (
+            "Repeat less often, repeat something simpler, or leave the limit away: {2,} costs far less than {2,5000}, and the "
+            "number of tokens is a limit already."
+        )
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "regex", "pattern": ...}`."""

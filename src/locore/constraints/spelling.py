@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from json import dumps
+import json
 from typing import Any
 
 from locore.constraints.base import Constraint, Json, Not, Several
@@ -10,6 +10,7 @@ from locore.constraints.function import PythonFunction
 
 SHOWN = 5  # items of a list
 WIDTH = 72  # characters of a leaf
+QUOTED = 40  # characters of a quotation
 LEVELS = 3
 
 
@@ -27,20 +28,34 @@ def spelled(constraint: Constraint, levels: int = LEVELS) -> str:
     return _cut(called(constraint.json_of([])))
 
 
-def called(json: Json) -> str:
+def called(form: Json) -> str:
     """A JSON form as the call of a function, such as `ban(["hate", "awful"], words=True)`; long lists are cut short."""
-    arguments = [f"{name}={_written(value)}" for name, value in json.items() if name != "type"]
-    if arguments and isinstance(list(json.values())[1], str | list | dict):  # what to look for needs no name
+    arguments = [f"{name}={_written(value)}" for name, value in form.items() if name != "type"]
+    if arguments and isinstance(list(form.values())[1], str | list | dict):  # what to look for needs no name
         arguments[0] = arguments[0].partition("=")[2]
-    return f"{json['type']}({', '.join(arguments)})"
+    return f"{form['type']}({', '.join(arguments)})"
 
 
 def _written(value: Any) -> str:
     if isinstance(value, list):
         more = f", … {len(value) - SHOWN} more" if len(value) > SHOWN else ""
         return f"[{', '.join(map(_written, value[:SHOWN]))}{more}]"
-    return dumps(value, ensure_ascii=False) if isinstance(value, str | dict) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | dict) else repr(value)
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def quoted(text: str) -> str:
+    """A text in quotes with line breaks and the like escaped; long ones are shortened."""
+    return json.dumps(text if len(text) <= QUOTED else text[: QUOTED - 1] + "…", ensure_ascii=False)
+
+
+def allowed(low: int, high: int | None) -> str:
+    """Bounds in words."""
+    if high is None:
+        return f"at least {low}"
+    if low in (0, high):
+        return f"{'exactly' if low == high else 'at most'} {high}"
+    return f"between {low} and {high}"

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from locore.constraints.base import Constant, Constraint, Not, if_then_else
-from locore.constraints.leaves import Count, Literal
-from locore.constraints.reading import reading_with
+from locore.constraints.base import Constant, Constraint, Not, if_then_else, reading_with
+from locore.constraints.tokens import Count, Literal
 from locore.errors import BudgetExceeded, InvalidConstraint
 
 MAX_PARTIAL_SUMS = 100_000

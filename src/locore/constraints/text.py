@@ -11,25 +11,15 @@ the prompt was. `ignore_case=True` compares `str.lower` of each character, ς be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 from typing import Literal as OneOf
 
-from locore.constraints.arguments import (
-    BOUNDS,
-    MANNER,
-    flag_of,
-    limits_of,
-    manner_of,
-    phrase_of,
-    phrases_of,
-    read_flag,
-    read_phrases,
-    sequence_of,
-)
+from locore.automata.characters import Manner
+from locore.constraints.arguments import bounds_of, flag_of, read_flag
 from locore.constraints.base import Constraint, conjunction
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
-from locore.constraints.plain import Manner
-from locore.constraints.serial import list_of, read_string, register
+from locore.constraints.serial import described, list_of, read_integer, read_string, register
 from locore.constraints.tokens import BanTokens
 from locore.errors import InvalidConstraint
 
@@ -137,6 +127,65 @@ def count(
     bounds = limits_of(at_least, at_most, exactly, "count", default=0)
     return CountStrings(phrases_of(strings, "count"), *bounds, words, ignore_case)
 
+
+def phrases_of(value: object, where: str) -> tuple[str, ...]:
+    """One string or several as a tuple of distinct phrases, in the user's order."""
+    return tuple(dict.fromkeys(sequence_of(value, where)))
+
+
+def sequence_of(value: object, where: str) -> tuple[str, ...]:
+    """The same with repetitions."""
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, Iterable) or isinstance(value, bytes):
+        raise InvalidConstraint(f"{where} needs a string or a list of strings, got {value!r}")
+    phrases = tuple(phrase_of(phrase, where) for phrase in value)
+    if not phrases:
+        raise InvalidConstraint(f"{where} got no phrase at all; pass at least one")
+    return phrases
+
+
+def phrase_of(value: object, where: str) -> str:
+    """A string that can occur in a text."""
+    if not isinstance(value, str):
+        raise InvalidConstraint(f"{where} needs a string, got {value!r}")
+    if not value:
+        raise InvalidConstraint(f"{where} got an empty phrase, which occurs in every text; remove it")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidConstraint(
+            f"{where} got {value!r}, which has no UTF-8 bytes ({error.reason}); remove the lone surrogate"
+        ) from error
+    return value
+
+
+def manner_of(words: object, ignore_case: object, where: str) -> Manner:
+    """How to compare."""
+    return Manner(flag_of(words, "words", where), flag_of(ignore_case, "ignore_case", where))
+
+
+def limits_of(at_least: Any, at_most: Any, exactly: Any, where: str, default: int) -> tuple[int, int | None]:
+    """Bounds of a number of times; `default` is what `at_least` is where it is not given."""
+    if exactly is None:
+        return bounds_of(at_least, at_most, ("at_least", "at_most"), where)
+    if (at_least, at_most) != (default, None):
+        raise InvalidConstraint(f"{where} got exactly={exactly!r} and other bounds; give either the one or the others")
+    return bounds_of(exactly, exactly, ("exactly", "exactly"), where)
+
+
+@described({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+def read_phrases(value: Any, path: str) -> Any:
+    """A string or a list of strings."""
+    return (
+        [read_string(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        if isinstance(value, list)
+        else read_string(value, path)
+    )
+
+
+MANNER: dict[str, Callable[[Any, str], Any]] = {"words": read_flag, "ignore_case": read_flag}
+BOUNDS: dict[str, Callable[[Any, str], Any]] = dict.fromkeys(("at_least", "at_most", "exactly"), read_integer)
 
 register("ban", ban, {"phrases": list_of(read_string)}, {"level": read_string} | MANNER)
 register("contains", contains, {"text": read_phrases}, BOUNDS | {"ordered": read_flag} | MANNER)

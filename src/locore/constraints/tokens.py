@@ -1,20 +1,121 @@
-"""Constraints on token ids: one position, a number of positions, sequences anywhere."""
+"""Constraints on token ids: one position, a number of positions, sequences anywhere, the end; and what automata decide."""
 
 from __future__ import annotations
 
-import operator
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
+from typing import Literal as OneOf
 
-import numpy as np
-
-from locore.constraints.automaton import Automaton, aho_corasick
+from locore.automata.automaton import Automaton
+from locore.automata.trie import aho_corasick
+from locore.constraints.arguments import as_integer, check_positions, id_list, position_of, positions_of
 from locore.constraints.base import Constant, Constraint, Json, negation
-from locore.constraints.leaves import AutomatonLeaf, Count, Literal
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import list_of, read_integer, register
 from locore.errors import InvalidConstraint
+
+
+@dataclass(frozen=True, eq=False)
+class Literal(Constraint):
+    """y[position] is one of `tokens`."""
+
+    position: int
+    tokens: frozenset[int]
+
+    def leaf_at(self, length: int) -> Constraint:
+        """Itself; `InvalidConstraint` when the position is outside 0..length-1."""
+        check_positions((self.position,), length)
+        return self
+
+    def named_ids(self) -> Iterable[int]:
+        """The ids of the set."""
+        return self.tokens
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The token there is in the set."""
+        check_positions((self.position,), len(sequence.tokens))
+        return sequence.tokens[self.position] in self.tokens
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "token", "position": i, "in": [ids]}`."""
+        return {"type": "token", "position": self.position, "in": sorted(self.tokens)}
+
+
+@dataclass(frozen=True, eq=False)
+class Count(Constraint):
+    """Between `at_least` and `at_most` (None: any number) of `positions` hold one of `tokens`."""
+
+    positions: tuple[int, ...]
+    tokens: frozenset[int]
+    at_least: int = 0
+    at_most: int | None = None
+
+    def leaf_at(self, length: int) -> Constraint:
+        """Itself; `InvalidConstraint` when a position is outside 0..length-1."""
+        check_positions(self.positions, length)
+        return self
+
+    def named_ids(self) -> Iterable[int]:
+        """The ids of the set."""
+        return self.tokens
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The number of such positions lies within the bounds."""
+        self.leaf_at(len(sequence.tokens))
+        number = sum(sequence.tokens[position] in self.tokens for position in self.positions)
+        return self.at_least <= number and (self.at_most is None or number <= self.at_most)
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "count_tokens", "positions": [...], "in": [ids], "at_least": ...}`."""
+        json: Json = {
+            "type": "count_tokens",
+            "positions": list(self.positions),
+            "in": sorted(self.tokens),
+        }
+        if self.at_least:
+            json["at_least"] = self.at_least
+        if self.at_most is not None:
+            json["at_most"] = self.at_most
+        return json
+
+
+class AutomatonLeaf(Constraint):
+    """A constraint that a deterministic automaton decides, reading left to right.
+
+    Over "bytes" it reads the text: the bytes of the tokens before the first end of sequence. Over
+    "tokens" it reads all `length` ids, the end of sequence and its padding included.
+    """
+
+    over: ClassVar[OneOf["bytes", "tokens"]]
+
+    @property
+    def is_text(self) -> bool:  # type: ignore[override]
+        """Text leaves are those that read bytes."""
+        return self.over == "bytes"
+
+    @abstractmethod
+    def automaton(self) -> Automaton:
+        """The automaton that accepts exactly where the constraint holds, or there and elsewhere if it is relaxed."""
+
+    def is_relaxed_at(self, length: int) -> bool:
+        """Does the automaton accept sequences of `length` tokens on which the constraint does not hold?
+
+        Such a leaf is checked exactly on finished sequences, and may not stand below a negation.
+        """
+        return False
+
+
+def check_vocabulary(constraint: Constraint, vocab_size: int) -> None:
+    """`InvalidConstraint` when a leaf names a token id outside 0..vocab_size-1."""
+    for leaf in constraint.leaves():
+        outside = [token for token in leaf.named_ids() if not 0 <= token < vocab_size]
+        if outside:
+            raise InvalidConstraint(
+                f"token id {outside[0]} is outside the vocabulary of {vocab_size} tokens "
+                f"(0 to {vocab_size - 1}); the ids must come from this model's tokenizer"
+            )
 
 
 def token(position: int, ids: int | Iterable[int]) -> Constraint:
@@ -26,7 +127,7 @@ def token(position: int, ids: int | Iterable[int]) -> Constraint:
         InvalidConstraint: a negative position, or what is no token id.
     """
     chosen = frozenset(id_list(ids, "token"))
-    return Literal(_position(position, "token"), chosen) if chosen else Constant(False)
+    return Literal(position_of(position, "token"), chosen) if chosen else Constant(False)
 
 
 def count_tokens(
@@ -42,11 +143,7 @@ def count_tokens(
             no numbers.
     """
     where = "count_tokens"
-    if not isinstance(positions, Iterable):
-        raise InvalidConstraint(f"{where} needs a list of positions, got {positions!r}")
-    places = tuple(_position(position, where) for position in positions)
-    if len(set(places)) < len(places):
-        raise InvalidConstraint(f"{where} got a position twice in {places}; name each once")
+    places = positions_of(positions, where, 0)
     low = as_integer(at_least, f"at_least of {where}")
     high = None if at_most is None else as_integer(at_most, f"at_most of {where}")
     return Count(places, frozenset(id_list(ids, where)), low, high)
@@ -118,39 +215,6 @@ class BanTokens(Constraint):
         return {"type": "ban", "phrases": list(self.phrases), "level": "tokens"}
 
 
-def id_list(value: Any, where: str) -> tuple[int, ...]:
-    """One token id or several as a tuple of Python ints.
-
-    Raises:
-        InvalidConstraint: what is no token id, bools included; the message names `where`.
-    """
-    if isinstance(value, str) or not (hasattr(value, "__iter__") or hasattr(value, "__index__")):
-        raise InvalidConstraint(
-            f"{where} needs a token id or a list of them, got {value!r}; a tokenizer's `encode` gives the ids of a text"
-        )
-    several = hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
-    what = f"a token id of {where}"
-    ids = tuple(as_integer(one, what) for one in (value if several else [value]))
-    negative = [one for one in ids if one < 0]
-    if negative:
-        raise InvalidConstraint(f"{where} got the token id {negative[0]}; ids start at 0")
-    return ids
-
-
-def _position(value: Any, where: str) -> int:
-    position = as_integer(value, f"a position of {where}")
-    if position < 0:
-        raise InvalidConstraint(f"{where} got the position {position}; positions start at 0")
-    return position
-
-
-def as_integer(value: Any, what: str) -> int:
-    """A Python, numpy or torch integer as an int; `InvalidConstraint` naming `what` otherwise."""
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise InvalidConstraint(f"{what} must be an integer, got {value!r}")
-    return operator.index(value)
-
-
 # `in` is the name of the set of ids in JSON, but a word of Python.
 register(
     "token",
@@ -164,3 +228,52 @@ register(
     {"at_least": read_integer, "at_most": read_integer},
 )
 register("contains_tokens", contains_tokens, {"sequences": list_of(list_of(read_integer))})
+
+
+def finished() -> Finished:
+    """The text ends within the horizon: one of the tokens is an end of sequence, which takes a token's place.
+
+    A text of exactly `max_new_tokens` tokens is thus not finished, even if nothing longer could satisfy the rest; ask for a
+    token more. Whatever the horizon cuts off satisfies `~finished()`. Of a vocabulary without an end no text is finished.
+    """
+    return Finished()
+
+
+@dataclass(frozen=True, eq=False)
+class Finished(AutomatonLeaf):
+    """An end of sequence is among the tokens.
+
+    `bind` names the ids of the ends; before it the constraint belongs to no tokenizer.
+    """
+
+    over = "tokens"
+    eos_ids: tuple[int, ...] = ()
+
+    def leaf_bound(self, tokenizer: TokenizerLike) -> Constraint:
+        """With the ends of this tokenizer; never true if it has none."""
+        return Finished(tuple(tokenizer.eos_ids)) if tokenizer.eos_ids else Constant(False)
+
+    def automaton(self) -> Automaton:
+        """Accepts once an end has been read."""
+        return aho_corasick([(token,) for token in self.eos_ids])
+
+    def named_ids(self) -> Iterable[int]:
+        """The ends."""
+        return self.eos_ids
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """Does the first end come before the horizon?"""
+        return sequence.end < len(sequence.tokens)
+
+    def why(self, sequence: TokenSequence) -> str:
+        """Where the end is, or that there is none."""
+        if self.holds_on(sequence, []):
+            return f"the end is token {sequence.end} of {len(sequence.tokens)}, counted from 0"
+        return f"no end among {len(sequence.tokens)} tokens"
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "finished"}`."""
+        return {"type": "finished"}
+
+
+register("finished", finished)

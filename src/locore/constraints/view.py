@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, overload
 
-from locore.constraints.base import Constant, Constraint, conjunction, disjunction
-from locore.constraints.reading import Reading
+from locore.constraints.arguments import as_integer, id_list
+from locore.constraints.base import Constant, Constraint, Reading, conjunction, disjunction
 from locore.constraints.sums import Sum
-from locore.constraints.tokens import as_integer, id_list
 from locore.errors import InvalidConstraint
 
 

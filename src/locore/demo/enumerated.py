@@ -68,7 +68,7 @@ def run(prompt: str, ending: str, seed: int, model_name: str = "tiny") -> tuple[
     prompted = model.prompted(prompt)
     truth = enumerate_truth(prompted, circuit)
     chosen = locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, seed=seed)
-    weighted = locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, sampler="greedy", seed=seed)
+    weighted = locore.generate(model, prompt, constraint, LENGTH, num_particles=DRAWS, sampler="masked", seed=seed)
     answers = [
         unconstrained(prompted, circuit, seed),
         described("masking\nwithout\nweights", weighted.unweighted()),

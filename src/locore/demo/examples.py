@@ -44,7 +44,7 @@ class Example:
     def answers(self, model: HuggingFaceModel, seed: int, progress: Progress) -> list[Answer]:
         """Masking as shipped, with Locore's weights, Locore's default call, and more where it is hard."""
         progress(f"masking, {MASKED} texts")
-        masked = self.sample(model, MASKED, "greedy", seed)
+        masked = self.sample(model, MASKED, "masked", seed)
         progress("Locore's default sampler")
         chosen = locore.generate(model, self.prompt, self.constraint, self.length, seed=seed, stop="complete")
         found = [

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 
 import locore
-from locore.blocks import relative_error
 from locore.demo.reference import Reference
 from locore.errors import LocoreError, ZeroWeights
+from locore.evidence.blocks import relative_error
+from locore.evidence.bounds import quantile
 from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore.samplers import Sampler, SequentialMonteCarlo, Twisted
-from locore.student import quantile
 
 BATCHES, BATCH_TOKENS = 4, 2_000  # of each sampler
 DOUBTFUL = 0.003  # chance of a disagreement from which there is no truth

@@ -7,19 +7,22 @@ refused, which `CausalLM` finds out before it takes this road.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import causal_mask_function
 
 from locore.errors import CannotScore
-from locore.models.keyvalues import KeyValues, Step, Tail, room_for
 
 NAME = "locore_shared_prompt"
 # Scores that are there at once: what the cache of a core holds, and what keeps an accelerator busy.
@@ -27,21 +30,168 @@ _SCORES_CPU, _SCORES_ELSEWHERE = 2**19, 2**26
 _FEWEST_QUERIES = 64  # of one product
 # What a model may hand to its attention without another result. Anything else must be missing, None or False.
 _HARMLESS = {"position_ids", "cache_position", "position_embeddings", "use_cache"}
+_HOOKS = ("_hooks", "_hooks_with_kwargs", "_hooks_always_called")  # ends of names of what torch keeps hooks in
 
 # Of each query: values weighted by exp(score − top), Float[batch, queries, size]; the largest score, and the sum of those
 # weights, Float[batch, queries, 1].
 _Weighted = tuple[Tensor, Tensor, Tensor]
 
 
+@dataclass(frozen=True, eq=False)
+class KeyValues:
+    """Keys and values of every token of every row.
+
+    Attributes:
+        layers: keys and values of each layer, Float[batch, heads, time, size].
+    """
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+    @classmethod
+    def from_cache(cls, cache: DynamicCache) -> KeyValues:
+        """Of a cache, which is empty afterwards, in one piece of memory: many would leave holes between them."""
+        layers: list[Any] = cache.layers
+        pairs = [(layer.keys, layer.values) for layer in layers]
+        parts = allocate([tensor.shape for pair in pairs for tensor in pair], pairs[0][0])
+        for index, layer in enumerate(layers):
+            layer.keys = layer.values = None
+            for which, tensor in enumerate(pairs[index]):
+                parts[2 * index + which].copy_(tensor)
+            pairs[index] = (parts[2 * index], parts[2 * index + 1])
+        return cls(tuple(pairs))
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.layers[0][0].shape[2]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Memory of one token of one row."""
+        numbers = sum(k.shape[1] * (k.shape[3] + v.shape[3]) for k, v in self.layers)
+        return numbers * self.layers[0][0].element_size()
+
+    def first(self, length: int) -> KeyValues:
+        """Of the first `length` tokens; a view."""
+        return KeyValues(tuple((k[:, :, :length], v[:, :, :length]) for k, v in self.layers))
+
+    def repeated(self, batch: int) -> KeyValues:
+        """One row seen as `batch` rows; a view."""
+        shape = (batch, -1, -1, -1)
+        return KeyValues(tuple((k.expand(shape), v.expand(shape)) for k, v in self.layers))
+
+    def rows(self, index: Tensor) -> KeyValues:
+        """These rows, in this order; a copy, unless they are all rows as they are."""
+        keys = self.layers[0][0]
+        if torch.equal(index, torch.arange(len(keys))):
+            return self
+        index = index.to(keys.device)
+        return KeyValues(tuple((k[index], v[index]) for k, v in self.layers))
+
+    def to_cache(self) -> DynamicCache:
+        """A cache that a forward pass may change without changing this."""
+        cache = DynamicCache()
+        for index, (keys, values) in enumerate(self.layers):
+            # An update with everything would copy it, and reading on copies it once more.
+            cache.update(keys[:, :, :0], values[:, :, :0], index)
+            layer: Any = cache.layers[index]
+            layer.keys, layer.values = keys, values
+        return cache
+
+
+def allocate(shapes: Sequence[Sequence[int]], like: Tensor) -> list[Tensor]:
+    """Tensors of these shapes, not filled, in one piece of memory."""
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.split(like.new_empty(sum(sizes)), sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one more token of each row leaves behind.
+
+    Attributes:
+        layers: keys and values of each layer, Float[batch, heads, key size + value size].
+        hidden: Float[batch, size], what the head of the model makes logits of; None if it could not be seen.
+    """
+
+    layers: tuple[Tensor, ...]
+    hidden: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.layers[0])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Step]) -> Step:
+        """The rows of all parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        hidden = [part.hidden for part in parts if part.hidden is not None]
+        layers = tuple(torch.cat(layer) for layer in zip(*(part.layers for part in parts), strict=True))
+        return cls(layers, torch.cat(hidden) if len(hidden) == len(parts) else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Tails:
+    """What rows have read token by token. No step is ever copied: a row is a list of places in them.
+
+    Attributes:
+        steps: of each step and layer, the keys and values of its tokens, Float[tokens, heads, key size + value size].
+        places: Long[length, batch], which token of each step a row has read, on the model's device.
+    """
+
+    steps: tuple[tuple[Tensor, ...], ...]
+    places: Tensor
+
+    @classmethod
+    def empty(cls, batch: int, device: torch.device) -> Tails:
+        """Rows that have read the prompt only."""
+        return cls((), torch.empty(0, batch, dtype=torch.int64, device=device))
+
+    @property
+    def length(self) -> int:
+        """How many tokens each row has read after the prompt."""
+        return len(self.steps)
+
+    def rows(self, index: Tensor) -> Tails:
+        """These rows, in this order."""
+        return Tails(self.steps, self.places[:, index.to(self.places.device)])
+
+    def part(self, rows: slice) -> Tails:
+        """Some of the rows."""
+        return Tails(self.steps, self.places[:, rows])
+
+    def then(self, step: Step) -> Tails:
+        """With one more token of each row: those of the step, in their order."""
+        last = torch.arange(len(step), device=self.places.device)
+        return Tails((*self.steps, step.layers), torch.cat([self.places, last[None]]))
+
+    def compacted(self) -> Tails:
+        """The same rows, with copies of the tokens that they have read, and of no others."""
+        found = [torch.unique(places, return_inverse=True) for places in self.places]
+        steps = zip(self.steps, found, strict=True)
+        kept = tuple(tuple(layer.index_select(0, distinct) for layer in step) for step, (distinct, _) in steps)
+        return Tails(kept, torch.stack([inverse for _, inverse in found]) if found else self.places)
+
+    def fill(self, layer: int, out: Tensor) -> None:
+        """Write keys and values of a layer to Float[length, batch, heads, key size + value size]."""
+        for step, places, part in zip(self.steps, self._by_step, out.unbind(), strict=True):
+            torch.index_select(step[layer], 0, places, out=part)
+
+    @cached_property
+    def _by_step(self) -> tuple[Tensor, ...]:
+        return self.places.unbind()
+
+
 class SharedCache(Cache):
     """What one forward pass reads: the prompt and the tails of its rows. It collects what the pass adds."""
 
-    def __init__(self, prompt: KeyValues, tail: Tail | None, keeps: bool) -> None:
+    def __init__(self, prompt: KeyValues, tails: Tails | None, keeps: bool) -> None:
         """Rows that have read the prompt and a tail each; `keeps` if what they read now is wanted."""
         super().__init__(layers=[DynamicLayer() for _ in prompt.layers])  # type: ignore[no-untyped-call]
         self._prompt = prompt
-        self._tail = tail
-        self._before = 0 if tail is None else tail.length
+        self._tails = tails
+        self._before = 0 if tails is None else tails.length
         self._keeps = keeps
         self._new: list[Tensor] = []
         self._hidden_state: Tensor | None = None
@@ -85,11 +235,11 @@ class SharedCache(Cache):
 
     def _after_prompt(self, layer: int, new: Tensor) -> Tensor:
         """Float[batch, heads, tail + time, key size + value size], with Float[batch, heads, time, …] at the end."""
-        if self._tail is None or self._before == 0:
+        if self._tails is None or self._before == 0:
             return new
         batch, heads, time, size = new.shape
         all_steps = new.new_empty(self._before + time, batch, heads, size)
-        self._tail.fill(layer, all_steps[: self._before])
+        self._tails.fill(layer, all_steps[: self._before])
         all_steps[self._before :] = new.permute(2, 0, 1, 3)
         return all_steps.permute(1, 2, 0, 3)
 
@@ -104,10 +254,10 @@ class SharedCache(Cache):
         """Into one piece of memory for all layers: many small ones would leave holes between what is needed for moments."""
         if not self._new:
             shapes = [(len(new), keys.shape[1], keys.shape[3] + values.shape[3]) for keys, values in self._prompt.layers]
-            self._new = room_for(shapes, new)
+            self._new = allocate(shapes, new)
         self._new[layer].copy_(new[:, :, 0])
 
-    def note(self, hidden: Tensor) -> None:
+    def record(self, hidden: Tensor) -> None:
         """What the head of the model is given, Float[batch, time, size]."""
         if self._keeps:
             self._hidden_state = hidden[:, -1]
@@ -136,14 +286,14 @@ def reading(cache: SharedCache) -> Iterator[None]:
         _reading.reset(before)
 
 
-def noting(head: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A head that shows the cache what it is given."""
+def recording(head: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A head of a model that hands the cache its argument."""
 
-    def noted(hidden: Tensor) -> Tensor:
-        _reading.get().note(hidden)
+    def recorded(hidden: Tensor) -> Tensor:
+        _reading.get().record(hidden)
         return head(hidden)
 
-    return noted
+    return recorded
 
 
 def _attention(
@@ -220,3 +370,31 @@ def _joined(one: list[Tensor], other: list[Tensor]) -> Tensor:
     scales = [(part[1] - top).exp_() for part in (one, other)]
     total = one[2] * scales[0] + other[2] * scales[1]
     return (one[0] * (scales[0] / total)).addcmul_(other[0], scales[1] / total)
+
+
+def sharing_twin(module: Any) -> tuple[Any, Callable[[Tensor], Tensor] | None]:
+    """A module with the same tensors, not copies of them, whose attention can share a prompt.
+
+    The implementation of attention is a setting of a module, which others may be using, in another thread or with another
+    setting; so there is a second one. It takes no memory to speak of, sees every change of weights in place, and runs the hooks
+    of the module, also later ones.
+
+    Returns:
+        The module, and the layer of it that makes logits of its last hidden states; None if it has no such layer.
+
+    Raises:
+        CannotScore: it cannot be told what belongs to the module, because hooks move its weights about.
+    """
+    if any(hasattr(part, "_hf_hook") for part in module.modules()):
+        raise CannotScore("Hooks of accelerate move the weights of this module about, so they cannot be shared.")
+    common = [*module.parameters(), *module.buffers()]
+    for part in module.modules():
+        common += [value for name, value in vars(part).items() if isinstance(value, Tensor) or name.endswith(_HOOKS)]
+    twin = copy.deepcopy(module, {id(one): one for one in common})
+    twin.set_attn_implementation(NAME)
+    head = twin.get_output_embeddings()
+    if head is None:
+        return twin, None
+    plain = head.forward
+    head.forward = recording(plain)
+    return twin, plain

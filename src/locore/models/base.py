@@ -3,22 +3,80 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.ending import absorb_rows, absorb_scores
-from locore.errors import InvalidArgument
+from locore.chat import Prompt, is_chat
+from locore.ending import absorb_rows, absorb_scores, is_end
+from locore.errors import CannotScore, InvalidArgument
 from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor
-from locore.models.info import ModelInfo
-from locore.models.validation import distributions, log_probabilities, positive, token_ids
+from locore.models.validation import checked_distributions, checked_log_probs, positive, prompt_ids, token_ids, within_context
 from locore.numerics import categorical, make_generator
 from locore.tokenizer import Tokenizer
 
 # Numbers in one full table of distributions: 64 MiB in float32.
 _TABLE_NUMBERS = 2**24
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a file of weights says about itself; None where it says nothing.
+
+    Attributes:
+        provenance: who published the model, under which name.
+        licence: as the file spells it, such as "apache-2.0".
+        quantisation: formats of the weights in the file, by their share of the numbers.
+        caution: what is not as in the original model, if anything.
+    """
+
+    provenance: str | None = None
+    licence: str | None = None
+    quantisation: str | None = None
+    caution: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known of a model; printed, it is a few lines.
+
+    Attributes:
+        name: of its folder or file, or its name on the Hub.
+        architecture: as `transformers` calls it, such as "llama".
+        parameters: how many numbers it has; what is shared counts once.
+        vocabulary: columns of its next-token distributions.
+        context: how many tokens it can read; None if nothing is declared.
+        dtype: in which it computes, such as "float32".
+        place: the folder that its weights are read from, or its name on the Hub; "" if they are in memory only.
+        origin: what its files say about where it comes from.
+    """
+
+    name: str
+    architecture: str
+    parameters: int
+    vocabulary: int
+    context: int | None
+    dtype: str
+    place: str
+    origin: Origin
+
+    def __str__(self) -> str:
+        context = "no declared context" if self.context is None else f"a context of {self.context:,} tokens"
+        size = f"{self.parameters:,} parameters, {self.vocabulary:,} tokens, {context}"
+        lines = {
+            "architecture": f"{self.architecture}: {size}",
+            "computes in": self.dtype,
+            "provenance": self.origin.provenance,
+            "licence": self.origin.licence,
+            "quantisation": self.origin.quantisation,
+            "caution": self.origin.caution,
+            "read from": self.place or None,
+        }
+        return "\n".join([self.name, *(f"  {key:<14}{value}" for key, value in lines.items() if value is not None)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +85,7 @@ class Drafts:
 
     Attributes:
         tokens: Long[num, time], EOS-padded.
-        token_scores: f64[num, time], log p(y_t | y_<t) of each token under the law they were
-            drawn from.
+        token_scores: f64[num, time], log p(y_t | y_<t) of each token under the law they were drawn from.
         log_probs: Float[num, time, vocab], the whole distributions, if they were asked for.
     """
 
@@ -40,10 +97,9 @@ class Drafts:
 class LanguageModel(ABC):
     """A distribution over token sequences of any length asked for, after a prompt.
 
-    A subclass gives `tokenizer`, `full_support`, `prompted` and `_log_probs`; those with a cache
-    override `_begin`, `_token_scores` and `neighbours` too. The public methods check their
-    arguments and make the end of sequence absorbing, so a subclass need do neither: what
-    `_log_probs` says after an end is never read. Results live on the CPU.
+    A subclass gives `tokenizer`, `full_support`, `prompted` and `_log_probs`; those with a cache override `_begin`,
+    `_token_scores` and `_neighbours` too. The public methods check their arguments and make the end of sequence absorbing, so a
+    subclass need do neither: what `_log_probs` says after an end is never read. Results live on the CPU.
 
     Attributes:
         tokenizer: the vocabulary.
@@ -103,7 +159,7 @@ class LanguageModel(ABC):
         self._require_length(tokens.shape[1])
         rows = self._log_probs(tokens)
         eos_ids = self.tokenizer.eos_ids
-        return distributions(absorb_rows(rows, tokens, eos_ids) if eos_ids else rows)
+        return checked_distributions(absorb_rows(rows, tokens, eos_ids) if eos_ids else rows)
 
     def begin(self, batch: int) -> Cursor:
         """A cursor of `batch` rows, all before their first token."""
@@ -114,23 +170,17 @@ class LanguageModel(ABC):
         """f64[batch, time]: log p(y_t | y_<t) of Long[batch, time]; errors as `log_probs`."""
         tokens = token_ids(tokens, "batch time", self.vocab_size)
         self._require_length(tokens.shape[1])
-        return log_probabilities(absorb_scores(self._token_scores(tokens), tokens, self.tokenizer.eos_ids))
+        return checked_log_probs(absorb_scores(self._token_scores(tokens), tokens, self.tokenizer.eos_ids))
 
     def score(self, tokens: Tensor) -> Tensor:
         """f64[batch]: log p of whole sequences Long[batch, time]; errors as `log_probs`."""
         return self.token_scores(tokens).sum(-1)
 
-    def sample(
-        self,
-        num: int,
-        length: int,
-        seed: int | torch.Generator | None = None,
-        keep_log_probs: bool = False,
-    ) -> Drafts:
+    def sample(self, num: int, length: int, seed: int | torch.Generator | None = None, keep_log_probs: bool = False) -> Drafts:
         """Sequences drawn token by token from the model itself.
 
-        The same seed gives the same sequences on a CPU, and the first of many are those of few
-        (up to rounding of the log-probabilities in another batch).
+        The same seed gives the same sequences on a CPU, and the first of many are those of few (up to rounding of the
+        log-probabilities in another batch).
 
         Args:
             num: how many sequences.
@@ -144,7 +194,7 @@ class LanguageModel(ABC):
         """
         self._require_length(positive(length, "length"))
         cursor = self.begin(positive(num, "num"))
-        uniforms = _uniforms(num, length, seed)
+        uniforms = torch.rand(num, length, generator=make_generator(seed), dtype=torch.float64)
         tokens, scores, kept = [], [], []
         for step in range(length):
             log_probs = cursor.log_probs
@@ -172,12 +222,12 @@ class LanguageModel(ABC):
             InvalidArgument: an id is out of range or the shapes do not fit.
             CannotScore: the sequence is longer than the model can read.
         """
-        tokens, candidates = neighbour_arguments(tokens, candidates, self.vocab_size)
-        changed = candidates != tokens[:, None]
-        scores = self.score(torch.cat([tokens[None], substituted(tokens, candidates)[changed]]))
-        result = scores[0].repeat(candidates.shape)
-        result[changed] = scores[1:]
-        return result
+        tokens = token_ids(tokens, "time", self.vocab_size)
+        candidates = token_ids(candidates, "time k", self.vocab_size)
+        if len(candidates) != len(tokens):
+            raise InvalidArgument(f"There are candidates for {len(candidates)} positions, but {len(tokens)} tokens.")
+        self._require_length(len(tokens))
+        return checked_log_probs(self._neighbours(tokens, candidates))
 
     def _require_length(self, length: int) -> None:
         """Raise `CannotScore` if the model cannot read continuations of this length."""
@@ -198,14 +248,93 @@ class LanguageModel(ABC):
         parts = [self._log_probs(part).gather(2, part[..., None])[..., 0].double() for part in torch.split(tokens, rows)]
         return torch.cat(parts)
 
+    def _neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
+        """f64[time, k] of valid ids; here each sequence is read as a whole."""
+        changed = candidates != tokens[:, None]
+        scores = self.score(torch.cat([tokens[None], substituted(tokens, candidates)[changed]]))
+        result = scores[0].repeat(candidates.shape)
+        result[changed] = scores[1:]
+        return result
 
-def neighbour_arguments(tokens: Tensor, candidates: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """The checked arguments of `neighbours`."""
-    tokens = token_ids(tokens, "time", vocab_size)
-    candidates = token_ids(candidates, "time k", vocab_size)
-    if len(candidates) != len(tokens):
-        raise InvalidArgument(f"There are candidates for {len(candidates)} positions, but {len(tokens)} tokens.")
-    return tokens, candidates
+
+class TokenModel(LanguageModel):
+    """A model that reads token ids before a continuation; a subclass gives `context` and `_after`."""
+
+    _prompt: tuple[int, ...] | None = None
+
+    @property
+    @abstractmethod
+    def context(self) -> int | None:
+        """How many tokens it can read; None if it has no limit."""
+
+    @abstractmethod
+    def _after(self, prompt: tuple[int, ...] | None) -> Self:
+        """The same model after these ids, and no others."""
+
+    def prompted(self, prompt: Prompt) -> Self:
+        """The model after a prompt; after a second one, if it has one already.
+
+        Args:
+            prompt: a text, which gets the special tokens that the tokenizer puts at a start (and none if there is a prompt
+                already); token ids, which are taken as they are; or the messages of a chat, written by the chat template (see
+                `Tokenizer.encode_chat`).
+
+        Raises:
+            CannotScore: the prompt is longer than the context, or it is empty and the model has no token to start from.
+            InvalidArgument: a chat after an earlier prompt, or messages that the template refuses.
+            MissingTemplate: messages, for a model without a chat template.
+        """
+        before = self._prompt
+        if before is not None and is_chat(prompt):
+            raise InvalidArgument(
+                "a chat has its own beginning, so it cannot follow an earlier prompt; put that into its messages, or give the "
+                "chat to model.unprompted()."
+            )
+        goes_on = before is not None and isinstance(prompt, str)
+        added = self.tokenizer.encode(str(prompt)) if goes_on else prompt_ids(self.tokenizer, prompt)
+        joint = (*(before or ()), *added) or self.tokenizer.bos_ids
+        if not joint:
+            raise CannotScore(
+                "The prompt is empty and this model has no BOS token to start from. Give a prompt of at least one token."
+            )
+        within_context(len(joint), 1, self.context)
+        return self._after(joint)
+
+    def unprompted(self) -> Self:
+        """The model before any prompt."""
+        return self._after(None)
+
+    @cached_property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The ids that the model reads before a continuation."""
+        return self.prompted("").prompt_ids if self._prompt is None else self._prompt
+
+    def _require_length(self, length: int) -> None:
+        within_context(len(self.prompt_ids), length, self.context)
+
+
+class Wrapper(LanguageModel):
+    """A model made of another one, which answers for whatever a subclass does not change.
+
+    Attributes:
+        base: the other model.
+    """
+
+    def __init__(self, base: LanguageModel) -> None:
+        self.base = base
+        self.tokenizer = base.tokenizer
+        self.full_support = base.full_support
+
+    def unprompted(self) -> LanguageModel:
+        """The base before any prompt."""
+        return self.base.unprompted()
+
+    def fingerprint(self) -> str | None:
+        """That of the base."""
+        return self.base.fingerprint()
+
+    def _require_length(self, length: int) -> None:
+        self.base._require_length(length)
 
 
 def substituted(tokens: Tensor, candidates: Tensor) -> Tensor:
@@ -217,6 +346,33 @@ def substituted(tokens: Tensor, candidates: Tensor) -> Tensor:
     return sequences
 
 
-def _uniforms(num: int, length: int, seed: int | torch.Generator | None) -> Tensor:
-    """f64[num, length] in [0, 1), from a generator of its own."""
-    return torch.rand(num, length, generator=make_generator(seed), dtype=torch.float64)
+def neighbour_scores(
+    tokens: Tensor,
+    candidates: Tensor,
+    own: Tensor,
+    chosen: Tensor,
+    tail_scores: Callable[[Tensor, Tensor], Tensor],
+    eos_ids: tuple[int, ...],
+) -> Tensor:
+    """`LanguageModel.neighbours` from its parts: neighbour (i, v) shares y_0 … y_{i−1} with y, so only its tail is read.
+
+    Args:
+        tokens: Long[time], the sequence y.
+        candidates: Long[time, k], replacements at each position.
+        own: f64[live], log p(y_t | y_<t) up to and with its end.
+        chosen: f64[live, k], log p(candidates[t, j] | y_<t).
+        tail_scores: maps neighbours Long[batch, time] and the positions Long[batch], ascending, where they differ from y to
+            f64[batch, time], scores of the tokens after that position, up to the end of each row.
+        eos_ids: tokens that end a text.
+    """
+    n, k = candidates.shape
+    live, at = len(own), torch.arange(n)
+    sequences = substituted(tokens, candidates)
+    scores = torch.zeros(n, k, n, dtype=torch.float64)
+    scores[:, :, :live] = own
+    scores[at[:live], :, at[:live]] = chosen
+    has_tail = (candidates != tokens[:, None]) & ~is_end(candidates, eos_ids) & (at < min(live, n - 1))[:, None]
+    if bool(has_tail.any()):
+        start = has_tail.nonzero()[:, 0]
+        scores[has_tail] = torch.where(at > start[:, None], tail_scores(sequences[has_tail], start), scores[has_tail])
+    return absorb_scores(scores.flatten(0, 1), sequences.flatten(0, 1), eos_ids).sum(-1).view(n, k)

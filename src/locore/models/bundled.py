@@ -37,13 +37,15 @@ def load(name: str | Path, **options: Any) -> LanguageModel:
     """
     if not isinstance(name, str | os.PathLike):
         raise InvalidArgument(f"a model is named by a text or a folder, got {type(name).__name__}; {REMEDY}.")
+    # Imported below: `transformers` takes seconds, and models without it should not wait for it.
     if str(name).startswith(ENGINES):
-        return _open_engine(str(name), options)
+        from locore.models.engines.opening import open_engine
+
+        return open_engine(str(name), **options)
     names = (*BUNDLED, *PACKAGED)
     near = difflib.get_close_matches(str(name), names, cutoff=0.7)
     if near and str(name) not in names and not Path(name).exists():
         raise ModelNotFound(f"There is no model {str(name)!r} here; did you mean {near[0]!r}?")
-    # Imported here: `transformers` takes seconds, and models without it should not wait for it.
     from locore.models.huggingface import HuggingFaceModel
 
     return HuggingFaceModel.load(name, **options)
@@ -58,18 +60,6 @@ def located(name: str | Path) -> str | Path:
     if str(name) in PACKAGED:
         return _packaged_file()
     return _bundled_folder(str(name)) or name
-
-
-def _open_engine(name: str, options: dict[str, Any]) -> LanguageModel:
-    from locore.models.engines import opening
-
-    if name.startswith(VLLM_LOCAL):
-        from locore.models.sources import plain_place
-
-        return opening.open_vllm_local(plain_place(name.removeprefix(VLLM_LOCAL)), **options)
-    if name.startswith(SGLANG):
-        return opening.open_sglang_server(name.removeprefix(SGLANG), **options)
-    return opening.open_vllm_server(name, **options)
 
 
 def _bundled_folder(name: str) -> Path | None:

@@ -14,24 +14,23 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from locore.errors import CannotScore
-from locore.models.attention import SharedCache, reading
-from locore.models.keyvalues import KeyValues, Step, Tail, Tails
-from locore.models.sharing import sharing_twin
+from locore.models.attention import KeyValues, SharedCache, Step, Tails, reading, sharing_twin
 
 # Two ways to read the same text may differ by this total variation, by the dtype of the weights.
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _TOLERANCE_16_BITS = 0.05
 
-
-HASHED_NUMBERS = 1 << 20  # of each tensor, in a fingerprint
+_HASHED_NUMBERS = 1 << 20  # of each tensor, in a fingerprint
+_UNCOUNTED = 1.5  # activations, and what the allocator cannot use: of 100 and 21 million parameters 1.45 and 1.9 were measured
+_ROWS_AT_ONCE = 8  # of a table that is normalised in its place: few enough to stay in a cache
 
 
 class CausalLM:
     """A causal model of any architecture, read in batches of equally long rows.
 
-    Whether its cache is one of plain keys and values is found out once, by comparing a cached
-    with an uncached pass. Every layer keeps all its keys, also one with a sliding window, whose
-    mask does the rest; so a prefix of the cache is the cache of a prefix.
+    Whether its cache is one of plain keys and values is found out once, by comparing a cached with an uncached pass. Every
+    layer keeps all its keys, also one with a sliding window, whose mask does the rest; so a prefix of the cache is the cache of
+    a prefix.
 
     Attributes:
         module: the module in evaluation mode.
@@ -76,7 +75,7 @@ class CausalLM:
         digest = hashlib.sha256(self.module.config.to_json_string().encode())
         for name, weight in sorted(self.module.state_dict().items()):
             flat = weight.detach().flatten()
-            picked = flat[:: max(1, flat.numel() // HASHED_NUMBERS)].float().cpu()
+            picked = flat[:: max(1, flat.numel() // _HASHED_NUMBERS)].float().cpu()
             digest.update(name.encode())
             digest.update(picked.numpy().tobytes())
         return digest.hexdigest()[:32]
@@ -102,24 +101,24 @@ class CausalLM:
     def read_prompt(self, tokens: Tensor) -> tuple[Tensor, KeyValues]:
         """As `read_on`, of what will stay: its keys and values lie in one piece of memory. Only if `caches`."""
         logits, cache = self._forward(tokens, DynamicCache(), 1)
-        return logits, KeyValues.taken(cache)
+        return logits, KeyValues.from_cache(cache)
 
     def read_shared(
-        self, tokens: Tensor, prompt: KeyValues, tail: Tail | None = None, keep: int = 1, keeps_step: bool = False
+        self, tokens: Tensor, prompt: KeyValues, tails: Tails | None = None, keep: int = 1, keeps_step: bool = False
     ) -> tuple[Tensor, Step]:
-        """As `read`, after a prompt that all rows share and a tail of each. Only if `shares`.
+        """As `read`, after a prompt that all rows share and the tail of each. Only if `shares`.
 
         Args:
             tokens: Long[batch, time], all rows equally long.
             prompt: of one row.
-            tail: what each row has read since; nothing by default.
+            tails: what each row has read since; nothing by default.
             keep: how many positions to give.
             keeps_step: is what the rows read now wanted? Then it is one token each.
 
         Returns:
             The logits, as those of `read`, and what the rows have read, if wanted.
         """
-        cache = SharedCache(prompt, tail, keeps_step)
+        cache = SharedCache(prompt, tails, keeps_step)
         with reading(cache):
             logits = self._forward(tokens, cache, keep, module=self.twin)[0]
         return logits, cache.step()
@@ -137,6 +136,36 @@ class CausalLM:
         logits = self._head(hidden[:, None])[:, 0]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
+    def next_step(self, prompt: KeyValues, tails: Tails, tokens: Tensor) -> tuple[Tensor, Step]:
+        """Feed one token to each row, in batches that fit into memory. Only if `shares`.
+
+        Args:
+            prompt: what all rows have read.
+            tails: what each row has read since.
+            tokens: Long[batch].
+
+        Returns:
+            Float[batch, vocab] on the CPU, log p of the token after, and what the rows have read now.
+        """
+        steps: list[Step] = []
+
+        def work(rows: slice) -> Tensor:
+            logits, step = self.read_shared(tokens[rows, None], prompt, tails.part(rows), keeps_step=True)
+            steps.append(step)
+            return normalised(logits[:, 0]).cpu()
+
+        # One layer's tails are gathered at a time.
+        size = self.batch_size(tails.length // len(prompt.layers), 1)
+        log_probs = in_batches(len(tokens), size, work)
+        return log_probs, Step.joined(steps)
+
+    def batch_size(self, past: int, new: int) -> int:
+        """How many rows of `new` tokens after `past` tokens fit into the memory of a batch."""
+        # Keys and values are there twice while they are joined, logits while they are normalised.
+        keys_and_values = 2 * self.bytes_per_token * (past + new)
+        logits = 2 * 4 * self.vocab_size * new
+        return max(1, how_many_fit(self.memory_bytes, keys_and_values + logits))
+
     def read_packed(self, tokens: Tensor, past: KeyValues, positions: Tensor, visible: Tensor) -> Tensor:
         """Logits after each token of rows that hold several continuations. Only if `packs`.
 
@@ -152,10 +181,7 @@ class CausalLM:
         # Always a mask of floats: eager attention adds a mask of Booleans as 0 and 1.
         hidden = torch.finfo(self.module.dtype).min
         mask = torch.zeros(visible.shape, dtype=self.module.dtype).masked_fill(~visible, hidden)
-        options = {
-            "attention_mask": mask[:, None].to(self.device),
-            "position_ids": positions.to(self.device),
-        }
+        options = {"attention_mask": mask[:, None].to(self.device), "position_ids": positions.to(self.device)}
         return self._forward(tokens, past.to_cache(), tokens.shape[1], options)[0]
 
     @torch.no_grad()
@@ -265,3 +291,54 @@ def _passes(check: Callable[[], bool]) -> bool:
         return check()
     except Exception:  # architectures that cannot do something fail in ways of their own
         return False
+
+
+def in_batches(rows: int, size: int, work: Callable[[slice], Tensor]) -> Tensor:
+    """Do `work` on slices of the rows and put the results together along the first axis.
+
+    Args:
+        rows: how many there are; at least one.
+        size: how many to try at once; halved whenever memory runs out.
+        work: maps a slice of the rows to a result with as many rows.
+
+    Raises:
+        CannotScore: one row alone does not fit.
+    """
+    parts: list[Tensor] = []
+    at, size = 0, max(1, min(size, rows))
+    while at < rows:
+        try:
+            parts.append(work(slice(at, min(at + size, rows))))
+            at += size
+        except RuntimeError as error:
+            if not _out_of_memory(error):
+                raise
+            if size == 1:
+                raise CannotScore(
+                    "There is not enough memory for a single sequence. Use a shorter prompt, a smaller dtype or another device."
+                ) from error
+            size //= 2
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    # The allocator of the CPU has no exception of its own.
+    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def how_many_fit(free_bytes: int, bytes_each: int) -> int:
+    """How many parts of this size, as far as it can be counted, fit into the free memory."""
+    return int(free_bytes / (_UNCOUNTED * bytes_each))
+
+
+def gathered_scores(logits: Tensor, tokens: Tensor) -> Tensor:
+    """f64[..., k], log p of the tokens Long[..., k] under logits Float[..., vocab]."""
+    # A second table of the logits' size; `logsumexp` keeps one as well, and takes five times as long on a CPU.
+    return logits.log_softmax(-1).gather(-1, tokens.to(logits.device)).double().cpu()
+
+
+def normalised(logits: Tensor) -> Tensor:
+    """log p of Float[batch, vocab] under logits, in their place: a second table would be large."""
+    for part in torch.split(logits, _ROWS_AT_ONCE):
+        part.copy_(part.log_softmax(-1))
+    return logits

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from locore.ending import end_row, is_end
-from locore.models.validation import distributions, row_indices, token_ids
+from locore.models.validation import checked_distributions, row_indices, token_ids
 
 
 class Cursor(ABC):
@@ -28,8 +28,8 @@ class Cursor(ABC):
 
         Args:
             tokens: Long[new], the next tokens.
-            parents: Long[new], the row of this cursor that each continues; rows may repeat or
-                stop. By default every row goes on, in order.
+            parents: Long[new], the row of this cursor that each continues; rows may repeat or stop. By default every row goes
+                on, in order.
 
         Returns:
             A cursor of `new` rows; this one stays valid.
@@ -44,13 +44,9 @@ class RecomputingCursor(Cursor):
         self._next_log_probs = next_log_probs
         self._tokens = tokens
 
-    @property
-    def log_probs(self) -> Tensor:
-        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
-        return self._rows
-
     @cached_property
-    def _rows(self) -> Tensor:
+    def log_probs(self) -> Tensor:
+        """Float[batch, vocab], computed when first read."""
         return self._next_log_probs(self._tokens)
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> RecomputingCursor:
@@ -79,19 +75,15 @@ class AbsorbingCursor(Cursor):
         """At the start nothing has ended."""
         return cls(inner, torch.arange(batch), vocab_size, eos_ids, inner.log_probs.dtype)
 
-    @property
+    @cached_property
     def log_probs(self) -> Tensor:
         """Float[batch, vocab]: the padding is certain in rows that ended."""
-        return self._rows
-
-    @cached_property
-    def _rows(self) -> Tensor:
         live = self.slot >= 0
         if self.inner is not None and bool(live.all()):
-            return distributions(self.inner.log_probs)
+            return checked_distributions(self.inner.log_probs)
         rows = end_row(self.vocab_size, self.eos_ids, self.dtype).repeat(len(self.slot), 1)
         if self.inner is not None:
-            rows[live] = distributions(self.inner.log_probs)
+            rows[live] = checked_distributions(self.inner.log_probs)
         return rows
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> AbsorbingCursor:

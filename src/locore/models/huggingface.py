@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,30 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
 from locore.ending import live_lengths
 from locore.errors import CannotScore
-from locore.models.base import LanguageModel, neighbour_arguments
-from locore.models.batching import in_batches
-from locore.models.causal import CausalLM
+from locore.models.attention import KeyValues, Tails
+from locore.models.base import ModelInfo, TokenModel
+from locore.models.causal import CausalLM, gathered_scores, in_batches
 from locore.models.cursor import Cursor
-from locore.models.info import ModelInfo
-from locore.models.keyvalues import KeyValues, Step, Tail, Tails
 from locore.models.loading import declared_ends, load_parts
 from locore.models.neighbourhood import Neighbourhood
-from locore.models.prefix import CachedCursor, SharingCursor, batch_size, gathered_scores, next_step
-from locore.models.prompting import joint_prompt
 from locore.models.quiet import quiet
-from locore.models.validation import log_probabilities, within_context
+from locore.models.validation import row_indices, within_context
 from locore.tokenizer import Tokenizer
 
 
-class HuggingFaceModel(LanguageModel):
+class HuggingFaceModel(TokenModel):
     """Any causal model of `transformers`, after a prompt.
 
-    Log-probabilities are normalised in 32 bits or more and live on the CPU; the device only
-    computes them. Sampling settings in the model's files are ignored: this is the model itself.
-    Without a prompt it is the model after the empty one.
+    Log-probabilities are normalised in 32 bits or more and live on the CPU; the device only computes them. Sampling settings in
+    the model's files are ignored: this is the model itself. Without a prompt it is the model after the empty one.
     """
 
     def __init__(
@@ -56,15 +51,14 @@ class HuggingFaceModel(LanguageModel):
     ) -> HuggingFaceModel:
         """A model and its tokenizer from a folder, a GGUF file, or from the Hub.
 
-        Weights in folders are read from safetensors only, and no code of the model's is run. A
-        folder is read without the network. A GGUF file is converted once, see docs/models.md.
+        Weights in folders are read from safetensors only, and no code of the model's is run. A folder is read without the
+        network. A GGUF file is converted once, see docs/models.md.
 
         Args:
             name: a folder, a GGUF file, or a name on the Hub; or "tiny" or "smollm2".
             device: where to compute.
             dtype: of the weights; in 16 bits a text's score can be off by a nat.
-            memory_bytes: what a batch may take beside the weights; 256 MiB on a CPU and 2 GiB
-                elsewhere by default.
+            memory_bytes: what a batch may take beside the weights; 256 MiB on a CPU and 2 GiB elsewhere by default.
             attn_implementation: as in `transformers`.
 
         Raises:
@@ -99,35 +93,17 @@ class HuggingFaceModel(LanguageModel):
             )
         return cls(causal, tokenizer, info=info)
 
-    def prompted(self, prompt: Prompt) -> HuggingFaceModel:
-        """The model after a prompt; after a second one, if it has one already.
+    @property
+    def context(self) -> int | None:
+        """How many tokens it can read; None if it has no limit."""
+        return self.causal.context
 
-        Args:
-            prompt: a text, which gets the special tokens that the tokenizer puts at a start (and
-                none if there is a prompt already); token ids, which are taken as they are; or the
-                messages of a chat, written by the chat template (see `Tokenizer.encode_chat`).
-
-        Raises:
-            CannotScore: the prompt is longer than the context, or it is empty and the model has
-                no token to start from.
-            InvalidArgument: a chat after an earlier prompt, or messages that the template refuses.
-            MissingTemplate: messages, for a model without a chat template.
-        """
-        joint = joint_prompt(self.tokenizer, self._prompt, prompt, self.causal.context)
-        return HuggingFaceModel(self.causal, self.tokenizer, joint, self.info)
-
-    def unprompted(self) -> HuggingFaceModel:
-        """The model before any prompt."""
-        return HuggingFaceModel(self.causal, self.tokenizer, info=self.info)
+    def _after(self, prompt: tuple[int, ...] | None) -> HuggingFaceModel:
+        return HuggingFaceModel(self.causal, self.tokenizer, prompt, self.info)
 
     def fingerprint(self) -> str:
         """A hash of configuration, vocabulary and weights."""
         return f"{self.causal.fingerprint}-{self.tokenizer.fingerprint()[:16]}"
-
-    @property
-    def prompt_ids(self) -> tuple[int, ...]:
-        """The ids that the model reads before a continuation."""
-        return self.prompted("").prompt_ids if self._prompt is None else self._prompt
 
     @cached_property
     def _start(self) -> tuple[Tensor, KeyValues | None]:
@@ -138,80 +114,54 @@ class HuggingFaceModel(LanguageModel):
         logits, past = self.causal.read_prompt(ids)
         return logits[0, 0], past
 
-    def _require_length(self, length: int) -> None:
-        within_context(len(self.prompt_ids), length, self.causal.context)
-
     def _begin(self, batch: int) -> Cursor:
         logits, past = self._start
         if past is None:
             return super()._begin(batch)
         rows = logits.log_softmax(-1).cpu().expand(batch, -1)
         if self.causal.shares:
-            return self.cursor(Tails.empty(batch, self.causal.device), rows)
-        return CachedCursor(self.causal, past.repeated(batch), rows)
-
-    def next_step(self, tail: Tail, tokens: Tensor) -> tuple[Tensor, Step]:
-        """Feed one token to each row, in batches that fit into memory. Only if `causal.shares`.
-
-        Args:
-            tail: what each row has read after the prompt.
-            tokens: Long[batch].
-
-        Returns:
-            Float[batch, vocab] on the CPU, log p of the token after, and what the rows have read now.
-        """
-        return next_step(self.causal, self._shared, tail, tokens)
-
-    def cursor(self, tails: Tails, log_probs: Tensor) -> Cursor:
-        """Rows that have read these tails after the prompt, and expect `log_probs`. Only if `causal.shares`."""
-        return SharingCursor(self.causal, self._shared, tails, log_probs)
+            return PrefixCursor(self.causal, past, Tails.empty(batch, self.causal.device), rows)
+        return PrefixCursor(self.causal, None, past.repeated(batch), rows)
 
     @property
-    def _shared(self) -> KeyValues:
-        """Of the prompt, for all rows."""
+    def prompt_keys(self) -> KeyValues:
+        """Keys and values of the prompt. Only if `causal.caches`."""
         past = self._start[1]
         assert past is not None
         return past
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
-        def work(rows: slice) -> Tensor:
-            part = tokens[rows]
+        def work(part: Tensor) -> Tensor:
             logits = self._start[0].expand(len(part), 1, -1)
-            if tokens.shape[1] > 1:
+            if part.shape[1] > 1:
                 logits = torch.cat([logits, self._read_after_prompt(part[:, :-1])], 1)
             return logits.log_softmax(-1).cpu()
 
-        return in_batches(len(tokens), self._batch_size(tokens.shape[1]), work)
+        return self._in_batches(tokens, work)
 
     def _next_log_probs(self, tokens: Tensor) -> Tensor:
         if tokens.shape[1] == 0:
             return self._start[0].log_softmax(-1).cpu().expand(len(tokens), -1)
         self._require_length(tokens.shape[1] + 1)
-        return in_batches(
-            len(tokens),
-            self._batch_size(tokens.shape[1]),
-            lambda rows: self._read_after_prompt(tokens[rows], 1)[:, 0].log_softmax(-1).cpu(),
-        )
+        return self._in_batches(tokens, lambda part: self._read_after_prompt(part, 1)[:, 0].log_softmax(-1).cpu())
 
     def _token_scores(self, tokens: Tensor) -> Tensor:
+        def after_first(part: Tensor) -> Tensor:
+            return gathered_scores(self._read_after_prompt(part[:, :-1]), part[:, 1:, None])[..., 0]
+
         scores = torch.zeros(tokens.shape, dtype=torch.float64)
         scores[:, 0] = gathered_scores(self._start[0], tokens[:, 0])
         lengths = live_lengths(tokens, self.tokenizer.eos_ids)
         # Rows of one length go together, so that no token after an end is ever read.
-        for length in sorted(set(lengths.tolist())):
-            if length > 1:
-                group = (lengths == length).nonzero()[:, 0]
-                scores[group, 1:length] = self._scores_after_first(tokens[group, :length])
+        for length in sorted(set(lengths.tolist()) - {1}):
+            group = (lengths == length).nonzero()[:, 0]
+            scores[group, 1:length] = self._in_batches(tokens[group, :length], after_first)
         return scores
 
-    def _scores_after_first(self, tokens: Tensor) -> Tensor:
-        """f64[batch, time−1]: scores of all tokens but the first."""
-
-        def work(rows: slice) -> Tensor:
-            part = tokens[rows]
-            return gathered_scores(self._read_after_prompt(part[:, :-1]), part[:, 1:, None])[..., 0]
-
-        return in_batches(len(tokens), self._batch_size(tokens.shape[1]), work)
+    def _in_batches(self, tokens: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `work` makes of rows Long[batch, time], in parts that fit into memory."""
+        past, length = 0 if self.causal.shares else len(self.prompt_ids), tokens.shape[1]
+        return in_batches(len(tokens), self.causal.batch_size(past + length, length), lambda rows: work(tokens[rows]))
 
     def _read_after_prompt(self, tokens: Tensor, keep: int | None = None) -> Tensor:
         """Logits after the last `keep` (by default all) of the tokens Long[batch, time]."""
@@ -224,21 +174,39 @@ class HuggingFaceModel(LanguageModel):
         prompt = torch.tensor(self.prompt_ids).expand(len(tokens), -1)
         return self.causal.read(torch.cat([prompt, tokens], 1), None, keep)
 
-    def neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
-        """Joint log-probabilities of the sequences at Hamming distance 1; see `LanguageModel`.
-
-        The sequence is read once. A neighbour (i, v) then costs its tail v, y_{i+1}, …: at most
-        k·n(n−1)/2 + n tokens altogether. The last position is free, and so is every neighbour
-        that ends at i or before.
-        """
+    def _neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
         logits, past = self._start
         if past is None:
-            return super().neighbours(tokens, candidates)
-        tokens, candidates = neighbour_arguments(tokens, candidates, self.vocab_size)
-        self._require_length(len(tokens))
-        eos_ids = self.tokenizer.eos_ids
-        return log_probabilities(Neighbourhood(self.causal, logits, past, tokens, eos_ids).scores(candidates))
+            return super()._neighbours(tokens, candidates)
+        return Neighbourhood(self.causal, logits, past, tokens, self.tokenizer.eos_ids).scores(candidates)
 
-    def _batch_size(self, length: int) -> int:
-        past = 0 if self.causal.shares else len(self.prompt_ids)
-        return batch_size(self.causal, past + length, length)
+
+class PrefixCursor(Cursor):
+    """A cursor that keeps keys and values: those of the prompt once and what each row has read since, or all of every row."""
+
+    def __init__(self, causal: CausalLM, prompt: KeyValues | None, read: Tails | KeyValues, log_probs: Tensor) -> None:
+        """Rows that have read the prompt, if it is shared, and `read`, and expect `log_probs` next."""
+        self._causal = causal
+        self._prompt = prompt
+        self._read = read
+        self._log_probs = log_probs
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
+        return self._log_probs
+
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> PrefixCursor:
+        """Feed one token to each row that goes on; see `Cursor.advance`."""
+        past = self._read.rows(row_indices(parents, len(tokens), len(self._log_probs)))
+        shared = 0 if self._prompt is None else self._prompt.length
+        within_context(shared + past.length, 1, self._causal.context)
+        after: Tails | KeyValues
+        if isinstance(past, Tails):
+            assert self._prompt is not None
+            log_probs, step = self._causal.next_step(self._prompt, past, tokens)
+            after = past.then(step)
+        else:
+            logits, after = self._causal.read_on(tokens[:, None], past)
+            log_probs = logits[:, 0].log_softmax(-1).cpu()
+        return PrefixCursor(self._causal, self._prompt, after, log_probs)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locore.ending import absorb_scores, is_end, live_lengths
-from locore.models.base import substituted
-from locore.models.batching import in_batches
-from locore.models.causal import CausalLM
-from locore.models.keyvalues import KeyValues
-from locore.models.prefix import batch_size, fitting, gathered_scores
+from locore.ending import live_lengths
+from locore.models.attention import KeyValues
+from locore.models.base import neighbour_scores
+from locore.models.causal import CausalLM, gathered_scores, how_many_fit, in_batches
 
 # Tokens that are read together: fewer make products of thin matrices, more in one row attend to each other in vain.
 _IN_ROWS, _IN_ONE_ROW = 1024, 256
@@ -20,19 +18,12 @@ _COPIED = 4  # tokens of the past that may be copied for each token that is read
 class Neighbourhood:
     """A sequence read once, and the keys and values with which its neighbours are read.
 
-    Neighbour (i, v) shares y_0 … y_{i−1} with the sequence, so only its tail v, y_{i+1}, … is
-    read, up to its end. Tails of all positions are read together behind a mask if the model allows
-    that; else those of one position make a batch.
+    Neighbour (i, v) shares y_0 … y_{i−1} with the sequence, so only its tail v, y_{i+1}, … is read, up to its end: at most
+    k·n(n−1)/2 + n tokens altogether. The last position is free. Tails of all positions are read together behind a mask if the
+    model allows that; else those of one position make a batch.
     """
 
-    def __init__(
-        self,
-        causal: CausalLM,
-        start: Tensor,
-        prompt: KeyValues,
-        tokens: Tensor,
-        eos_ids: tuple[int, ...],
-    ) -> None:
+    def __init__(self, causal: CausalLM, start: Tensor, prompt: KeyValues, tokens: Tensor, eos_ids: tuple[int, ...]) -> None:
         """Read the sequence.
 
         Args:
@@ -55,22 +46,9 @@ class Neighbourhood:
 
     def scores(self, candidates: Tensor) -> Tensor:
         """f64[time, k]: log p of the sequence with y_i replaced by candidates[i, j]."""
-        n, k = candidates.shape
-        live, at = self._live, torch.arange(n)
-        sequences = substituted(self._tokens, candidates)
-        scores = torch.zeros(n, k, n, dtype=torch.float64)
-        own = gathered_scores(self._logits, self._tokens[:live, None])[:, 0]
-        scores[:, :, :live] = own
-        scores[at[:live], :, at[:live]] = gathered_scores(self._logits, candidates[:live])
-
-        other = (candidates != self._tokens[:, None]) & ~is_end(candidates, self._eos_ids)
-        reads_on = other & (at < min(live, n - 1))[:, None]
-        if bool(reads_on.any()):
-            start = reads_on.nonzero()[:, 0]
-            tails = self._tail_scores(sequences[reads_on], start)
-            scores[reads_on] = torch.where(at > start[:, None], tails, scores[reads_on])
-        flat = absorb_scores(scores.flatten(0, 1), sequences.flatten(0, 1), self._eos_ids)
-        return flat.sum(-1).view(n, k)
+        own = gathered_scores(self._logits, self._tokens[: self._live, None])[:, 0]
+        chosen = gathered_scores(self._logits, candidates[: self._live])
+        return neighbour_scores(self._tokens, candidates, own, chosen, self._tail_scores, self._eos_ids)
 
     def _tail_scores(self, sequences: Tensor, start: Tensor) -> Tensor:
         """f64[batch, time]: scores of the tokens after `start`, up to the end of each row.
@@ -90,7 +68,7 @@ class Neighbourhood:
         """As `_tail_scores`, all positions together: tails lie one behind the other on strands of one width."""
         lengths = ends - 1 - start
         width = int(lengths.max())
-        strand, offset = on_strands(lengths, width)
+        strand, offset = pack_tails(lengths, width)
         order = strand.argsort(stable=True)
         strand, offset = strand[order], offset[order]
         past = self._past.length
@@ -100,7 +78,7 @@ class Neighbourhood:
         copied = 1 + past // width if apart else 0
         table = 8 * self._causal.vocab_size + self._causal.bytes_per_token * (2 + copied)
         free = self._causal.memory_bytes - (0 if apart else 2 * past * self._causal.bytes_per_token)
-        room = min(_IN_ROWS if apart else _IN_ONE_ROW, fitting(free, table))
+        at_once = min(_IN_ROWS if apart else _IN_ONE_ROW, how_many_fit(free, table))
 
         def work(strands: slice) -> Tensor:
             first, last = torch.searchsorted(strand, torch.tensor([strands.start, strands.stop])).tolist()
@@ -110,7 +88,7 @@ class Neighbourhood:
             return self._read_packed(sequences[rows], start[rows], ends[rows], *place)
 
         scores = torch.empty(sequences.shape, dtype=torch.float64)
-        scores[order] = in_batches(int(strand[-1]) + 1, max(1, room // width), work)
+        scores[order] = in_batches(int(strand[-1]) + 1, max(1, at_once // width), work)
         return scores
 
     def _read_packed(self, sequences: Tensor, start: Tensor, ends: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -133,7 +111,7 @@ class Neighbourhood:
 
     def _group_scores(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
         """As `_tail_scores`, of one position."""
-        size = batch_size(self._causal, self._prompt_length + int(start[0]), int(ends[0] - 1 - start[0]))
+        size = self._causal.batch_size(self._prompt_length + int(start[0]), int(ends[0] - 1 - start[0]))
         return in_batches(len(sequences), size, lambda rows: self._read_batch(sequences[rows], start[rows], ends[rows]))
 
     def _read_batch(self, sequences: Tensor, start: Tensor, ends: Tensor) -> Tensor:
@@ -147,7 +125,7 @@ class Neighbourhood:
         return scores
 
 
-def on_strands(lengths: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def pack_tails(lengths: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Lay tails on strands of one width, the longest first, each on the first strand with room for it.
 
     With as many tails of each length 1 … width, nothing stays empty: lengths l and width − l meet.

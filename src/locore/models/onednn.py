@@ -1,10 +1,12 @@
-"""Products by oneDNN, where the default library leaves half of the processor idle.
+"""Products by oneDNN, where the default library leaves half of the processor idle; only with LOCORE_ONEDNN=1.
 
 On processors of AMD, MKL does not use AVX-512. With the weights laid out for oneDNN once, products of 32 rows and more are 2.2
 times as fast, those of 5 rows 1.2 to 3.5 times (the more the larger the layer); a single row is not faster.
 
-oneDNN makes a kernel for each number of rows, some .6 MB, and keeps 1,024: neighbours after prompts of all lengths came to
-1.8 GB after an hour. Here it keeps 64; to make one anew takes half a millisecond.
+oneDNN makes a kernel for each number of rows, some .6 MB, and keeps 1,024: neighbours after prompts of all lengths came to 1.8
+GB after an hour. Here it keeps 64; to make one anew takes half a millisecond.
+
+It is asked for, not the default, because it sets environment variables of the process and calls private operators of torch.
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ class PackedLinear(Linear):
             return linear(input, self.weight, self.bias)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(input, self._packed, self.bias, "none", [], "")
         return product
+
+
+def is_wanted() -> bool:
+    """Did the user ask for it?"""
+    return os.environ.get("LOCORE_ONEDNN") == "1"
 
 
 def pack(module: Module) -> None:

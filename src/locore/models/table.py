@@ -12,7 +12,7 @@ from torch import Tensor
 from locore.chat import Prompt
 from locore.errors import CannotScore, InvalidArgument
 from locore.models.base import LanguageModel
-from locore.models.prompting import prompt_ids
+from locore.models.validation import prompt_ids
 from locore.tokenizer import Tokenizer
 
 _Numbers = Tensor | Sequence[Any]
@@ -24,17 +24,12 @@ _SUM_TOLERANCE = 1e-6
 class TableModel(LanguageModel):
     """Any distribution over short sequences, one table of conditionals per position."""
 
-    def __init__(
-        self,
-        tables: Sequence[_Numbers],
-        eos_ids: Sequence[int] = (),
-        tokenizer: Tokenizer | None = None,
-    ) -> None:
+    def __init__(self, tables: Sequence[_Numbers], eos_ids: Sequence[int] = (), tokenizer: Tokenizer | None = None) -> None:
         """A model of sequences of up to `len(tables)` tokens.
 
         Args:
-            tables: tables[t] has t + 1 axes of the vocabulary's size and holds
-                p(y_t | y_0 … y_{t−1}) on its last; what it holds after an end is never read.
+            tables: tables[t] has t + 1 axes of the vocabulary's size and holds p(y_t | y_0 … y_{t−1}) on its last; what it
+                holds after an end is never read.
             eos_ids: tokens that end a text.
             tokenizer: instead of `eos_ids`, to give the tokens a text.
 
@@ -55,14 +50,7 @@ class TableModel(LanguageModel):
             self.full_support &= bool((live > 0).all())
 
     @classmethod
-    def random(
-        cls,
-        vocab_size: int,
-        length: int,
-        seed: int,
-        eos: bool = False,
-        concentration: float = 1.0,
-    ) -> TableModel:
+    def random(cls, vocab_size: int, length: int, seed: int, eos: bool = False, concentration: float = 1.0) -> TableModel:
         """Conditionals drawn from a symmetric Dirichlet; with `eos` the last token ends a text."""
         generator = np.random.default_rng(seed)
         alpha = np.full(vocab_size, concentration)
@@ -94,18 +82,13 @@ class MarkovModel(LanguageModel):
     """A Markov chain over tokens, for sequences of any length."""
 
     def __init__(
-        self,
-        initial: _Numbers,
-        transition: _Numbers,
-        eos_ids: Sequence[int] = (),
-        tokenizer: Tokenizer | None = None,
+        self, initial: _Numbers, transition: _Numbers, eos_ids: Sequence[int] = (), tokenizer: Tokenizer | None = None
     ) -> None:
         """A chain with these probabilities.
 
         Args:
             initial: f64[vocab], p(y_0).
-            transition: f64[vocab, vocab], p(y_t | y_{t−1}) in row y_{t−1}; rows of ends are
-                never read.
+            transition: f64[vocab, vocab], p(y_t | y_{t−1}) in row y_{t−1}; rows of ends are never read.
             eos_ids: tokens that end a text.
             tokenizer: instead of `eos_ids`, to give the tokens a text.
 

@@ -1,4 +1,4 @@
-"""Checks of what callers hand to a model; each error names the cause and the remedy."""
+"""What callers hand to a model, and what models give: prompts as ids, and checks whose errors name cause and remedy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from reprlib import repr as shortened
 import torch
 from torch import Tensor
 
+from locore.chat import Prompt, is_chat
 from locore.errors import BrokenModel, CannotScore, InvalidArgument
 from locore.numerics import CACHED
 from locore.tokenizer import Tokenizer
@@ -40,6 +41,23 @@ def tokenizer_of(given: object, asking: str) -> Tokenizer:
             "locore.Tokenizer.from_huggingface(tokenizer)."
         )
     return found
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:
+    """The ids that a model reads of a prompt: the one road from texts and chats to ids, wherever they come from.
+
+    Args:
+        tokenizer: of the model.
+        prompt: a text, which gets the special tokens that the tokenizer puts at a start; messages, which are written by the
+            chat template (see `Tokenizer.encode_chat`); or ids, which are taken as they are.
+
+    Raises:
+        InvalidArgument: none of these, an id that is not of this vocabulary, or messages that the template does not take.
+        MissingTemplate: messages, for a model without a chat template.
+    """
+    if isinstance(prompt, str):
+        return tokenizer.encode_prompt(prompt)
+    return plain_ids(tokenizer.encode_chat(prompt) if is_chat(prompt) else prompt, tokenizer.vocab_size)
 
 
 def plain_ids(prompt: object, vocab_size: int) -> list[int]:
@@ -119,7 +137,7 @@ def row_indices(parents: Tensor | Sequence[int] | None, count: int, batch: int) 
     return rows
 
 
-def distributions(log_probs: Tensor) -> Tensor:
+def checked_distributions(log_probs: Tensor) -> Tensor:
     """The rows Float[…, vocab] of a model, if each is a distribution; looked at once, a few at a time, near the processor.
 
     Raises:
@@ -139,7 +157,7 @@ def distributions(log_probs: Tensor) -> Tensor:
     return log_probs
 
 
-def log_probabilities(scores: Tensor) -> Tensor:
+def checked_log_probs(scores: Tensor) -> Tensor:
     """Natural logs Float[…] of probabilities that a model gave for single tokens or sequences, if they are some.
 
     Raises:

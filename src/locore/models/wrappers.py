@@ -11,25 +11,14 @@ from torch import Tensor
 
 from locore.chat import Prompt
 from locore.errors import InvalidArgument
-from locore.models.base import LanguageModel
+from locore.models.base import LanguageModel, Wrapper
 from locore.models.cursor import Cursor
 from locore.models.validation import positive
 from locore.numerics import NEG_INF
 
 
-class Reshaped(LanguageModel):
-    """A model whose next-token distributions are a function of another's.
-
-    A subclass gives `_reshape`. Ends stay absorbing.
-
-    Attributes:
-        base: the other model.
-    """
-
-    def __init__(self, base: LanguageModel) -> None:
-        self.base = base
-        self.tokenizer = base.tokenizer
-        self.full_support = base.full_support
+class Reshaped(Wrapper):
+    """A model whose next-token distributions are a function of another's; ends stay absorbing."""
 
     @abstractmethod
     def _reshape(self, log_probs: Tensor) -> Tensor:
@@ -52,9 +41,6 @@ class Reshaped(LanguageModel):
         base = self.base.fingerprint()
         settings = [f"{k}={v}" for k, v in vars(self).items() if isinstance(v, int | float)]
         return base and f"{base}-{type(self).__name__}-{'-'.join(settings)}"
-
-    def _require_length(self, length: int) -> None:
-        self.base._require_length(length)
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         return self._reshape(self.base.log_probs(tokens))
@@ -138,11 +124,11 @@ class TopK(Reshaped):
         return TopK(base, self.k)
 
 
-class Mixture(LanguageModel):
+class Mixture(Wrapper):
     """(1−w)·first + w·second, token by token.
 
-    A little of the full model in a nucleus, `Mixture(TopP(model, 0.9), model, 0.1)`, gives a law
-    with full support that proposals may be drawn from.
+    A little of the full model in a nucleus, `Mixture(TopP(model, 0.9), model, 0.1)`, gives a law with full support that
+    proposals may be drawn from.
 
     Attributes:
         base: the first model.
@@ -158,10 +144,9 @@ class Mixture(LanguageModel):
             raise InvalidArgument(f"The weight is {weight}; give a number from 0 to 1.")
         if first.tokenizer != second.tokenizer:
             raise InvalidArgument("Only models with the same tokenizer can be mixed.")
-        self.base = first
+        super().__init__(first)
         self.second = second
         self.weight = weight
-        self.tokenizer = first.tokenizer
         self.full_support = (first.full_support and weight < 1) or (second.full_support and weight > 0)
 
     def prompted(self, prompt: Prompt) -> Mixture:
@@ -178,14 +163,11 @@ class Mixture(LanguageModel):
         return f"{parts[0]}-{parts[1]}-{self.weight}" if all(parts) else None
 
     def _mix(self, rows: Sequence[Tensor]) -> Tensor:
-        parts = [
-            row + (math.log(weight) if weight else NEG_INF)
-            for row, weight in zip(rows, (1 - self.weight, self.weight), strict=True)
-        ]
-        return torch.logaddexp(parts[0], parts[1])
+        logs = [math.log(weight) if weight else NEG_INF for weight in (1 - self.weight, self.weight)]
+        return torch.logaddexp(rows[0] + logs[0], rows[1] + logs[1])
 
     def _require_length(self, length: int) -> None:
-        self.base._require_length(length)
+        super()._require_length(length)
         self.second._require_length(length)
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
@@ -204,10 +186,8 @@ class _CombinedCursor(Cursor):
 
     @property
     def log_probs(self) -> Tensor:
-        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
         return self._combine([cursor.log_probs for cursor in self._cursors])
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _CombinedCursor:
-        """Feed one token to each row that goes on; see `Cursor.advance`."""
         cursors = tuple(cursor.advance(tokens, parents) for cursor in self._cursors)
         return _CombinedCursor(cursors, self._combine)

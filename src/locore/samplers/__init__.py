@@ -1,18 +1,20 @@
-"""Samplers of p(y | α): one file for each algorithm."""
+"""Samplers of p(y | α): one file for each algorithm; those that no page recommends are in `baselines`."""
 
 from locore.errors import InvalidArgument
-from locore.samplers.adaptive_rejection import AdaptiveRejection
-from locore.samplers.asap import ASAp
+from locore.evidence import Draws, keep_positive
+from locore.request import RENAMED
 from locore.samplers.auto import Auto
-from locore.samplers.awrs import AWRS
-from locore.samplers.base import Draws, Sampler, keep_positive
+from locore.samplers.base import Sampler
+from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection
+from locore.samplers.baselines.asap import ASAp
+from locore.samplers.baselines.awrs import AWRS
+from locore.samplers.baselines.isir import IteratedSIR
+from locore.samplers.baselines.mcmc import MarkovChain
+from locore.samplers.baselines.particle_gibbs import ParticleGibbs
 from locore.samplers.best_first import BestFirst
 from locore.samplers.enumeration import Enumeration
-from locore.samplers.greedy import GreedyMasking
-from locore.samplers.isir import IteratedSIR
 from locore.samplers.lcr import LocallyConstrainedResampling
-from locore.samplers.mcmc import MarkovChain
-from locore.samplers.particle_gibbs import ParticleGibbs
+from locore.samplers.masking import Masking
 from locore.samplers.rejection import Oversampling, Rejection
 from locore.samplers.smc import SequentialMonteCarlo
 from locore.samplers.swor import WithoutReplacement
@@ -20,7 +22,7 @@ from locore.samplers.twisted import Twisted
 
 BY_NAME: dict[str, Sampler] = {
     "auto": Auto(),
-    "greedy": GreedyMasking(),
+    "masked": Masking(),
     "lcr": LocallyConstrainedResampling(),
     "rejection": Rejection(),
     "oversampling": Oversampling(),
@@ -55,6 +57,7 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
         if not callable(sampler):
             raise InvalidArgument(f"sampler must be a name or an object of locore.samplers, got {sampler!r}.")
         return sampler
+    sampler = RENAMED.get(sampler, sampler)
     if sampler not in BY_NAME:
         raise InvalidArgument(f"unknown sampler {sampler!r}; known are {', '.join(BY_NAME)}.")
     return BY_NAME[sampler]
@@ -69,10 +72,10 @@ __all__ = [
     "BestFirst",
     "Draws",
     "Enumeration",
-    "GreedyMasking",
     "IteratedSIR",
     "LocallyConstrainedResampling",
     "MarkovChain",
+    "Masking",
     "Oversampling",
     "ParticleGibbs",
     "Rejection",

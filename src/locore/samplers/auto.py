@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from locore.circuits import Circuit
+from locore.evidence import Draws
 from locore.models import LanguageModel
-from locore.ngram import NGramCounts
-from locore.prepared import prepared_table
-from locore.samplers.base import Draws, Sampler
+from locore.samplers.base import Sampler
 from locore.samplers.best_first import BestFirst, Search
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
 from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
+from locore.samplers.twist.ngram import NGramCounts
+from locore.samplers.twist.prepared import prepared_table
 from locore.samplers.twisted import Twisted
 
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
@@ -117,4 +118,4 @@ def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, limit: in
 
 
 def _named(draws: Draws, name: str, why: str) -> Draws:
-    return replace(draws, info={**draws.info, "chosen": name, "why": why})
+    return replace(draws, record=replace(draws.record, chosen=name, why=why))

@@ -14,20 +14,24 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
 from locore.circuits import Circuit
-from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
+from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Draws, affordable, left_to_right
-from locore.samplers.enumeration import Prefixes, Walk
-from locore.samplers.masked import regrown
+from locore.samplers.base import affordable, left_to_right
+from locore.samplers.enumeration import Walk
+from locore.samplers.masking import regrown
+from locore.samplers.prefixes import Prefixes
 from locore.samplers.selection import select
 from locore.samplers.swor import Round, pooled
 
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB
+Scored = tuple[Tensor, Tensor]  # Long[num, length], whole sequences, and f64[num, length], their token scores
 REST = 4  # sequences that stand for what was not read
 
 
@@ -82,22 +86,22 @@ class Search:
         self.walk = Walk(model, reader, max_contexts=2**62)
         self.rest = REST
         self._circuit = circuit
-        self._frontier = [Prefixes.root(reader)]
-        self._found: list[Prefixes] = []
+        self._unread = [Prefixes.start(model, reader)]
+        self._found: list[Scored] = []
 
     @property
     def log_found(self) -> float:
         """log F."""
-        return _log_total(self._found)
+        return _log_total([scores for _, scores in self._found])
 
     @property
     def log_left(self) -> float:
         """log R."""
-        return _log_total(self._frontier)
+        return _log_total([prefixes.token_scores for prefixes in self._unread])
 
     def is_done(self, share: float) -> bool:
         """Is what is left at most this share of what was found?"""
-        return not self._frontier or (share > 0 and self.log_left <= self.log_found + math.log(share))
+        return not self._unread or (share > 0 and self.log_left <= self.log_found + math.log(share))
 
     def run(self, limit: int, share: float) -> Search:
         """Read until that is so, or until another round would leave too little of the limit, or memory, for the rest."""
@@ -106,20 +110,20 @@ class Search:
         reserve = self.rest * price_of_one if share else 0
         while not self.is_done(share):
             near, others = self._split()
-            price = sum(len(prefixes.tokens) for prefixes in near if prefixes.position)
-            numbers = sum(prefixes.scores.numel() for prefixes in self._frontier)
+            price = sum(len(prefixes) for prefixes in near if prefixes.position)
+            numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
             if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS:
                 break
-            self._frontier = others
+            self._unread = others
             for prefixes in near:
                 self._add(self.walk.children(prefixes))
         return self
 
     def _split(self) -> tuple[list[Prefixes], list[Prefixes]]:
         """The likeliest prefixes and those nearly as likely, and the others."""
-        least = max(float(prefixes.log_mass.max()) for prefixes in self._frontier) - NEARLY
+        least = max(float(prefixes.log_mass.max()) for prefixes in self._unread) - NEARLY
         near, rest = [], []
-        for prefixes in self._frontier:
+        for prefixes in self._unread:
             likely = prefixes.log_mass >= least
             near += [prefixes.at(likely)] if bool(likely.any()) else []
             rest += [prefixes.at(~likely)] if not bool(likely.all()) else []
@@ -127,16 +131,13 @@ class Search:
 
     def _add(self, children: Prefixes) -> None:
         """Whole sequences are found; one that has ended is whole but for its padding, which is certain."""
-        if not len(children.tokens):
+        if not len(children):
             return
-        eos_ids = self.walk.model.tokenizer.eos_ids
-        whole = torch.full((len(children.tokens),), children.position == self._circuit.length)
-        if eos_ids:
-            whole |= is_end(children.tokens, eos_ids).any(-1)
+        whole = ~children.going() | children.are_complete
         if bool(whole.any()):
-            self._found.append(children.at(whole).padded(self._circuit.length, *eos_ids[:1]))
+            self._found.append(_padded(children.at(whole), *self.walk.model.tokenizer.eos_ids[:1]))
         if not bool(whole.all()):
-            self._frontier.append(children.at(~whole))
+            self._unread.append(children.at(~whole))
 
     def draws(self, num_particles: int, generator: torch.Generator) -> Draws:
         """All that was found, and some that stand for the rest.
@@ -144,52 +145,53 @@ class Search:
         Raises:
             ZeroWeights: nothing was found, and what was drawn has no weight.
         """
-        if not self._frontier:
+        if not self._unread:
             return self._exact(num_particles, generator)
-        bounds = {"log_evidence_lower": self.log_found, "log_evidence_upper": _log_total([*self._found, *self._frontier])}
+        low, left = self.log_found, self.log_left
+        bounds = low, float(torch.logsumexp(torch.tensor([low, left], dtype=torch.float64), 0))
         rounds = self._rounds(generator)
         if not any(len(one.tokens) for one in rounds):
             raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
-        return pooled(rounds, num_particles, generator, {**bounds, "evidence": "enclosed", "guided": True})
+        return pooled(rounds, num_particles, generator, bounds=bounds, evidence="enclosed", guided=True)
 
     def _exact(self, num_particles: int, generator: torch.Generator) -> Draws:
         """All there is, thinned to the number asked for."""
         if not self._found:
             raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
-        found = _joined(self._found)
-        chosen, kept = select(found.log_mass, num_particles, float(torch.rand((), generator=generator, dtype=torch.float64)))
-        info = {"sequences": len(found.tokens), "evidence": "exact"}
-        return Draws(
-            found.tokens[chosen], kept + math.log(len(chosen)), len(chosen), token_scores=found.scores[chosen], info=info
-        )
+        tokens, scores = _joined(self._found)
+        uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
+        chosen, kept = select(scores.sum(-1), num_particles, uniform)
+        record = Record(evidence="exact", sequences=len(tokens))
+        return Draws(tokens[chosen], kept + math.log(len(chosen)), scores[chosen], record)
 
     def _rounds(self, generator: torch.Generator) -> list[Round]:
         """One for each sequence that was drawn, which stands for all that was not read; each has what was found."""
-        length = self._circuit.length
-        begun = _joined([prefixes.padded(length) for prefixes in self._frontier])
-        cuts = torch.cat([torch.full((len(prefixes.tokens),), prefixes.position) for prefixes in self._frontier])
-        chosen = torch.multinomial(torch.softmax(begun.log_mass, 0), self.rest, replacement=True, generator=generator)
-        grown = regrown(self.walk.model, self.walk.reader, begun.tokens[chosen], cuts[chosen], generator)
-        after = torch.arange(length) >= cuts[chosen, None]
+        begun, scores = _joined([_padded(prefixes) for prefixes in self._unread])
+        cuts = torch.cat([torch.full((len(prefixes),), prefixes.position) for prefixes in self._unread])
+        chosen = torch.multinomial(torch.softmax(scores.sum(-1), 0), self.rest, replacement=True, generator=generator)
+        grown = regrown(self.walk.model, self.walk.reader, begun[chosen], cuts[chosen], generator)
+        after = torch.arange(begun.shape[1]) >= cuts[chosen, None]
         weights = self.log_left + torch.where(after, grown.log_masses, 0.0).sum(-1)
         rounds = []
         for i in range(self.rest):
             own = slice(i, i + 1 if weights[i] > NEG_INF else i)  # nothing, of weight zero
-            rounds.append(
-                Round(
-                    torch.cat([*(found.tokens for found in self._found), grown.tokens[own]]),
-                    torch.cat([*(found.log_mass for found in self._found), weights[own]]),
-                    torch.cat([*(found.scores for found in self._found), grown.token_scores[own]]),
-                )
-            )
+            tokens, scores = _joined([*self._found, (grown.tokens[own], grown.token_scores[own])])
+            found = scores[: len(scores) - len(weights[own])].sum(-1)
+            rounds.append(Round(tokens, torch.cat([found, weights[own]]), scores))
         return rounds
 
 
-def _joined(parts: list[Prefixes]) -> Prefixes:
-    """Prefixes of one length; they can be read no more."""
-    tokens, scores, states = ([getattr(part, name) for part in parts] for name in ("tokens", "scores", "states"))
-    return Prefixes(torch.cat(tokens), torch.cat(scores), torch.cat(states))
+def _padded(prefixes: Prefixes, token: int = 0) -> Scored:
+    """As whole sequences, with a token of probability 1; they can be read no more."""
+    missing = (0, prefixes.reader.length - prefixes.position)
+    return pad(prefixes.tokens, missing, value=token), pad(prefixes.token_scores, missing)
 
 
-def _log_total(parts: list[Prefixes]) -> float:
-    return float(torch.logsumexp(torch.cat([part.log_mass for part in parts]), 0)) if parts else NEG_INF
+def _joined(parts: list[Scored]) -> Scored:
+    tokens, scores = zip(*parts, strict=True)
+    return torch.cat(tokens), torch.cat(scores)
+
+
+def _log_total(scores: list[Tensor]) -> float:
+    """Log of the total probability of f64[num, time] each."""
+    return float(torch.logsumexp(torch.cat([each.sum(-1) for each in scores]), 0)) if scores else NEG_INF

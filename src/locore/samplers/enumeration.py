@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
-from locore.ending import is_end
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
-from locore.models import Cursor, LanguageModel
+from locore.evidence import Draws, Record
+from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Draws, left_to_right
+from locore.samplers.base import left_to_right
+from locore.samplers.prefixes import Prefixes
 from locore.samplers.selection import select
 
 CHUNK_PREFIXES = 1024  # read together
@@ -65,8 +66,8 @@ class Enumeration:
         tokens, scores, log_weights = _selected(walk, num_particles, generator)
         if not len(tokens):
             raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
-        info = {"sequences": walk.sequences, "evidence": "exact"}
-        return Draws(tokens, log_weights + math.log(len(tokens)), len(tokens), token_scores=scores, info=info)
+        record = Record(evidence="exact", sequences=walk.sequences)
+        return Draws(tokens, log_weights + math.log(len(tokens)), scores, record)
 
 
 def _selected(walk: Walk, num: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,86 +133,30 @@ class Walk:
 
     def leaves(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Complete sequences Long[some, length] and their token scores f64[some, length], in lexicographic order."""
-        stack = [Prefixes.root(self.reader)]
+        stack = [Prefixes.start(self.model, self.reader)]
         while stack:
             prefixes = stack.pop()
-            if prefixes.position == self.reader.length:
-                self.sequences += len(prefixes.tokens)
-                yield prefixes.tokens, prefixes.scores
+            if prefixes.are_complete:
+                self.sequences += len(prefixes)
+                yield prefixes.tokens, prefixes.token_scores
             else:
                 stack += reversed(self.children(prefixes).split(self._chunk))
 
     def children(self, prefixes: Prefixes) -> Prefixes:
         """All that can still be completed, a token longer; one LM token is spent on each prefix."""
-        cursor, position = self._read(prefixes), prefixes.position
-        log_probs = cursor.log_probs.double()
-        allowed = self.reader.allowed(position, prefixes.states)[:, self.reader.token_class]
-        joint = (prefixes.scores.sum(-1)[:, None] + log_probs).masked_fill_(~allowed, NEG_INF)
+        self._pay(prefixes)
+        joint = prefixes.log_mass[:, None] + prefixes.masked()
         keep = (joint > NEG_INF) & (joint >= self.floor)
         self.pruned += float(joint.exp().masked_fill(keep, 0.0).sum())
         row, token = keep.nonzero(as_tuple=True)
-        return Prefixes(
-            torch.cat([prefixes.tokens[row], token[:, None]], 1),
-            torch.cat([prefixes.scores[row], log_probs[row, token][:, None]], 1),
-            self.reader.step(position, prefixes.states[row], token),
-            cursor,
-            row,
-        )
+        return prefixes.extended(row, token)
 
-    def _read(self, prefixes: Prefixes) -> Cursor:
-        if prefixes.before is None:
-            return self.model.begin(1)
-        self.contexts += int((~is_end(prefixes.tokens, self.model.tokenizer.eos_ids).any(-1)).sum())
+    def _pay(self, prefixes: Prefixes) -> None:
+        if not prefixes.position:
+            return
+        self.contexts += int(prefixes.going().sum())
         if self.contexts > self.max_contexts:
             raise BudgetExceeded(
                 f"enumeration needs more than {self.max_contexts:,} next-token distributions; raise "
                 "max_contexts (or the budget), shorten the sequence, or use another sampler."
             )
-        return prefixes.before.advance(prefixes.tokens[:, -1], prefixes.rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Prefixes:
-    """Prefixes that were reached but not read: Long[num, time], f64[num, time], Long[num], and rows of a cursor before them."""
-
-    tokens: Tensor
-    scores: Tensor
-    states: Tensor
-    before: Cursor | None = None
-    rows: Tensor | None = None
-
-    @classmethod
-    def root(cls, reader: LeftToRight) -> Prefixes:
-        """The empty prefix."""
-        return cls(torch.zeros(1, 0, dtype=torch.long), torch.zeros(1, 0, dtype=torch.float64), reader.initial(1))
-
-    @property
-    def position(self) -> int:
-        """Tokens in each."""
-        return self.tokens.shape[1]
-
-    @property
-    def log_mass(self) -> Tensor:
-        """f64[num]: log p(prefix)."""
-        return self.scores.sum(-1)
-
-    def at(self, which: Tensor) -> Prefixes:
-        """Those of Bool[num]."""
-        rows = None if self.rows is None else self.rows[which]
-        return Prefixes(self.tokens[which], self.scores[which], self.states[which], self.before, rows)
-
-    def padded(self, length: int, token: int = 0) -> Prefixes:
-        """As sequences of this length, with a token of probability 1; they can be read no more."""
-        missing = length - self.position
-        return Prefixes(
-            torch.nn.functional.pad(self.tokens, (0, missing), value=token),
-            torch.nn.functional.pad(self.scores, (0, missing)),
-            self.states,
-        )
-
-    def split(self, size: int) -> list[Prefixes]:
-        """In parts of at most this size; none of no prefixes."""
-        assert self.rows is not None
-        columns = (self.tokens, self.scores, self.states, self.rows)
-        parts = zip(*(torch.split(column, size) for column in columns), strict=True)
-        return [Prefixes(tokens, scores, states, self.before, rows) for tokens, scores, states, rows in parts if len(tokens)]

@@ -25,22 +25,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from locore.blocks import Blocks
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
-from locore.local import Kernel, kernel_by_name
+from locore.evidence import Blocks, Draws, Guarantee, Record, keep_positive
+from locore.evidence.pareto import pareto_k
+from locore.local import Exact, Kernel, Lazy, kernel_by_name
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.pareto import pareto_k
-from locore.samplers.audit import Weights, audit, is_exact
-from locore.samplers.base import Draws, affordable, keep_positive
+from locore.samplers.base import affordable
 from locore.samplers.neighbourhoods import Neighbourhoods, conditional
 
+Weights = Literal["augmented", "mixture"]
 NOT_REACHED = "the distribution around ỹ gives the constraint no probability"
 IMPOSSIBLE = "the model gives the text, or the kernel the way back to ỹ, no probability"
 DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
@@ -103,34 +103,37 @@ class LocallyConstrainedResampling:
             drawn = contexts * self.per_context
         guarantee, notes = audit(model, draft, kernel, self.weights)
         merged = segment_logsumexp(weights, which, len(distinct))
-        draws = keep_positive(distinct, merged, token_scores, drawn=drawn, guarantee=guarantee, notes=notes)
-        zeros = drawn - int((weights > NEG_INF).sum())
-        info = {
-            "kernel": repr(kernel),
-            "weights": self.weights,
-            "contexts": contexts,
-            "pairs": drawn,
-            "price": price * contexts,
-            "zero_weights": _shares({NOT_REACHED: drawn - len(weights), IMPOSSIBLE: int((weights == NEG_INF).sum())}, drawn),
-        }
-        dependence, blocks = self._dependence(weights, pairs.context, contexts, len(distinct))
-        return replace(draws, drawn=len(draws.tokens) + zeros, blocks=blocks, info=info | dependence)
+        draws = keep_positive(distinct, merged, token_scores, drawn=drawn)
+        impossible = int((weights == NEG_INF).sum())
+        zeros = {NOT_REACHED: drawn - len(weights), IMPOSSIBLE: impossible}
+        record = Record(
+            guarantee=guarantee,
+            drawn=len(draws) + drawn - len(weights) + impossible,
+            zeros={reason: count / drawn for reason, count in zeros.items() if count},
+            notes=tuple(notes),
+            details={
+                "kernel": repr(kernel),
+                "weights": self.weights,
+                "contexts": contexts,
+                "pairs": drawn,
+                "price": price * contexts,
+            },
+            **self._dependence(weights, pairs.context, contexts, len(distinct)),
+        )
+        return replace(draws, record=record)
 
-    def _dependence(
-        self, weights: Tensor, context: Tensor, contexts: int, distinct: int
-    ) -> tuple[dict[str, Any], Blocks | None]:
-        """What a reader of the weights must know where only the contexts are independent."""
+    def _dependence(self, weights: Tensor, context: Tensor, contexts: int, distinct: int) -> dict[str, Any]:
+        """What a reader of the weights must know where only the contexts are independent: fields of the record."""
         if self.weights == "augmented" and len(weights) == distinct and self.per_context == 1:
-            return {}, None
+            return {}
         sums = segment_logsumexp(weights, context, contexts)
-        info: dict[str, Any] = {"dependent": True, "ess_before": effective_sample_size(sums)}
+        known: dict[str, Any] = {"independent": False, "ess": effective_sample_size(sums)}
         if self.weights == "augmented":
-            info["pareto_k"] = pareto_k(sums)  # contexts are independent; a mixture weight knows of them all
+            known["pareto_k"] = pareto_k(sums)  # contexts are independent; a mixture weight knows of them all
         if self.weights == "augmented" and contexts >= BLOCKS:
             means = [part - math.log(len(part) * self.per_context) for part in sums.chunk(BLOCKS)]
-            evidence = [float(torch.logsumexp(part, 0)) for part in means]
-            return info | {"blocks": len(evidence)}, Blocks(tuple(evidence))
-        return info, None
+            known["blocks"] = Blocks(tuple(float(torch.logsumexp(part, 0)) for part in means))
+        return known
 
     def _draft(self, model: LanguageModel) -> LanguageModel:
         if self.draft is not None:
@@ -165,9 +168,30 @@ class LocallyConstrainedResampling:
         return affordable(wanted, price, budget, "lcr"), price
 
 
-def _shares(counts: dict[str, int], total: int) -> dict[str, float]:
-    """Those that are not zero, as shares of the total."""
-    return {reason: count / total for reason, count in counts.items() if count}
+def audit(
+    model: LanguageModel, draft: LanguageModel, kernel: Kernel, weights: Weights = "augmented"
+) -> tuple[Guarantee, list[str]]:
+    """Is the support of the proposal complete? If not, say why and what to do."""
+    notes = []
+    # The mixture never divides by r(ỹ): any contexts will do.
+    if not draft.full_support and weights == "augmented":
+        notes.append(
+            "the law of ỹ excludes tokens (nucleus, top-k or zeros), so sequences that need them "
+            "are never reached: draw ỹ from the model, or from Mixture(nucleus, model, 0.1)"
+        )
+    # Without a floor the exact kernel is still reversible: ỹ is near y exactly when y is near ỹ.
+    # A mixture asks for more: every y must be near some context, which an end of ỹ prevents.
+    complete = is_exact(kernel) and model.full_support
+    if weights == "mixture":
+        complete = complete and not model.tokenizer.eos_ids
+    if kernel.floor == 0 and not complete:
+        notes.append("the kernel has no floor, so it excludes tokens: give it floor=0.05")
+    return ("biased" if notes else "proper"), notes
+
+
+def is_exact(kernel: Kernel) -> bool:
+    """Does this kernel read every neighbour?"""
+    return isinstance(kernel, Exact) or (isinstance(kernel, Lazy) and is_exact(kernel.kernel))
 
 
 @dataclass(frozen=True, eq=False)

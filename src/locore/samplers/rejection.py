@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.bounds import binomial_bounds
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.evidence import Draws, Record, keep_positive
+from locore.evidence.bounds import binomial_bounds
 from locore.models import LanguageModel
-from locore.samplers.base import Draws, affordable, keep_positive
+from locore.samplers.base import affordable
 
 DRAWS_PER_PARTICLE = 256  # the limit where the caller sets no budget
 BATCH = 256
@@ -68,15 +69,10 @@ class Rejection:
         enough = accepted > num_particles
         log_weight = math.log(num_particles / (drawn - 1) if enough else accepted / drawn)
         tokens = torch.cat(kept)[:num_particles]
-        info: dict[str, Any] = {"draws": drawn, "accepted": accepted, **_interval(accepted, drawn, enough)}
-        info["log_evidence_bounds_95"] = info["log_evidence_interval"]  # the weights of a stopped run depend on each other
-        return Draws(
-            tokens,
-            torch.full((len(tokens),), log_weight, dtype=torch.float64),
-            drawn=drawn - 1 if enough else drawn,
-            token_scores=torch.cat(scores)[:num_particles],
-            info=info,
-        )
+        details = {"draws": drawn, "accepted": accepted}
+        record = Record(drawn=drawn - enough, details=details, **_counted(accepted, drawn, enough))
+        weights = torch.full((len(tokens),), log_weight, dtype=torch.float64)
+        return Draws(tokens, weights, torch.cat(scores)[:num_particles], record)
 
     @staticmethod
     def _most_draws(length: int, num_particles: int, budget: int | None) -> int:
@@ -115,14 +111,12 @@ class Oversampling:
         holds = circuit.accepts(drafts.tokens)
         weights = torch.where(holds, 0.0, float("-inf")).double()
         accepted = int(holds.sum())
-        info: dict[str, Any] = {"draws": num, "log_weight_cap": 0.0}
-        info |= _interval(accepted, num, False) if accepted else {}
-        return keep_positive(drafts.tokens, weights, drafts.token_scores, info=info)
+        known = _counted(accepted, num, False) if accepted else {}
+        return keep_positive(drafts.tokens, weights, drafts.token_scores, weight_cap=0.0, details={"draws": num}, **known)
 
 
-def _interval(accepted: int, drawn: int, stopped: bool) -> dict[str, Any]:
-    """What the numbers of draws say of p(α), exactly, and the share that was refused."""
+def _counted(accepted: int, drawn: int, stopped: bool) -> dict[str, Any]:
+    """What the numbers of draws say of p(α), exactly, and the share that was refused: fields of the record."""
     share = 1 - accepted / drawn
-    zeros = {NO_DRAW: share} if share else {}
     bounds = binomial_bounds(accepted, drawn, stopped)
-    return {"exact_draws": True, "log_evidence_interval": bounds, "zero_weights": zeros}
+    return {"exact_draws": True, "interval": bounds, "likely": bounds, "zeros": {NO_DRAW: share} if share else {}}

@@ -36,7 +36,7 @@ class Selection:
     drawn: float
 
 
-def room(rows: int, items: int) -> Tensor:
+def padded_rows(rows: int, items: int) -> Tensor:
     """f32[rows, items and some −inf]: a matrix of the shape that `select_in_place` reads without a copy."""
     return torch.full((rows, -(-items // STRETCH) * STRETCH), NEG_INF)
 

@@ -17,19 +17,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from locore.blocks import Surprise
-from locore.circuits import Circuit, LeftToRight
-from locore.ending import is_end
+from locore.circuits import Circuit
 from locore.errors import InvalidArgument, ZeroWeights
+from locore.evidence import Draws, Surprise
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, categorical, effective_sample_size, log_softmax_sum, segment_logsumexp
-from locore.samplers.base import Draws, affordable, left_to_right
-from locore.samplers.frontier import Frontier
+from locore.numerics import NEG_INF, categorical, effective_sample_size, segment_logsumexp
+from locore.samplers.base import affordable, left_to_right
+from locore.samplers.prefixes import Prefixes, UnreadMass
 from locore.samplers.swor import Round, pooled, width_of
 
 GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle
@@ -70,37 +68,28 @@ class SequentialMonteCarlo:
         reader = left_to_right(circuit)
         affordable(num_particles, 0, None, self.name)
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
-        particles, nominal = Population.start(width, self.blocks), 0
-        states, cursor = reader.initial(1), model.begin(1)
-        frontier, prefix_scores = Frontier(), torch.zeros(1, dtype=torch.float64)
-        for position in range(circuit.length):
-            log_probs = cursor.log_probs.double()
-            masked = mask(reader, position, states, log_probs)
-            particles = particles.weighted(log_softmax_sum(masked)[particles.node])
+        prefixes, particles = Prefixes.start(model, reader), Population.start(width, self.blocks)
+        unread, nominal = UnreadMass(), 0
+        while not prefixes.are_complete:
+            masked = prefixes.masked()
+            particles = particles.weighted(torch.logsumexp(masked, -1)[particles.prefix])
             particles = particles.resampled(self.ess_threshold, generator)
-            token = _draw(masked, particles.node, generator)
-            particles = particles.extended(token, log_probs[particles.node, token])
-            particles, parents, tokens = particles.settled(model.vocab_size)
-            states = reader.step(position, states[parents], tokens)
-            log_joint = prefix_scores[:, None] + masked
-            prefix_scores = log_joint[parents, tokens]
-            if position + 1 < circuit.length:
-                nominal += particles.unfinished(model.tokenizer.eos_ids)
-                cursor = cursor.advance(tokens, parents)
-                frontier.leave(log_joint, parents, tokens)
+            token = _draw(masked, particles.prefix, generator)
+            particles, row, token = particles.settled(token, model.vocab_size)
+            log_joint = prefixes.log_mass[:, None] + masked
+            prefixes = prefixes.extended(row, token)
+            if not prefixes.are_complete:
+                nominal += int(prefixes.going()[particles.prefix].sum())
+                unread.leave(log_joint, row, token)
         most = num_particles if budget is None else None
-        return particles.draws(most, generator, {"nominal_lm_tokens": nominal, **frontier.close(log_joint)})
+        cost = {"nominal_lm_tokens": nominal}
+        return pooled(particles.rounds(prefixes), most, generator, bounds=unread.bounds(log_joint), details=cost)
 
 
 def check_threshold(ess_threshold: float) -> None:
     """Raise InvalidArgument unless it is a share."""
     if not 0 <= ess_threshold <= 1:
         raise InvalidArgument(f"ess_threshold is a share of the particles, from 0 to 1, got {ess_threshold}.")
-
-
-def mask(reader: LeftToRight, position: int, states: Tensor, log_probs: Tensor) -> Tensor:
-    """f64[prefixes, vocab]: log p where the constraint can still be completed, −inf elsewhere."""
-    return log_probs.masked_fill(~reader.allowed_tokens(position, states), NEG_INF)
 
 
 def systematic(log_weights: Tensor, num: int, uniform: float) -> Tensor:
@@ -129,9 +118,7 @@ class Population:
         width: particles in a full block.
         blocks: number of blocks.
         block: Long[particles].
-        node: Long[particles], the row of the model's cursor.
-        tokens: Long[particles, time].
-        token_scores: f64[particles, time].
+        prefix: Long[particles], which of the distinct prefixes.
         log_weights: f64[particles]; the weights of a block sum to its estimate of p(α). None is
             −inf.
         surprise: f64[blocks], the sum over positions of the variance within a block of the logs of
@@ -141,9 +128,7 @@ class Population:
     width: int
     blocks: int
     block: Tensor
-    node: Tensor
-    tokens: Tensor
-    token_scores: Tensor
+    prefix: Tensor
     log_weights: Tensor
     surprise: Tensor
 
@@ -155,23 +140,14 @@ class Population:
             width,
             blocks,
             block=torch.arange(blocks).repeat_interleave(width),
-            node=torch.zeros(num, dtype=torch.long),
-            tokens=torch.zeros(num, 0, dtype=torch.long),
-            token_scores=torch.zeros(num, 0, dtype=torch.float64),
+            prefix=torch.zeros(num, dtype=torch.long),
             log_weights=torch.full((num,), -math.log(width), dtype=torch.float64),
             surprise=torch.zeros(blocks, dtype=torch.float64),
         )
 
     def chosen(self, index: Tensor, log_weights: Tensor) -> Population:
         """These particles, with these weights."""
-        return replace(
-            self,
-            block=self.block[index],
-            node=self.node[index],
-            tokens=self.tokens[index],
-            token_scores=self.token_scores[index],
-            log_weights=log_weights,
-        )
+        return replace(self, block=self.block[index], prefix=self.prefix[index], log_weights=log_weights)
 
     def weighted(self, log_increments: Tensor) -> Population:
         """Weights multiplied by f64[particles]; what becomes zero is dropped.
@@ -212,36 +188,25 @@ class Population:
             weights.append(own_weights)
         return self.chosen(torch.cat(rows), torch.cat(weights))
 
-    def extended(self, token: Tensor, token_scores: Tensor) -> Population:
-        """One more token each; `node` still says where it was drawn."""
-        return replace(
-            self,
-            tokens=torch.cat([self.tokens, token[:, None]], 1),
-            token_scores=torch.cat([self.token_scores, token_scores[:, None]], 1),
-        )
+    def settled(self, token: Tensor, vocab_size: int) -> tuple[Population, Tensor, Tensor]:
+        """Particles after Long[particles], and for each distinct prefix that they are on now its parent and its last token."""
+        prefixes, prefix = torch.unique(self.prefix * vocab_size + token, return_inverse=True)
+        return replace(self, prefix=prefix), prefixes // vocab_size, prefixes % vocab_size
 
-    def settled(self, vocab_size: int) -> tuple[Population, Tensor, Tensor]:
-        """Particles on their new prefixes, and for each distinct prefix its parent and its last token."""
-        prefixes, node = torch.unique(self.node * vocab_size + self.tokens[:, -1], return_inverse=True)
-        return replace(self, node=node), prefixes // vocab_size, prefixes % vocab_size
-
-    def unfinished(self, eos_ids: tuple[int, ...]) -> int:
-        """How many texts have not ended, each of which needs the next distribution."""
-        return int((~is_end(self.tokens, eos_ids).any(-1)).sum())
-
-    def draws(self, most: int | None, generator: torch.Generator, info: dict[str, Any]) -> Draws:
-        """The blocks, averaged; at most so many particles, if that is limited."""
+    def rounds(self, prefixes: Prefixes) -> list[Round]:
+        """The blocks, each a round of its own."""
         rounds = []
         for block, nats in enumerate(self.surprise.sqrt().tolist()):
-            own = self.block == block
+            own = (self.block == block).nonzero()[:, 0]
+            rows = self.prefix[own]
             surprise = Surprise(nats, 1.0, self.width)
-            rounds.append(Round(self.tokens[own], self.log_weights[own], self.token_scores[own], surprise))
-        return pooled(rounds, most, generator, info)
+            rounds.append(Round(prefixes.tokens[rows], self.log_weights[own], prefixes.token_scores[rows], surprise))
+        return rounds
 
 
-def _draw(masked: Tensor, node: Tensor, generator: torch.Generator) -> Tensor:
+def _draw(masked: Tensor, prefix: Tensor, generator: torch.Generator) -> Tensor:
     """Long[particles]: a token for each, from the masked distribution of its prefix."""
-    uniforms = torch.rand(len(node), generator=generator, dtype=torch.float64)
+    uniforms = torch.rand(len(prefix), generator=generator, dtype=torch.float64)
     size = max(1, GATHERED_NUMBERS // masked.shape[1])
-    parts = zip(torch.split(node, size), torch.split(uniforms, size), strict=True)
+    parts = zip(torch.split(prefix, size), torch.split(uniforms, size), strict=True)
     return torch.cat([categorical(masked[part], uniform) for part, uniform in parts])

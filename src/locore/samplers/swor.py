@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.blocks import Block, Blocks, Lineage, Surprise
 from locore.circuits import Circuit, LeftToRight
-from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.lookahead import LookAhead
+from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.models import LanguageModel
 from locore.numerics import CACHED, NEG_INF, segment_logsumexp
-from locore.samplers.base import Draws, affordable, left_to_right
-from locore.samplers.selection import Selection, room, select, select_in_place
+from locore.samplers.base import affordable, left_to_right
+from locore.samplers.prefixes import Prefixes
+from locore.samplers.selection import Selection, padded_rows, select, select_in_place
+from locore.samplers.twist.lookahead import LookAhead
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
@@ -69,7 +69,7 @@ class Round:
         tokens: Long[num, length].
         log_weights: f64[num], log of p(y) over its probability of being kept.
         token_scores: f64[num, length].
-        surprise, lineage: what they say of their error, see `locore.blocks`; None where nothing does.
+        surprise, lineage: what they say of their error, see `locore.evidence.blocks`; None where nothing does.
         lm_tokens: what it cost, where that is counted.
     """
 
@@ -142,38 +142,35 @@ def one_round(
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
     selected by p(prefix) · (β(prefix) + κ · doubt); the twist β never enters the weight, and κ limits what a wrong one can do.
     """
-    tokens = torch.zeros(1, 0, dtype=torch.long)
-    scores = torch.zeros(1, 0, dtype=torch.float64)
-    weights, states = torch.zeros(1, dtype=torch.float64), reader.initial(1)
-    cursor = model.begin(1)
+    prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
     allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
     history = _History()
-    for position in range(reader.length):
-        log_probs = cursor.log_probs
-        last = tokens[:, -1] if position else torch.full((1,), -1)
-        before = tokens[:, -2] if position > 1 else torch.full_like(last, -1)
+    while not prefixes.are_complete:
+        remaining = reader.length - 1 - prefixes.position
+        before, last = last_tokens(prefixes.tokens)
         if record is not None:
-            record(before, last, log_probs)
-        last_position = position + 1 == reader.length
-        steered = None if last_position or twist is None else Steered.at(twist, position, states, before, last, weights)
-        merit = _merit(reader, position, states, weights, log_probs, steered)
+            record(before, last, prefixes.log_probs)
+        steered = Steered.at(twist, prefixes, before, last, weights) if twist is not None and remaining else None
+        merit = _merit(prefixes, weights, steered)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         columns = merit.shape[1]
-        kept = (wanted or width) if last_position else min(left // (reader.length - 1 - position), STRETCHED * width)
-        found = select_in_place(merit, kept, uniform)
-        if not len(found.chosen):
+        kept = min(left // remaining, STRETCHED * width) if remaining else (wanted or width)
+        chosen = select_in_place(merit, kept, uniform)
+        if not len(chosen.chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
-        row, token = found.chosen // columns, found.chosen % columns
-        history.add(found, row)
-        score = log_probs[row, token].double()
-        weights = weights[row] + score + found.log_raise
-        tokens = torch.cat([tokens[row], token[:, None]], 1)
-        scores = torch.cat([scores[row], score[:, None]], 1)
-        states = reader.step(position, states[row], token)
-        if not last_position:
-            cursor = cursor.advance(token, row)
-            left -= int((~is_end(tokens, model.tokenizer.eos_ids).any(-1)).sum())
-    return Round(tokens, weights, scores, history.surprise(), history.lineage(), allowed - left)
+        row, token = chosen.chosen // columns, chosen.chosen % columns
+        history.add(chosen, row)
+        prefixes = prefixes.extended(row, token)
+        weights = weights[row] + prefixes.token_scores[:, -1] + chosen.log_raise
+        if remaining:
+            left -= int(prefixes.going().sum())
+    return Round(prefixes.tokens, weights, prefixes.token_scores, history.surprise(), history.lineage(), allowed - left)
+
+
+def last_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Long[num] each: the last but one and the last of Long[num, time], −1 where there is none."""
+    padded = torch.nn.functional.pad(tokens, (2, 0), value=-1)
+    return padded[:, -2], padded[:, -1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,11 +193,11 @@ class Steered:
     log_floor: Tensor
 
     @classmethod
-    def at(cls, twist: LookAhead, position: int, states: Tensor, before: Tensor, last: Tensor, weights: Tensor) -> Steered:
-        """For prefixes with f64[prefixes] log weights, the last two tokens of which are given (−1: none)."""
-        beta = twist.of(position, states, before, last).double()
+    def at(cls, twist: LookAhead, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor) -> Steered:
+        """For prefixes with f64[prefixes] log weights and these last two tokens (−1: none)."""
+        beta = twist.of(prefixes.position, prefixes.states, before, last).double()
         floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
-        return cls(twist, position, states, last, floor.float())
+        return cls(twist, prefixes.position, prefixes.states, last, floor.float())
 
     def by_state(self, states: Tensor) -> Tensor:
         """As `LookAhead.by_state`, with κ."""
@@ -211,20 +208,19 @@ class Steered:
         return self.twist.known_pairs(self.position, self.states, self.last, self.log_floor)
 
 
-def _merit(
-    reader: LeftToRight, position: int, states: Tensor, weights: Tensor, log_probs: Tensor, steered: Steered | None
-) -> Tensor:
+def _merit(prefixes: Prefixes, weights: Tensor, steered: Steered | None) -> Tensor:
     """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ · doubt); −inf where nothing can be completed.
 
     Any merit keeps the weights proper, so single precision is enough; only what is chosen is weighed in double. The rows are
     filled a few at a time, so that they stay near the processor.
     """
-    distinct, which = torch.unique(states, return_inverse=True)
-    closed = ~reader.allowed(position, distinct)[:, reader.token_class]
+    log_probs = prefixes.log_probs
+    distinct, which = torch.unique(prefixes.states, return_inverse=True)
+    closed = ~prefixes.reader.allowed_tokens(prefixes.position, distinct)
     ahead = torch.zeros(closed.shape) if steered is None else steered.by_state(distinct)
     ahead.masked_fill_(closed, NEG_INF)
     batch, vocab = log_probs.shape
-    merit = room(batch, vocab)
+    merit = padded_rows(batch, vocab)
     step = max(1, CACHED // vocab)
     for first in range(0, batch, step):
         part = slice(first, first + step)
@@ -237,28 +233,22 @@ def _merit(
     return merit
 
 
-def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, info: dict[str, Any] | None = None) -> Draws:
+def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:
     """Average independent rounds; a sequence found by several is one particle with the sum of its weights.
 
     More than `most` are thinned without bias; their total weight stays as it is, and so does what the rounds say of each other.
+    `known` are fields of the record.
     """
-    tokens = torch.cat([r.tokens for r in rounds])
-    weights = torch.cat([r.log_weights for r in rounds]) - math.log(len(rounds))
-    scores = torch.cat([r.token_scores for r in rounds])
+    tokens = torch.cat([one.tokens for one in rounds])
+    weights = torch.cat([one.log_weights for one in rounds]) - math.log(len(rounds))
+    scores = torch.cat([one.token_scores for one in rounds])
     tokens, inverse = torch.unique(tokens, dim=0, return_inverse=True)
     merged = segment_logsumexp(weights, inverse, len(tokens))
     first = torch.zeros(len(tokens), dtype=torch.long).scatter_(0, inverse, torch.arange(len(inverse)))
-    rows = torch.split(inverse, [len(r.tokens) for r in rounds])
-    members = [Block(row, r.log_weights, r.surprise, r.lineage) for row, r in zip(rows, rounds, strict=True)]
+    rows = torch.split(inverse, [len(one.tokens) for one in rounds])
+    members = [Block(row, one.log_weights, one.surprise, one.lineage) for row, one in zip(rows, rounds, strict=True)]
     blocks = Blocks.of(members, tokens)
     if most is not None and len(tokens) > most:
         chosen, merged = select(merged, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
         tokens, first = tokens[chosen], first[chosen]
-    return Draws(
-        tokens,
-        merged + math.log(len(tokens)),
-        drawn=len(tokens),
-        token_scores=scores[first],
-        blocks=blocks,
-        info={"blocks": len(rounds), **(info or {})},
-    )
+    return Draws(tokens, merged + math.log(len(tokens)), scores[first], Record(blocks=blocks, **known))

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from locore.circuits import Circuit, LeftToRight
-from locore.lookahead import LookAhead, look_ahead
+from locore.evidence import Draws, TableUse
 from locore.models import LanguageModel
-from locore.ngram import NGramCounts, NGramTable
-from locore.prepared import prepare
-from locore.samplers.base import Draws, left_to_right
+from locore.samplers.base import left_to_right
 from locore.samplers.swor import JUDGED_WIDTH, blocks_for, one_round, pooled, width_of
+from locore.samplers.twist.lookahead import LookAhead, look_ahead
+from locore.samplers.twist.ngram import NGramCounts, NGramTable
+from locore.samplers.twist.prepared import prepare
 
 DRAFT_SHARE, LEARNING_SHARE = 1 / 12, 1 / 3  # of all prefixes, where nothing is known of the model yet
 
@@ -56,8 +57,8 @@ class Twisted:
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
         price = max(1, circuit.length - 1)
         left = width * blocks * price if budget is None else budget
-        table, info = self._table(model)
-        info["guided"] = reader.tabulated and (table is not None or left >= JUDGED_WIDTH * price)
+        table, use = self._table(model)
+        guided = reader.tabulated and (table is not None or left >= JUDGED_WIDTH * price)
         twist = None
         if reader.tabulated and table is not None:  # a twist needs the table of all states
             twist = look_ahead(table, reader)
@@ -68,16 +69,15 @@ class Twisted:
         rounds = [
             one_round(model, reader, share // price, generator, twist, wanted=wanted, lm_tokens=share) for _ in range(blocks)
         ]
-        return pooled(rounds, num_particles, generator, info)
+        return pooled(rounds, num_particles, generator, guided=guided, table=use)
 
-    def _table(self, model: LanguageModel) -> tuple[NGramTable | None, dict[str, Any]]:
+    def _table(self, model: LanguageModel) -> tuple[NGramTable | None, TableUse]:
         if self.table != "model":
-            return self.table, {"table": "given" if self.table else "learned in the call"}
+            return self.table, TableUse("given" if self.table else "learned in the call")
         if model.fingerprint() is None:
-            return None, {"table": "learned in the call"}
+            return None, TableUse("learned in the call")
         prepared = prepare(model)
-        cost = {"table_lm_tokens": prepared.lm_tokens, "table_seconds": prepared.seconds}
-        return prepared.table, {"table": "of the model", **cost}
+        return prepared.table, TableUse("of the model", prepared.lm_tokens, prepared.seconds)
 
 
 def learned(

@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.diagnosis import FAIR_ERROR
 from locore.ending import live_lengths
 from locore.errors import LocoreError
+from locore.evidence import Particles
+from locore.evidence.verdict import FAIR_ERROR
 from locore.models import LanguageModel
-from locore.options import stop_of
-from locore.particles import Particles
-from locore.samplers.masked import read
+from locore.samplers.masking import read
 from locore.server.compute import Computer, Message, diagnostics, is_exact_posterior
 from locore.server.drawing import described
 from locore.server.shifts import is_forced, log_shares
-from locore.stopping import stopped
+from locore.stopping import stop_of, stopped
 from locore.tokenizer import Tokenizer
 
 SHOWN = 16  # sequences of each side, and texts of each
@@ -42,7 +41,7 @@ class Comparison:
         masked: Particles | None = None
         problem = None
         try:
-            masked, _ = computer.particles({**job, "sampler": "greedy"}, job["num_particles"])
+            masked, _ = computer.particles({**job, "sampler": "masked"}, job["num_particles"])
         except LocoreError as error:
             problem = str(error)
         circuit = computer.circuit(job)

@@ -19,13 +19,13 @@ import locore
 from locore.circuits import Circuit
 from locore.ending import is_end, live_lengths
 from locore.errors import LocoreError, ZeroWeights
+from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import LanguageModel, Tempered, TopP, prompt_ids
-from locore.particles import Particles
 from locore.samplers import BY_NAME
 from locore.stopping import is_finished
 
-INDEPENDENT = ("greedy",)  # every particle by itself, a fixed number of them, none merged, and zeros counted in `drawn`
+INDEPENDENT = ("masked",)  # every particle by itself, a fixed number of them, none merged, and zeros counted in `drawn`
 Message = dict[str, Any]
 
 
@@ -84,7 +84,7 @@ class Computer:
 
     def answer(self, particles: Particles, prompt_tokens: int, job: Message, shared: int) -> Message:
         """Texts drawn in proportion to the weights, and what they are worth."""
-        seed = particles.info["seed"]
+        seed = particles.run.seed
         # Another stream of random numbers than that of the sampler, and as repeatable.
         drawn = particles.resample(job["n"], seed=None if seed is None else seed + 1)
         choices = [
@@ -122,7 +122,7 @@ class Group:
         if self._exact is not None:
             particles, prompt_tokens = self._exact
             seed = secrets.randbelow(2**31) if job["seed"] is None else job["seed"]
-            particles = replace(particles, info={**particles.info, "seed": seed})
+            particles = replace(particles, run=replace(particles.run, seed=seed))
             shared = len(self._jobs)
         elif len(self._jobs) > 1 and job["sampler"] in INDEPENDENT:
             particles, prompt_tokens = self._part(number)
@@ -148,7 +148,7 @@ class Group:
 
 def is_exact_posterior(particles: Particles) -> bool:
     """Are these all sequences that satisfy the constraint, with their exact probabilities?"""
-    return particles.info.get("evidence") == "exact" and particles.info.get("sequences") == len(particles)
+    return particles.record.enumerated and particles.record.sequences == len(particles)
 
 
 def split(particles: Particles, parts: int, generator: torch.Generator | None = None) -> list[Particles | ZeroWeights]:
@@ -157,7 +157,7 @@ def split(particles: Particles, parts: int, generator: torch.Generator | None = 
     Independent draws have no order, so which of the `drawn` places the kept ones had is drawn anew; each part is then
     distributed as a run of its own.
     """
-    drawn, kept = int(particles.info["drawn"]), len(particles)
+    drawn, kept = particles.drawn, len(particles)
     size = drawn // parts
     place = torch.randperm(drawn, generator=generator)[:kept]
     found: list[Particles | ZeroWeights] = []
@@ -166,9 +166,7 @@ def split(particles: Particles, parts: int, generator: torch.Generator | None = 
         if not len(mine):
             found.append(ZeroWeights(f"none of {size} particles has a positive weight; use more particles."))
             continue
-        info = {**particles.info, "drawn": size, "lm_tokens": particles.info["lm_tokens"] // parts, "seed": None}
-        if len(mine) < size:
-            info["zero_weights"] = {"weight zero": 1 - len(mine) / size}
+        zeros = {"weight zero": 1 - len(mine) / size} if len(mine) < size else {}
         # `keep_positive` scaled by kept/drawn of the whole; now it is that of the part.
         scale = math.log(len(mine) / size) - math.log(kept / drawn)
         scores = None if particles.token_scores is None else particles.token_scores[mine]
@@ -177,8 +175,9 @@ def split(particles: Particles, parts: int, generator: torch.Generator | None = 
                 particles,
                 tokens=particles.tokens[mine],
                 log_weights=particles.log_weights[mine] + scale,
-                info=info,
                 token_scores=scores,
+                record=replace(particles.record, drawn=size, zeros=zeros),
+                run=replace(particles.run, seed=None, lm_tokens=(particles.run.lm_tokens or 0) // parts),
             )
         )
     return found
@@ -198,9 +197,9 @@ def diagnostics(particles: Particles, job: Message, shared: int) -> Message:
         "num_particles": len(particles),
         "distinct_texts": plain["distinct_texts"],
         "zero_weights": plain["zero_weights"],
-        "seed": info["seed"],
+        "seed": particles.run.seed,
         "lm_tokens": info["lm_tokens"],
-        "compile_seconds": info["compile_seconds"],
+        "compile_seconds": particles.run.compile_seconds,
         "seconds": info["seconds"],
         "shared_by": shared,
     }

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from locore.circuits import Circuit
-from locore.circuits.draw import Speller
-from locore.circuits.trellis import Trellis, trellis_of
+from locore.circuits.draw import Speller, Trellis, trellis_of
 from locore.errors import BudgetExceeded
-from locore.particles import Particles
+from locore.evidence import Particles
 from locore.server.compute import Message
 from locore.tokenizer import Tokenizer
 

@@ -12,7 +12,7 @@ from typing import Any
 from locore.server.errors import ApiError, timed_out
 
 INDIVIDUAL = ("n", "seed", "return_particles")  # what may differ between requests that share a run
-SHARED_SAMPLERS = (None, "auto", "exact", "greedy")  # see `locore.server.compute`
+SHARED_SAMPLERS = (None, "auto", "exact", "masked")  # see `locore.server.compute`
 _numbers = itertools.count(1)
 
 
@@ -65,7 +65,7 @@ class Job:
             return None
         if sampler not in SHARED_SAMPLERS or self.settings["budget"] is not None:
             return None
-        if sampler == "greedy" and self.settings["seed"] is not None:
+        if sampler == "masked" and self.settings["seed"] is not None:
             return None
         return json.dumps({name: value for name, value in self.settings.items() if name not in INDIVIDUAL}, sort_keys=True)
 

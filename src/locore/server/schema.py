@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 import locore
+from locore.request import RENAMED, SAMPLERS, Request, help_of
 from locore.server.formats import Json, ObjectFormat, SchemaFormat, Strict, StructuredOutputs, TextFormat
 from locore.server.neutral import NeutralInChats, NeutralInCompletions
 from locore.server.settings import Settings
 
 EVERYTHING = {"type": "true"}  # the constraint that always holds
-SAMPLERS = (
-    *("auto", "exact", "best-first", "rejection", "twisted", "swor", "greedy", "smc", "masked-is", "lcr", "cars", "ars"),
-    *("oversampling", "awrs", "mcmc", "isir", "particle-gibbs", "asap"),
-)
 # Its form is checked where it is built, in the worker, which says where it is wrong.
 ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
 Count = Annotated[int, Field(ge=1)]
+
+
+def current_name(sampler: object) -> object:
+    """Of a sampler that had another one."""
+    return RENAMED.get(sampler, sampler) if isinstance(sampler, str) else sampler
 
 
 class StreamOptions(Strict):
@@ -33,18 +35,14 @@ class Sampling(Strict):
     model: str = Field(description="The name in /v1/models.")
     constraint: ConstraintJson | None = Field(default=None, description="What the text must satisfy.")
     min_tokens: int = Field(default=0, ge=0, description="The text may not end before; part of the constraint.")
-    num_particles: Count = Field(default=32, description="Weighted texts that the sampler draws.")
-    sampler: Literal[SAMPLERS] | None = None  # type: ignore[valid-type]
-    budget: Count | None = Field(default=None, le=2**63 - 1, description="Next-token distributions that may be asked for.")
+    num_particles: Count = Field(default=Request.num_particles, description=help_of("num_particles"))
+    sampler: Annotated[Literal[SAMPLERS], BeforeValidator(current_name)] | None = None  # type: ignore[valid-type]
+    budget: Count | None = Field(default=None, le=2**63 - 1, description=help_of("budget"))
     seed: int | None = Field(default=None, ge=0, lt=2**63 - 1)
     temperature: float = Field(default=1.0, gt=0, le=100, description="Of the model that is sampled: p^(1/T), token by token.")
     top_p: float = Field(default=1.0, gt=0, le=1, description="The model is cut to its nucleus.")
     canonical: Literal["alpha", "only"] | None = None
-    ending: Literal["eos", "complete"] | None = Field(
-        default=None,
-        description='"complete" ends a text, at no cost, once no longer one can satisfy the constraint; "eos" leaves ending to '
-        'the model; default: "complete" where that is possible.',
-    )
+    ending: Literal["eos", "complete"] | None = Field(default=None, description=help_of("stop"))
 
     def alpha(self) -> Json:
         """The constraint."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from locore import samplers
 from locore.errors import InvalidArgument
 from locore.local import Exact
-from locore.ngram import NGramTable
 from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo
 from locore.samplers.swor import WithoutReplacement
+from locore.samplers.twist.ngram import NGramTable
 from locore.samplers.twisted import Twisted
 from locore_lab.fidelity.peers import GenLM, TransformersMasking, missing
 
@@ -48,8 +48,8 @@ def exact_price(length: int, vocab_size: int) -> int:
 
 
 LISTED = [
-    Entry("masking, unweighted", samplers.BY_NAME["greedy"], weighted=False),
-    Entry("greedy", samplers.BY_NAME["greedy"]),
+    Entry("masking, unweighted", samplers.BY_NAME["masked"], weighted=False),
+    Entry("masked", samplers.BY_NAME["masked"]),
     Entry("rejection", samplers.BY_NAME["rejection"]),
     Entry("oversampling", samplers.BY_NAME["oversampling"]),
     Entry("lcr", samplers.BY_NAME["lcr"]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locore.blocks import Blocks
 from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument, MissingExtra
+from locore.evidence import Blocks, Draws, Record, keep_positive
 from locore.models import Counted, LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Draws, affordable, keep_positive, left_to_right
+from locore.samplers.base import affordable, left_to_right
 from locore.stopping import StopWhenComplete
 
 if TYPE_CHECKING:
@@ -85,13 +85,10 @@ class GenLM:
 
         with seeded(generator) as seed:
             tokens, log_weights, dead = weighted_sequences(model, reader, num, self.ess_threshold, self.rejection, seed)
-        draws = keep_positive(tokens, log_weights, drawn=len(tokens) + dead)
-        if self.ess_threshold:
-            # Resampled particles depend on each other, and a single population shows no error of its own.
-            evidence = float(torch.logsumexp(log_weights, 0)) - float(np.log(num))
-            draws.info.update(blocks=1)
-            draws = replace(draws, blocks=Blocks((evidence,)))
-        return draws
+        # Resampled particles depend on each other, and a single population shows no error of its own.
+        evidence = float(torch.logsumexp(log_weights, 0)) - float(np.log(num))
+        blocks = Blocks((evidence,)) if self.ess_threshold else None
+        return keep_positive(tokens, log_weights, drawn=len(tokens) + dead, blocks=blocks)
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class TransformersMasking:
             tokens = _generate(inner, reader, num)
         scores = model.token_scores(tokens)
         weights = torch.zeros(num, dtype=torch.float64)
-        return Draws(tokens, weights, num, "biased", scores, info={"unweighted": True})
+        return Draws(tokens, weights, scores, Record(guarantee="biased", weighted=False))
 
 
 def _huggingface(model: LanguageModel) -> HuggingFaceModel:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.errors import ZeroWeights
+from locore.evidence import Particles, Run
 from locore.models import Counted, LanguageModel
-from locore.particles import Particles
 from locore.samplers import Sampler
 from locore_lab.fidelity.entries import Entry
 from locore_lab.fidelity.truth import Truth
@@ -103,8 +103,8 @@ def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> 
     except ZeroWeights:
         return None, counted, time.perf_counter() - start, time.process_time() - cpu
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    account = {"sampler": sampler.name, "seconds": seconds, **counted.account()}
-    return draws.particles(task.model.tokenizer, account), counted, seconds, cpu
+    run = Run(sampler.name, seconds=seconds, **counted.account())
+    return Particles.of(draws, task.model.tokenizer, run), counted, seconds, cpu
 
 
 def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int], keep_weights: bool = False) -> Chunk:
@@ -136,7 +136,7 @@ def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: li
 
 def add_run(chunk: Chunk, task: Task, particles: Particles) -> None:
     """Add the law, the evidence and the verdict of one run."""
-    if not particles.info.get("unweighted"):
+    if particles.record.weighted:
         chunk.log_z.append(particles.log_mean_weight)
     chunk.verdicts[particles.verdict.level] += 1
     right = task.circuit.accepts(particles.tokens).tolist()

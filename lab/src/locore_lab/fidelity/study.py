@@ -13,10 +13,10 @@ import locore
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.models import LanguageModel
-from locore.ngram import NGramTable
-from locore.prepared import prepare
 from locore.records import write_whole
 from locore.samplers import Sampler
+from locore.samplers.twist.ngram import NGramTable
+from locore.samplers.twist.prepared import prepare
 from locore_lab.fidelity.entries import Entry
 from locore_lab.fidelity.journal import Cell, Journal
 from locore_lab.fidelity.measures import noise_floor, summarise

@@ -29,8 +29,7 @@ from transformers import PreTrainedTokenizerFast
 
 import locore
 from locore import Tokenizer, ban
-from locore.compilers.lift import lift_bytes
-from locore.constraints.automaton import merge_alike
+from locore.automata.lift import lift_bytes
 from locore_lab.micro.machine import machine
 
 LENGTH, BATCH = 20, 32
@@ -50,7 +49,7 @@ def phrases_of(case: str, words: Path) -> list[str]:
 
 def plain_lift(constraint, tokenizer: Tokenizer) -> float:
     """CPU seconds of a table of states × tokens, byte by byte for all states at once."""
-    automaton = merge_alike(constraint.automaton())
+    automaton = constraint.automaton()
     start = time.process_time()
     column = np.full(256, automaton.default)
     for symbol, number in automaton.column.items():
@@ -77,7 +76,7 @@ def one(vocabulary: Path, case: str, words: Path, baseline: bool) -> dict:
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     start = time.process_time()
-    lift_bytes(merge_alike(constraint.automaton()), tokenizer.token_bytes)
+    lift_bytes(constraint.automaton(), tokenizer.token_bytes)
     lifted = time.process_time() - start
     weights = 3 * torch.randn(BATCH, tokenizer.vocab_size, generator=torch.Generator().manual_seed(0))
     queries = []

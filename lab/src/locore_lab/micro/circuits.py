@@ -26,8 +26,8 @@ import torch
 
 import locore
 from locore.circuits import Circuit
-from locore.compilers.left_to_right import Layered, to_circuit
-from locore.compilers.partition import Partition
+from locore.compilers.left_to_right import Minimal, to_circuit
+from locore.compilers.problem import Partition
 from locore_lab.micro.machine import machine
 from locore_lab.places import SHARED
 
@@ -44,7 +44,8 @@ def random_layers(states: int, classes: int, length: int, vocab: int, seed: int 
     rows = [generator.integers(0, states, (states if i else 1, classes), dtype=np.int32) for i in range(length)]
     token_class = np.arange(vocab, dtype=np.int64) % classes
     partition = Partition(token_class, np.arange(classes, dtype=np.int64))
-    return to_circuit(Layered(rows, np.ones(states, dtype=np.bool_)), partition, length)
+    complete = [np.zeros(len(table), dtype=np.bool_) for table in rows] + [np.zeros(states, dtype=np.bool_)]
+    return to_circuit(Minimal(rows, complete), partition)
 
 
 def ban_list(words: Path, model: Path, length: int, most: int | None = None) -> Circuit:

@@ -21,17 +21,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import locore
 from locore import Limits, all_different, all_equal, digit_sum, permutation, sudoku, token
 from locore.circuits import Circuit
-from locore.compilers.compile import _prepare
-from locore.compilers.left_to_right import explore, minimise, to_circuit
-from locore.compilers.problem import classes_of
+from locore.compilers.left_to_right import Extensions, explore, minimise, to_circuit, with_atoms
+from locore.compilers.problem import Problem, classes_of
 from locore.compilers.residual import Residuals
-from locore.compilers.search_gather import gather
-from locore.compilers.search_store import with_stores
+from locore.compilers.search.conjunct import gather
+from locore.tokenizer import Tokenizer
 from locore_lab.micro.machine import machine
 
 SECONDS = 30.0  # of wall time for one cell
@@ -84,16 +84,17 @@ def right_linear(parts: list) -> object:
 
 def layered(alpha: locore.Constraint, vocab: int, length: int, seconds: float) -> tuple[Circuit, int, int]:
     """The left-to-right diagram, and states and arcs of the automaton before it was minimised."""
-    problem = _prepare(alpha, vocab, length, 0, Limits(seconds=seconds))
+    tokenizer = Tokenizer.integers(vocab)
+    problem = Problem(alpha.at(length).bind(tokenizer), tokenizer, length, 0, Limits(seconds=seconds))
     with problem.limits.enforced():
         root = gather(problem.constraint, vocab)
-        classes = classes_of(problem, root, [])
-        residuals = Residuals(length, classes, [], [], ())
-        blocked = torch.zeros(classes.num_classes, dtype=torch.bool).numpy()
-        plain = explore(with_stores(root, classes, length), residuals, blocked, 0)
+        classes = classes_of(problem, root)
+        residuals = Residuals(with_atoms(root, classes, length), classes, length, ())
+        blocked = np.zeros(classes.num_classes, dtype=np.bool_)
+        plain = explore(residuals, blocked, 0)
         states = sum(len(rows) for rows in plain.rows) + len(plain.final)
         arcs = sum(int((rows >= 0).sum()) for rows in plain.rows)
-        return to_circuit(minimise(plain), classes, length), states, arcs
+        return to_circuit(minimise(plain, Extensions(residuals, blocked)), classes), states, arcs
 
 
 WAYS = ("search", "diagram", "sdd balanced", "sdd right")

@@ -15,7 +15,7 @@ import torch
 
 import locore
 from locore.cache import cache_folder
-from locore.compilers import remembered
+from locore.compilers import stored
 from locore_lab.micro.machine import machine
 from locore_lab.micro.mask_cases import SIZES, WORDS, Vocabulary, cases
 
@@ -57,11 +57,11 @@ def main() -> None:
                 assert reader is not None
                 row["table_bytes"] = sum({id(rows): rows.nbytes for rows in reader.rows}.values())
                 row["compile"] = least(lambda: compiled(use_cache=False))
-                remembered.forget()
+                stored.forget()
                 start = time.process_time()
                 compiled()
                 row["compile_and_keep"] = {"cpu_seconds": time.process_time() - start}
-                row["from_disk"] = least(compiled, before=remembered.forget)
+                row["from_disk"] = least(compiled, before=stored.forget)
                 row["from_memory"] = least(compiled)
                 row["file_bytes"] = sum(path.stat().st_size for path in (cache_folder() / "circuits").iterdir())
             record["cases"].append(row)

@@ -15,7 +15,7 @@ import torch
 
 import locore
 from locore.models import LanguageModel
-from locore.models.engines.checks import TEXT
+from locore.models.engines.opening import TEXT
 
 LENGTH, CHOSEN, ROWS = 12, 16, 64
 

@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument(
         "--samplers",
         nargs="*",
-        default=["masking, unweighted", "greedy", "lcr", "lcr-forward", "rejection", "oversampling"],
+        default=["masking, unweighted", "masked", "lcr", "lcr-forward", "rejection", "oversampling"],
         help="none: enumerate only",
     )
     parser.add_argument("--budgets", type=int, nargs="+", default=[20, 80, 400, 2000, 8000], help="LM tokens for one draw")

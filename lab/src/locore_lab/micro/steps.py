@@ -21,10 +21,10 @@ from torch import Tensor
 
 import locore
 from locore import Tokenizer, ban, ends_with
-from locore.lookahead import look_ahead
 from locore.models import LanguageModel
-from locore.ngram import NGramCounts
 from locore.samplers.swor import one_round
+from locore.samplers.twist.lookahead import look_ahead
+from locore.samplers.twist.ngram import NGramCounts
 from locore_lab.micro.machine import machine
 
 VOCABULARIES = (512, 32_000, 128_000)

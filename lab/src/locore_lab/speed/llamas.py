@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from locore.models import HuggingFaceModel
-from locore.models.onednn import pack
+from locore.models.onednn import is_wanted, pack
 from locore.models.quiet import quiet
 from locore.tokenizer import Tokenizer
 
@@ -48,7 +48,7 @@ class Shape:
         with quiet(), torch.random.fork_rng(), torch.device(device), _default(dtype):
             torch.manual_seed(0)
             module = transformers.LlamaForCausalLM(config).requires_grad_(False)
-        if module.device.type == "cpu":
+        if is_wanted() and module.device.type == "cpu":
             pack(module)  # as `load` does
         return HuggingFaceModel.from_module(module, Tokenizer.integers(self.vocab))
 

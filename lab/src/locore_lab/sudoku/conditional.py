@@ -121,8 +121,8 @@ class Comparison:
 
 SAMPLERS: dict[str, tuple[str | Sampler, bool, int]] = {
     # the sampler, whether its weights are used, particles
-    "greedy masking": ("greedy", False, 1),
-    "greedy masking, weighted": ("greedy", True, 64),
+    "greedy masking": ("masked", False, 1),
+    "greedy masking, weighted": ("masked", True, 64),
     "Locore, the paper's sampler (lcr)": (LocallyConstrainedResampling(kernel=TopK(k=CANDIDATES)), True, 4),
     "Locore, default (auto)": ("auto", True, 1024),
     "Locore, without replacement (swor)": ("swor", True, 64),

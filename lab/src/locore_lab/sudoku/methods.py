@@ -138,7 +138,7 @@ def joins_digits(model: LanguageModel) -> bool:
 METHODS: dict[str, Method] = {
     "model alone": alone,
     "best of S samples": best_of,
-    "greedy masking": constrained("greedy", weighted=False),
+    "greedy masking": constrained("masked", weighted=False),
     "Locore, the paper's sampler (lcr)": constrained(LocallyConstrainedResampling(kernel=TopK(k=CANDIDATES))),
     "Locore, default (auto)": constrained("auto"),
     "Locore, without replacement (swor)": constrained("swor"),

@@ -23,7 +23,7 @@ MAIN = (
 )
 # Measured at small budgets and in few rounds: on a real model they are dear or far behind.
 OTHERS = (
-    "greedy",
+    "masked",
     "oversampling",
     "lcr",
     "cars",
@@ -37,7 +37,7 @@ OTHERS = (
     "asap",
 )
 WITHOUT_WEIGHTS = ("transformers-masking",)
-PLAIN_WEIGHTS = ("masked-is", "greedy")  # masked decoding with its weight
+PLAIN_WEIGHTS = ("masked-is", "masked")  # masked decoding with its weight
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from locore import Constraint
 from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.models import Counted, LanguageModel
-from locore.options import Stop
+from locore.request import Stop
 from locore.stopping import StopWhenComplete
 from locore_lab.tasks.features import Feature
 

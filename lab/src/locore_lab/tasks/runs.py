@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from locore import evidence
 from locore.errors import BudgetExceeded, CannotScore, InvalidArgument, ZeroWeights
+from locore.evidence import Draws, Particles
 from locore.models import Counted
-from locore.particles import Particles
-from locore.samplers.base import Draws
 from locore_lab.tasks.entrants import Entrant
 from locore_lab.tasks.features import Law, laws_of, shortened
 from locore_lab.tasks.problem import Task
@@ -80,7 +80,8 @@ def run_once(task: Task, entrant: Entrant, budget: int, seed: int, timed: bool) 
     cost: dict[str, Any] = {**seconds, **counted.account()}
     if draws is None:
         return Run(outcome, **cost, timed=timed, note=note)
-    particles = draws.particles(task.model.tokenizer, {"sampler": sampler.name, **cost})
+    run = evidence.Run(sampler.name, seconds=seconds["seconds"], **counted.account())
+    particles = Particles.of(draws, task.model.tokenizer, run)
     if not entrant.entry.weighted:
         particles = particles.unweighted()
     return Run(outcome, **_found(task, particles, seed), **cost, timed=timed)
@@ -88,14 +89,14 @@ def run_once(task: Task, entrant: Entrant, budget: int, seed: int, timed: bool) 
 
 def _found(task: Task, particles: Particles, seed: int) -> dict[str, Any]:
     """What the particles say."""
-    low, high = particles.log_evidence_interval if not particles.info.get("unweighted") else (math.nan, math.nan)
+    low, high = particles.log_evidence_interval if particles.record.weighted else (math.nan, math.nan)
     laws = laws_of(task.problem.features, particles.posterior())
     return {
         "log_z": _number(particles.log_evidence),
         "low": _number(low),
         "high": _number(high),
         "verdict": particles.verdict.level,
-        "chosen": str(particles.info.get("chosen", "")),
+        "chosen": particles.record.chosen or "",
         "laws": {name: shortened(law, VALUES) for name, law in laws.items()},
         "texts": _draws(particles, seed),
         "signs": _signs(particles),

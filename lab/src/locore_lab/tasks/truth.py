@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.blocks import relative_error
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
+from locore.evidence import Draws
+from locore.evidence.blocks import relative_error
 from locore.models import Counted
 from locore.numerics import NEG_INF
 from locore.records import Journal, write_whole
 from locore.samplers import Enumeration, Rejection, Sampler, SequentialMonteCarlo, Twisted
-from locore.samplers.base import Draws
 from locore.samplers.enumeration import price_of_enumeration
 from locore_lab.tasks.features import Law, laws_of, mean_distance, shortened
 from locore_lab.tasks.problem import Problem, Task, seed_of

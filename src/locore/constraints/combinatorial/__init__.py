@@ -4,12 +4,12 @@ from locore.constraints.combinatorial.cardinality import HowMany, at_least, at_m
 from locore.constraints.combinatorial.comparisons import (
     AllDifferent,
     AllEqual,
+    Combinatorial,
     Permutation,
     all_different,
     all_equal,
     permutation,
 )
-from locore.constraints.combinatorial.leaf import Combinatorial
 from locore.constraints.combinatorial.sudoku import Sudoku, sudoku
 from locore.constraints.combinatorial.sums import DigitSum, TokenSum, digit_sum, token_sum
 

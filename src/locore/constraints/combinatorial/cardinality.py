@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from locore.constraints.base import Constraint, Json, has_text
-from locore.constraints.plain import allowed
-from locore.constraints.reading import reading_with
+from locore.constraints.arguments import as_integer
+from locore.constraints.base import Constraint, Json, has_text, reading_with
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import list_of, read_constraint, read_integer, register
-from locore.constraints.spelling import spelled
+from locore.constraints.spelling import allowed, spelled
 from locore.constraints.sums import Sum
-from locore.constraints.tokens import as_integer
 from locore.errors import InvalidConstraint
 
 SHOWN = 3  # conditions that a reason names

@@ -1,27 +1,65 @@
-"""Positions compared with each other: all different, all equal, a permutation."""
+"""Positions compared with each other: all different, all equal, a permutation; and what the leaves of this folder share."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from locore.constraints.arguments import check_positions, id_list, positions_of
 from locore.constraints.base import Constraint, Json, conjunction, disjunction
-from locore.constraints.combinatorial.leaf import (
-    Combinatorial,
-    Groups,
-    check_positions,
-    groups_of,
-    lowered_parts,
-    positions_of,
-    shown,
-)
-from locore.constraints.leaves import Count, Literal
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import Reader, described, list_of, read_integer, register
-from locore.constraints.tokens import id_list
+from locore.constraints.tokens import Count, Literal
 from locore.errors import InvalidConstraint
+
+Groups = tuple[frozenset[int], ...]  # of token ids; those of one group are one value
+
+
+class Combinatorial(Constraint):
+    """A leaf about the values at several positions, which compilers propagate and search instead of reading left to right."""
+
+    positions: tuple[int, ...]
+
+    def leaf_at(self, length: int) -> Constraint:
+        """Itself; `InvalidConstraint` when a position is outside 0..length-1."""
+        check_positions(self.positions, length)
+        return self
+
+    @abstractmethod
+    def parts(self) -> tuple[Constraint, ...]:
+        """The same as a conjunction of `Literal`, `Count`, `AllDifferent`, `AllEqual` and `TokenSum`."""
+
+    def lowered(self, vocab_size: int) -> Constraint:
+        """The same over literals and counts alone, for compilers that know nothing else."""
+        return lowered_parts(self.parts(), vocab_size)
+
+
+def lowered_parts(parts: Iterable[Constraint], vocab_size: int) -> Constraint:
+    """The conjunction of the lowered forms of parts."""
+    return conjunction(part.lowered(vocab_size) if isinstance(part, Combinatorial) else part for part in parts)
+
+
+def groups_of(value: Any, where: str) -> Groups:
+    """Disjoint groups of token ids; None is no group at all."""
+    if value is None:
+        return ()
+    if not isinstance(value, Iterable):
+        raise InvalidConstraint(f"{where} needs a list of ids, or of lists of ids that are one value, got {value!r}")
+    groups = tuple(frozenset(id_list(ids, where)) for ids in value)
+    if not groups or not all(groups):
+        raise InvalidConstraint(f"{where} needs at least one token id for each value; leave values out to compare ids")
+    if sum(map(len, groups)) > len(frozenset().union(*groups)):
+        raise InvalidConstraint(f"{where} got a token id that has two values; put each id into one group")
+    return groups
+
+
+def shown(sequence: TokenSequence, token: int) -> str:
+    """A token for a reason: its text if it has one, else its id."""
+    content = None if sequence.tokenizer is None else sequence.tokenizer.token_bytes[token]
+    return f"token {token}" if content is None else repr(content.decode("utf-8", errors="replace"))
 
 
 def all_different(positions: Iterable[int], values: Iterable[Any] | None = None) -> AllDifferent:
@@ -70,13 +108,7 @@ def permutation(positions: Iterable[int], tokens: Iterable[int]) -> Permutation:
 class _Compared(Combinatorial):
     """Positions and values, as `AllDifferent` and `AllEqual` have them."""
 
-    positions: tuple[int, ...]
     values: Groups
-
-    def leaf_at(self, length: int) -> Constraint:
-        """Itself; `InvalidConstraint` when a position is outside 0..length-1."""
-        check_positions(self.positions, length)
-        return self
 
     def named_ids(self) -> Iterable[int]:
         """The ids that have a value."""
@@ -189,11 +221,6 @@ class Permutation(Combinatorial):
     positions: tuple[int, ...]
     tokens: tuple[int, ...]
 
-    def leaf_at(self, length: int) -> Constraint:
-        """Itself; `InvalidConstraint` when a position is outside 0..length-1."""
-        check_positions(self.positions, length)
-        return self
-
     def named_ids(self) -> Iterable[int]:
         """The tokens."""
         return self.tokens
@@ -206,10 +233,6 @@ class Permutation(Combinatorial):
             groups = tuple(frozenset({token}) for token in often)
             return (*domains, *([AllDifferent(self.positions, groups)] if len(self.positions) > 1 else []))
         return (*domains, *(Count(self.positions, frozenset({token}), k, k) for token, k in often.items()))
-
-    def lowered(self, vocab_size: int) -> Constraint:
-        """Over literals and counts."""
-        return lowered_parts(self.parts(), vocab_size)
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """Sorted, the tokens there are the given ones."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from locore.constraints.arguments import as_integer, check_positions, positions_of
 from locore.constraints.base import Constraint, Json, conjunction
-from locore.constraints.combinatorial.leaf import Combinatorial, check_positions, positions_of
-from locore.constraints.leaves import Literal
-from locore.constraints.plain import allowed
+from locore.constraints.combinatorial.comparisons import Combinatorial
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import list_of, read_integer, register
+from locore.constraints.spelling import allowed
 from locore.constraints.sums import Sum
-from locore.constraints.tokens import as_integer
+from locore.constraints.tokens import Literal
 from locore.errors import InvalidConstraint
 
 Values = tuple[tuple[int, int], ...]  # (token id, value), sorted by id
@@ -72,15 +72,9 @@ def token_sum(
 
 
 class _Linear(Combinatorial):
-    positions: tuple[int, ...]
     at_least: int | None
     at_most: int | None
     weights: tuple[int, ...]
-
-    def leaf_at(self, length: int) -> Constraint:
-        """Itself; `InvalidConstraint` when a position is outside 0..length-1."""
-        check_positions(self.positions, length)
-        return self
 
     def value_of(self, token: int, sequence: TokenSequence) -> int | None:
         """The value of a token."""
@@ -148,10 +142,6 @@ class DigitSum(_Linear):
         return _digit(sequence.tokenizer.token_bytes[token])
 
     def parts(self) -> tuple[Constraint, ...]:
-        """None before the digits have ids."""
-        raise InvalidConstraint("digit_sum must be bound to a tokenizer before it is compiled")
-
-    def lowered(self, vocab_size: int) -> Constraint:
         """None before the digits have ids."""
         raise InvalidConstraint("digit_sum must be bound to a tokenizer before it is compiled")
 

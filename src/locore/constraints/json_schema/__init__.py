@@ -10,17 +10,14 @@ from reprlib import repr as shortened
 from typing import Any
 from typing import Literal as OneOf
 
-from locore.constraints.automaton import Automaton
+from locore.automata.regex.language import Language
 from locore.constraints.base import Json
 from locore.constraints.json_schema.check import Check, require_jsonschema
 from locore.constraints.json_schema.reader import language_of_schema
-from locore.constraints.json_schema.style import Style
-from locore.constraints.leaves import AutomatonLeaf
-from locore.constraints.regular import byte_automaton
-from locore.constraints.regular.ir import Language
-from locore.constraints.sequence import TokenSequence
+from locore.constraints.json_schema.texts import Style
+from locore.constraints.regex import LanguageLeaf
 from locore.constraints.serial import described, read_string, register
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.errors import InvalidConstraint
 
 
 def json_schema(
@@ -68,10 +65,9 @@ def json_schema(
 
 
 @dataclass(frozen=True, eq=False)
-class JsonSchema(AutomatonLeaf):
+class JsonSchema(LanguageLeaf):
     """The whole text is valid for `schema`, which is kept as JSON text."""
 
-    over = "bytes"
     schema: str
     whitespace: str = "any"
     order: str = "any"
@@ -84,39 +80,23 @@ class JsonSchema(AutomatonLeaf):
 
     @cached_property
     def language(self) -> Language:
-        """The valid texts, as an expression."""
+        """The valid texts."""
         return language_of_schema(json.loads(self.schema), self.style)
-
-    def automaton(self) -> Automaton:
-        """The minimal automaton of the UTF-8 encodings of the valid texts.
-
-        Raises:
-            BudgetExceeded: it is too large, or finding it takes too long.
-        """
-        return self._automaton
-
-    @cached_property
-    def _automaton(self) -> Automaton:
-        try:
-            return byte_automaton(self.language)
-        except BudgetExceeded as error:
-            raise BudgetExceeded(
-                f'the JSON schema is too large: {error}. Pass order="schema" or escapes="minimal", or lower maxLength, '
-                "maxItems or the number of properties; leaving maxLength and maxItems away is cheaper still. "
-                "limits=Limits(states=...) allows more."
-            ) from error
 
     @cached_property
     def _check(self) -> Check:
         return Check(json.loads(self.schema), self.style)
 
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """The decoded text is read by Python's `json` and judged by `jsonschema`."""
-        try:
-            text = sequence.text.decode("utf-8")
-        except UnicodeDecodeError:
-            return False
+    def matches(self, text: str) -> bool:
+        """Read by Python's `json` and judged by `jsonschema`."""
         return self._check.holds(text)
+
+    def too_large(self) -> tuple[str, str]:
+        """The schema, and cheaper ones."""
+        return "the JSON schema", (
+            'Pass order="schema" or escapes="minimal", or lower maxLength, maxItems or the number of properties; leaving '
+            "maxLength and maxItems away is cheaper still."
+        )
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "json_schema", "schema": {...}}`."""

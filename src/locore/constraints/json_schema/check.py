@@ -10,10 +10,8 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from locore.constraints.json_schema.constants import number_text
-from locore.constraints.json_schema.ecma import parse_ecma
-from locore.constraints.json_schema.style import WHITESPACE, Style
-from locore.constraints.regular.reading import occurs_in
+from locore.automata.regex.pattern import occurs_in, parse_ecma
+from locore.constraints.json_schema.texts import WHITESPACE, Style, number_text
 from locore.errors import MissingExtra
 
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from locore.constraints.json_schema.constants import groups_of_equals, listed
-from locore.constraints.json_schema.containers import Property, array, array_of_distinct, object_, tuple_
-from locore.constraints.json_schema.ecma import parse_ecma
-from locore.constraints.json_schema.keywords import Subschema, resolve
-from locore.constraints.json_schema.scalars import NUMBER, QUOTE, integers, scalar, written
-from locore.constraints.json_schema.style import Style
-from locore.constraints.regular.charset import ANY
-from locore.constraints.regular.ir import (
+from locore.automata.regex.language import (
+    ANY,
     ANY_CHAR,
     ANYTHING,
     EMPTY,
@@ -26,7 +21,22 @@ from locore.constraints.regular.ir import (
     literal,
     repeat,
 )
-from locore.constraints.regular.parse import language_of
+from locore.automata.regex.parse import language_of
+from locore.automata.regex.pattern import parse_ecma
+from locore.constraints.json_schema.keywords import Subschema, resolve
+from locore.constraints.json_schema.texts import (
+    NUMBER,
+    QUOTE,
+    Property,
+    Style,
+    array,
+    array_of_distinct,
+    integers,
+    object_,
+    scalar,
+    tuple_,
+    written,
+)
 from locore.errors import InvalidConstraint
 
 MAX_DEPTH = 32
@@ -80,7 +90,7 @@ class _Reader:
         if kind == "anyOf":
             return either([self.language(one) for one in place.each("anyOf")])
         if kind in ("const", "enum"):
-            return either([self._constant(value) for value in listed(place)])
+            return either([self._constant(value) for value in _listed(place)])
         return either([self._of_type(one, place) for one in place.types()])
 
     def _of_type(self, name: str, place: Subschema) -> Language:
@@ -124,7 +134,7 @@ class _Reader:
         values = self._values(place.inside("items"))
         if values is None:
             place.refuse("it needs items of finitely many values: an enum, const, boolean, null, or anyOf these", "uniqueItems")
-        members = [either([self._constant(value) for value in equals]) for equals in groups_of_equals(values)]
+        members = [either([self._constant(value) for value in equals]) for equals in _groups_of_equals(values)]
         return array_of_distinct(members, least, most, self._style)
 
     def _object(self, place: Subschema) -> Language:
@@ -154,7 +164,7 @@ class _Reader:
         if kind == "$ref":
             return self._values(resolve(self._root, place))
         if kind in ("const", "enum"):
-            return listed(place)
+            return _listed(place)
         if kind == "anyOf":
             found = [self._values(one) for one in place.each("anyOf")]
             return None if None in found else [value for values in found for value in values or []]
@@ -169,3 +179,35 @@ class _Reader:
         if isinstance(value, dict):
             return object_([Property(name, self._constant(item), True) for name, item in value.items()], self._style)
         return scalar(value, self._style)
+
+
+def _listed(place: Subschema) -> list[Any]:
+    """The values of `const` or `enum`, without those that a `type` beside it excludes."""
+    values = [place.content["const"]] if "const" in place else [one.content for one in place.each("enum")]
+    if "type" not in place:
+        return values
+    return [value for value in values if any(_is_of_type(value, name) for name in place.types())]
+
+
+def _groups_of_equals(values: Iterable[Any]) -> list[list[Any]]:
+    """The distinct values, each with all that are equal to it: 1 and 1.0, or objects in another order."""
+    groups: dict[str, list[Any]] = {}
+    for value in values:
+        groups.setdefault(json.dumps(_normal(value), sort_keys=True), []).append(value)
+    return list(groups.values())
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_normal(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _normal(item) for name, item in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_of_type(value: Any, name: str) -> bool:
+    if name in ("integer", "number"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and (name == "number" or value == int(value))
+    kinds: dict[str, type] = {"null": type(None), "boolean": bool, "string": str, "array": list, "object": dict}
+    return isinstance(value, kinds[name])

@@ -1,15 +1,163 @@
-"""Graphs as lists of edges: checks, names of vertices in JSON, and what keeps edges from being a simple path."""
+"""Simple paths over edge indicators: position i says whether edge i of a graph is on the path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from locore.constraints.serial import VERTEX, described
+from locore.constraints.arguments import id_list
+from locore.constraints.base import Constraint, Json
+from locore.constraints.sequence import TokenizerLike, TokenSequence
+from locore.constraints.serial import VERTEX, described, register
 from locore.errors import InvalidConstraint
 
 Edge = tuple[Hashable, Hashable]
+Symbols = tuple[frozenset[int], frozenset[int]]  # ids that say "absent", ids that say "present"
+NAMES = ("absent", "present")
+
+
+def simple_path(
+    graph: Iterable[tuple[Hashable, Hashable]],
+    source: Hashable,
+    target: Hashable,
+    tokens: tuple[int | Iterable[int], int | Iterable[int]] | None = None,
+) -> SimplePath:
+    """The edges that are present form a path from `source` to `target` that visits no vertex twice.
+
+    Position i of the sequence is edge i of the graph, in the order given; it holds the token for "absent" or the one for
+    "present". Positions after the last edge may hold anything. The order decides how large the circuit becomes: neighbouring
+    edges should come close together, as those of `locore.grid` do.
+
+    Args:
+        graph: undirected edges, pairs of hashable vertices, each edge once.
+        source: where the path begins.
+        target: where it ends, another vertex.
+        tokens: the ids of "absent" and of "present", or two sets of ids. Default: ids 0 and 1 of a vocabulary of two bare ids,
+            and with text all tokens that spell exactly "0" or "1".
+
+    Raises:
+        InvalidConstraint: no edges, an edge that is no pair, a loop, an edge twice, an unknown or equal source and target, no
+            way from one to the other, or tokens that are not two sets of ids.
+    """
+    edges = edges_of(graph, source, target)
+    return SimplePath(edges, source, target, None if tokens is None else _symbols(tokens))
+
+
+@dataclass(frozen=True, eq=False)
+class SimplePath(Constraint):
+    """The present edges are a simple path from source to target; `symbols` is None until a tokenizer is known."""
+
+    edges: tuple[Edge, ...]
+    source: Hashable
+    target: Hashable
+    symbols: Symbols | None = None
+
+    def leaf_at(self, length: int) -> Constraint:
+        """Itself; `InvalidConstraint` when there are fewer positions than edges."""
+        if length < len(self.edges):
+            raise InvalidConstraint(
+                f"simple_path has {len(self.edges)} edges, a position each, but the sequence has {length} tokens; use a length "
+                f"of {len(self.edges)}"
+            )
+        return self
+
+    def leaf_bound(self, tokenizer: TokenizerLike) -> SimplePath:
+        """With the ids of this tokenizer."""
+        symbols = self.symbols or _symbols_of(tokenizer)
+        ends = [name for name, ids in zip(NAMES, symbols, strict=True) if ids & set(tokenizer.eos_ids)]
+        if ends:
+            raise InvalidConstraint(f"the token for {ends[0]!r} of simple_path ends the text; use another id")
+        return SimplePath(self.edges, self.source, self.target, symbols)
+
+    def named_ids(self) -> Iterable[int]:
+        """The ids of both symbols."""
+        return () if self.symbols is None else self.symbols[0] | self.symbols[1]
+
+    def token_sets(self) -> Iterable[frozenset[int]]:
+        """The sets of tokens that it tells apart."""
+        return self.symbols or ()
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The chosen edges are followed from the source on."""
+        present = self._present(sequence)
+        return not isinstance(present, str) and not fault_of(present, self.source, self.target)
+
+    def why(self, sequence: TokenSequence) -> str:
+        """What is wrong with the chosen edges, or how long the path is."""
+        present = self._present(sequence)
+        if isinstance(present, str):
+            return present
+        return fault_of(present, self.source, self.target) or f"a path of {len(present)} edges"
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "simple_path", "graph": [[a, b], ...], "source": a, "target": b}`, and "tokens" if they were given."""
+        name = json_vertices([*(vertex for edge in self.edges for vertex in edge), self.source, self.target])
+        json: Json = {
+            "type": "simple_path",
+            "graph": [[name(first), name(second)] for first, second in self.edges],
+            "source": name(self.source),
+            "target": name(self.target),
+        }
+        if self.symbols is not None:
+            json["tokens"] = [sorted(ids) for ids in self.symbols]
+        return json
+
+    def _present(self, sequence: TokenSequence) -> list[Edge] | str:
+        """The chosen edges, or what is wrong with the tokens."""
+        self.leaf_at(len(sequence.tokens))
+        tokenizer = sequence.tokenizer
+        symbols = self.symbols or (DEFAULT if tokenizer is None else _symbols_of(tokenizer))
+        present = []
+        for position, edge in enumerate(self.edges):
+            token = sequence.tokens[position]
+            if token in symbols[1]:
+                present.append(edge)
+            elif token not in symbols[0]:
+                return f"token {position} is {token}, which says neither that an edge is absent nor that it is present"
+        return present
+
+
+DEFAULT: Symbols = (frozenset({0}), frozenset({1}))
+
+
+def _symbols(tokens: object) -> Symbols:
+    """Two sets of ids that have nothing in common."""
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence) or len(tokens) != 2:
+        raise InvalidConstraint(f"tokens of simple_path must be a pair (absent, present) of ids or sets of ids, got {tokens!r}")
+    absent, present = (
+        frozenset(id_list(ids, f"tokens of simple_path, {name},")) for ids, name in zip(tokens, NAMES, strict=True)
+    )
+    if not absent or not present or absent & present:
+        raise InvalidConstraint(f"tokens of simple_path must be two sets of ids with nothing in common, got {tokens!r}")
+    return absent, present
+
+
+def _symbols_of(tokenizer: TokenizerLike) -> Symbols:
+    """The tokens that spell "0" and "1", or the two ids of a bare vocabulary."""
+    if any(tokenizer.token_bytes):
+        found = [frozenset(i for i, t in enumerate(tokenizer.token_bytes) if t == digit) for digit in (b"0", b"1")]
+        if not all(found):
+            raise InvalidConstraint(
+                'simple_path needs a token that spells "0" and one that spells "1", and this vocabulary has not both; name '
+                "them with tokens=(absent, present)"
+            )
+        return found[0], found[1]
+    bare = set(range(tokenizer.vocab_size)) - set(tokenizer.eos_ids)
+    if bare != {0, 1}:
+        raise InvalidConstraint(
+            f"simple_path does not know which of {tokenizer.vocab_size} bare ids say that an edge is absent or present; name "
+            "them with tokens=(absent, present)"
+        )
+    return DEFAULT
+
+
+@described({"type": "array", "minItems": 2, "maxItems": 2})
+def _read_tokens(value: Any, path: str) -> Any:
+    if not isinstance(value, list):
+        raise InvalidConstraint(f"{path} must be a list of two ids, or of two lists of ids, got {value!r}")
+    return tuple(value)
 
 
 def edges_of(graph: object, source: Hashable, target: Hashable) -> tuple[Edge, ...]:
@@ -137,3 +285,11 @@ def read_vertex(value: Any, path: str) -> Any:
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise InvalidConstraint(f"{path} must be a vertex: a string, an integer, or a list of them; got {value!r}")
+
+
+register(
+    "simple_path",
+    simple_path,
+    {"graph": read_graph, "source": read_vertex, "target": read_vertex},
+    {"tokens": _read_tokens},
+)

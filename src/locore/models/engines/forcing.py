@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
-from locore.models.engines.base import FORCED
+from locore.models.engines.model import FORCED
 from locore.numerics import NEG_INF
 
 

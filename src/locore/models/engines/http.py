@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from locore.errors import EngineError, InvalidArgument, MissingExtra
-from locore.models.engines.base import Refused
+from locore.models.engines.model import Refused
 
 KEY_VARIABLE = "LOCORE_ENGINE_API_KEY"
 SAID = 300  # characters of an engine's own words in a message

@@ -1,26 +1,149 @@
-"""A language model behind an engine."""
+"""What Locore asks of an engine, token ids in and natural logs of probabilities out; and a language model that asks it."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.ending import absorb_scores, ended_before, is_end, live_lengths
-from locore.models.base import Drafts, LanguageModel, neighbour_arguments, substituted
-from locore.models.cursor import Cursor, RecomputingCursor
-from locore.models.engines.base import Engine
-from locore.models.prompting import joint_prompt
-from locore.models.validation import positive, within_context
-from locore.numerics import make_generator
+from locore.ending import ended_before, live_lengths
+from locore.errors import EngineError
+from locore.models.base import Drafts, TokenModel, neighbour_scores
+from locore.models.validation import positive
+from locore.numerics import NEG_INF, make_generator
 from locore.tokenizer import Tokenizer
 
+Ids = Sequence[int]
+
+FORCED = "locore_forced"  # the name under which a request to vLLM carries tokens that it must generate
+ROUNDING = 1e-4  # nats by which a log-probability may exceed 0
+SUM_ROUNDING = 1e-3  # nats by which a whole distribution may miss a mass of 1
+CLAMPED = -9999.0  # what engines write for a probability of zero: JSON has no infinity
 _SEEDS = 2**62
 
+# Every setting that would reshape what is drawn: a server takes those that are missing from the model's own files.
+NEUTRAL = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "ignore_eos": True,
+}
 
-class EngineModel(LanguageModel):
+
+class Refused(EngineError):
+    """The engine answered that it does not do this (over HTTP: 4xx).
+
+    Attributes:
+        status: of the answer.
+        reason: the engine's own words.
+    """
+
+    def __init__(self, message: str, status: int, reason: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class Engine(ABC):
+    """An engine with one model.
+
+    Attributes:
+        name: what errors call it.
+        root: where it has its model from: a folder, or a Hugging Face name.
+        context: tokens of prompt and continuation together that it can read; None if it does not say.
+        vocab_size: columns of a distribution; 0 until that is known.
+        no_whole_rows: why it gives no whole distributions; None if it gives them.
+        reuses_prefix: does it score what follows a prefix without reading the prefix again?
+        draws: does it draw texts by itself, with `draw`?
+        verified: has this code been run against a real one?
+    """
+
+    name: str
+    root: str
+    context: int | None
+    vocab_size = 0
+    no_whole_rows: str | None = None
+    reuses_prefix = False
+    draws = False
+    verified = True
+
+    def tokenized(self, text: str) -> list[int] | None:
+        """Ids of a prompt by the engine's own tokenizer; None if it does not tell."""
+        return None
+
+    @abstractmethod
+    def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
+        """Float[prefix, vocab], log p(· | prefix) of non-empty prefixes.
+
+        Raises:
+            CannotScore: the engine does not give whole distributions.
+        """
+
+    @abstractmethod
+    def tail_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
+        """Log p of each token of each tail after its prefix; neither is empty."""
+
+    def plain_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
+        """As `tail_scores`, by the engine's plainest road: what the others are checked against."""
+        return self.tail_scores(prefixes, tails)
+
+    def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
+        """Float[prefix, k], log p of k chosen tokens after each prefix; errors as `next_log_probs`."""
+        return self.next_log_probs(prefixes).gather(1, torch.tensor(chosen))
+
+    def draw(self, prefix: Ids, num: int, length: int, seed: int, eos_ids: Ids) -> tuple[list[list[int]], list[list[float]]]:
+        """Ids and log-probabilities of texts drawn by the engine, up to and with an end; few are the first of many."""
+        raise NotImplementedError
+
+
+def parsed_log_probs(values: Iterable[object], engine: str) -> list[float]:
+    """Checked logs of probabilities, as an engine wrote them; −inf where it means zero.
+
+    Raises:
+        EngineError: a value is no number, NaN, or above 0.
+    """
+    checked = []
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > ROUNDING:
+            raise EngineError(
+                f"{engine} gave {value!r} as the log of a probability. Nothing was computed from it. "
+                "Ask again; if it stays so, restart the engine, and see docs/engines.md for settings that are known to do this."
+            )
+        checked.append(NEG_INF if value <= CLAMPED else float(value))
+    return checked
+
+
+def whole_row(found: dict[int, float], vocab_size: int, engine: str) -> Tensor:
+    """Float[vocab] of a distribution given as {id: log p}, which must be whole.
+
+    Raises:
+        EngineError: a token is missing or unknown, a value is no log of a probability, or the mass is not 1.
+    """
+    missing = vocab_size - len(found)
+    wrong = next((token for token in found if not 0 <= token < vocab_size), None)
+    if missing or wrong is not None:
+        what = f"has the token {wrong}" if wrong is not None else f"lacks {missing} of {vocab_size} tokens"
+        raise EngineError(f"A next-token distribution of {engine} {what}. Nothing was computed from it.")
+    row = torch.empty(vocab_size)
+    row[torch.tensor(list(found))] = torch.tensor(parsed_log_probs(found.values(), engine))
+    mass = float(row.double().logsumexp(0))
+    if not abs(mass) <= SUM_ROUNDING:
+        raise EngineError(
+            f"The probabilities of a next-token distribution of {engine} sum to {math.exp(mass):.6g}, not to 1. Start it "
+            "without options that reshape what it reports (vLLM: --logprobs-mode raw_logprobs, the default)."
+        )
+    return row
+
+
+class EngineModel(TokenModel):
     """The model of an engine after a prompt. The engine holds the caches; here are only token ids.
 
     Attributes:
@@ -41,22 +164,10 @@ class EngineModel(LanguageModel):
         doubt = "" if self.engine.verified else " (not verified against a real server)"
         return f"<{type(self).__name__}: {self.engine.name}{doubt}>"
 
-    def prompted(self, prompt: Prompt) -> EngineModel:
-        """The model after a prompt; after a second one, if it has one already; see `HuggingFaceModel.prompted`.
-
-        Raises:
-            CannotScore: the prompt is longer than the context, or it is empty and there is no token to start from.
-        """
-        return self._after(joint_prompt(self.tokenizer, self._prompt, prompt, self.engine.context))
-
-    def unprompted(self) -> EngineModel:
-        """The model before any prompt."""
-        return self._after(None)
-
-    @cached_property
-    def prompt_ids(self) -> tuple[int, ...]:
-        """The ids that the model reads before a continuation."""
-        return joint_prompt(self.tokenizer, None, "", self.engine.context) if self._prompt is None else self._prompt
+    @property
+    def context(self) -> int | None:
+        """How many tokens the engine can read; None if it does not say."""
+        return self.engine.context
 
     def sample(self, num: int, length: int, seed: int | torch.Generator | None = None, keep_log_probs: bool = False) -> Drafts:
         """As `LanguageModel.sample`, drawn by the engine where it draws; then a seed is worth what the engine makes of it."""
@@ -70,41 +181,20 @@ class EngineModel(LanguageModel):
         scores = torch.tensor([[*of, *[0.0] * (length - len(of))] for of in found], dtype=torch.float64)
         return Drafts(tokens, scores, self.log_probs(tokens) if keep_log_probs else None)
 
-    def neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
-        """Joint log-probabilities of the sequences at Hamming distance 1; see `LanguageModel`.
-
-        Where the engine reuses what it has read, neighbour (i, v) costs its tail v, y_{i+1}, …, as with `HuggingFaceModel`.
-        """
+    def _neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
+        """Where the engine reuses what it has read, a neighbour costs its tail, as with `HuggingFaceModel`."""
         if not self.engine.reuses_prefix:
-            return super().neighbours(tokens, candidates)
-        tokens, candidates = neighbour_arguments(tokens, candidates, self.vocab_size)
-        n, k = candidates.shape
-        self._require_length(n)
-        eos_ids, at = self.tokenizer.eos_ids, torch.arange(n)
-        live = int(live_lengths(tokens[None], eos_ids))
-        sequences = substituted(tokens, candidates)
-        scores = self._token_scores(tokens[None])[0].expand(n, k, n).clone()
+            return super()._neighbours(tokens, candidates)
+        live = int(live_lengths(tokens[None], self.tokenizer.eos_ids))
+        own = self._token_scores(tokens[None])[0, :live]
         prefixes = [[*self.prompt_ids, *tokens[:i].tolist()] for i in range(live)]
-        scores[at[:live], :, at[:live]] = self.engine.chosen_log_probs(prefixes, candidates[:live].tolist()).double()
-
-        other = (candidates != tokens[:, None]) & ~is_end(candidates, eos_ids)
-        reads_on = other & (at < min(live, n - 1))[:, None]
-        if bool(reads_on.any()):
-            start = reads_on.nonzero()[:, 0]
-            tails = self._tail_scores(sequences[reads_on], start)
-            scores[reads_on] = torch.where(at > start[:, None], tails, scores[reads_on])
-        return absorb_scores(scores.flatten(0, 1), sequences.flatten(0, 1), eos_ids).sum(-1).view(n, k)
+        chosen = self.engine.chosen_log_probs(prefixes, candidates[:live].tolist()).double()
+        return neighbour_scores(tokens, candidates, own, chosen, self._tail_scores, self.tokenizer.eos_ids)
 
     def _after(self, prompt: tuple[int, ...] | None) -> EngineModel:
         after = EngineModel(self.engine, self.tokenizer, self.full_support, prompt)
         after.differences = self.differences
         return after
-
-    def _require_length(self, length: int) -> None:
-        within_context(len(self.prompt_ids), length, self.engine.context)
-
-    def _begin(self, batch: int) -> Cursor:
-        return RecomputingCursor(self._next_log_probs, torch.empty(batch, 0, dtype=torch.int64))
 
     @cached_property
     def _first(self) -> Tensor:

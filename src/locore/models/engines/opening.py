@@ -1,93 +1,66 @@
-"""From a name to a checked model behind an engine."""
+"""From a name to a model behind an engine. Every road to a number is compared with the plainest one before any is used."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from locore.errors import EngineError, InvalidArgument, ModelNotFound
-from locore.models.engines.base import Engine
-from locore.models.engines.checks import TEXT, self_check
-from locore.models.engines.http import JsonClient
-from locore.models.engines.model import EngineModel
+import torch
+from torch import Tensor
+
+from locore.ending import absorb_scores, live_lengths
+from locore.errors import EngineError, InvalidArgument, LocoreError, ModelNotFound
+from locore.models.base import substituted
+from locore.models.bundled import SGLANG, VLLM_LOCAL
+from locore.models.engines.model import Engine, EngineModel
 from locore.models.engines.sglang import SGLangServer
-from locore.models.engines.vllm_local import VLLMLocal
-from locore.models.engines.vllm_server import VLLMServer
-from locore.models.loading import tokenizer_parts
+from locore.models.engines.vllm import VLLMLocal, VLLMServer
+from locore.models.loading import plain_place, tokenizer_parts
 from locore.tokenizer import Tokenizer
 
+LENGTH, TEXTS = 4, 2  # of what is drawn for the check
+PROMPT = 160  # tokens of its prompt: more than a block of the prefix cache
+TEXT = (
+    "The weather had been fine for a week, and nobody in the village thought of rain. Then, on Friday evening, a small grey "
+    "cloud came over the hill; by 9 o'clock it was as large as the valley, and the first drops fell on the dusty road. "
+)
 TOLERANCE = 0.25  # nats a token: more than rounding in 16 bits explains
 TRIAL = TEXT + "Zoë paid 12.50 € for 3 naïve 東京 tickets;\n\tdef f(x): return x**2 <s> </s> 🙂"  # what tokenizers differ on
 
 
-def open_vllm_server(
-    address: str,
-    tokenizer: str | Path | Tokenizer | None = None,
-    model: str | None = None,
-    tolerance: float = TOLERANCE,
-    **connection: Any,
+def open_engine(
+    name: str, tokenizer: str | Path | Tokenizer | None = None, tolerance: float = TOLERANCE, **options: Any
 ) -> EngineModel:
-    """A model behind a vLLM server.
+    """A model behind an engine.
 
     Args:
-        address: that of its API, such as http://127.0.0.1:8000/v1.
-        tokenizer: of the model: a folder, a GGUF file, a Hugging Face name, or a `Tokenizer`; by default from where the
-            server says it has its model.
-        model: its name at the server; by default the only one there.
-        tolerance: nats a token by which the server may differ from its own plain scores.
-        **connection: of `JsonClient`: api_key, timeout, retries, backoff, connections.
+        name: the address of a vLLM server, such as http://127.0.0.1:8000/v1; that of an SGLang server after "sglang:"; or a
+            model after "vllm:", for vLLM in this process.
+        tokenizer: of the model: a folder, a GGUF file, a Hugging Face name, or a `Tokenizer`; by default from where the engine
+            has its model.
+        tolerance: nats a token by which the engine may differ from its own plain scores.
+        **options: of the engine: see `VLLMServer`, `SGLangServer` and `VLLMLocal`.
 
     Raises:
-        EngineError: the server is out of reach, contradicts itself or the tokenizer, or is no vLLM.
+        EngineError: the engine is out of reach, does not start, or contradicts itself or the tokenizer.
+        MissingExtra: vLLM or urllib3 is not installed.
         InvalidArgument, ModelNotFound: as their messages say.
     """
-    root, found, version = address.rstrip("/").rpartition("/")
-    if version != "v1" or not found:
-        raise InvalidArgument(f"The address of a vLLM server ends with /v1; {address!r} does not.")
-    engine = VLLMServer(JsonClient(root, **connection), model)
-    return _served(engine, tokenizer, tolerance)
-
-
-def open_sglang_server(
-    address: str, tokenizer: str | Path | Tokenizer | None = None, tolerance: float = TOLERANCE, **connection: Any
-) -> EngineModel:
-    """A model behind an SGLang server. This code has not been verified against a real one.
-
-    Args:
-        address: such as http://127.0.0.1:30000.
-        tokenizer, tolerance, **connection: as in `open_vllm_server`.
-
-    Raises:
-        EngineError, InvalidArgument, ModelNotFound: as `open_vllm_server`.
-    """
-    engine = SGLangServer(JsonClient(address.rstrip("/").removesuffix("/v1"), **connection))
-    return _served(engine, tokenizer, tolerance)
-
-
-def _served(engine: VLLMServer | SGLangServer, tokenizer: str | Path | Tokenizer | None, tolerance: float) -> EngineModel:
-    """The model behind a server, with a tokenizer that cuts texts as the server's own."""
-    own = _tokenizer(engine, tokenizer if tokenizer is not None else engine.root)
-    _same_ids(engine, own, engine.tokenized(TRIAL))
-    return _checked(engine, own, tolerance)
-
-
-def open_vllm_local(
-    folder: str, tokenizer: str | Path | Tokenizer | None = None, tolerance: float = TOLERANCE, **options: Any
-) -> EngineModel:
-    """A model in a `vllm.LLM` of this process.
-
-    Args:
-        folder: of the model, or its Hugging Face name.
-        tokenizer: as in `open_vllm_server`; by default that of the folder.
-        tolerance: as in `open_vllm_server`.
-        **options: passed on to `vllm.LLM`.
-
-    Raises:
-        EngineError: vLLM does not start, or contradicts itself.
-        MissingExtra: vLLM is not installed.
-    """
-    engine = VLLMLocal(folder, **options)
-    return _checked(engine, _tokenizer(engine, tokenizer if tokenizer is not None else folder), tolerance)
+    if not tolerance > 0:
+        raise InvalidArgument(f"tolerance must be a positive number of nats, got {tolerance}.")
+    engine: Engine
+    if name.startswith(VLLM_LOCAL):
+        engine = VLLMLocal(plain_place(name.removeprefix(VLLM_LOCAL)), **options)
+    elif name.startswith(SGLANG):
+        engine = SGLangServer(name.removeprefix(SGLANG), **options)
+    else:
+        engine = VLLMServer(name, **options)
+    own = _tokenizer(engine, engine.root if tokenizer is None else tokenizer)
+    _require_same_ids(engine, own)
+    rows = None if engine.no_whole_rows is not None else engine.next_log_probs([[0]])
+    model = EngineModel(engine, own, rows is not None and bool(rows.isfinite().all()))
+    model.differences.update(self_check(model, tolerance))
+    return model
 
 
 def _tokenizer(engine: Engine, source: str | Path | Tokenizer) -> Tokenizer:
@@ -111,8 +84,9 @@ def _tokenizer(engine: Engine, source: str | Path | Tokenizer) -> Tokenizer:
     return own
 
 
-def _same_ids(engine: Engine, own: Tokenizer, theirs: list[int] | None) -> None:
+def _require_same_ids(engine: Engine, own: Tokenizer) -> None:
     """Refuse a tokenizer that cuts a text otherwise than the engine's own, where that can be asked."""
+    theirs = engine.tokenized(TRIAL)
     if theirs is None or not own.has_text:
         return
     try:
@@ -130,11 +104,60 @@ def _same_ids(engine: Engine, own: Tokenizer, theirs: list[int] | None) -> None:
         )
 
 
-def _checked(engine: Engine, tokenizer: Tokenizer, tolerance: float) -> EngineModel:
-    """The model, once the engine agrees with itself."""
-    if not tolerance > 0:
-        raise InvalidArgument(f"tolerance must be a positive number of nats, got {tolerance}.")
-    rows = None if engine.whole_rows is not None else engine.next_log_probs([[0]])
-    model = EngineModel(engine, tokenizer, rows is not None and bool(rows.isfinite().all()))
-    model.differences.update(self_check(model, tolerance))
-    return model
+def self_check(model: EngineModel, tolerance: float) -> dict[str, float]:
+    """Compare what the engine says of a few tokens on all its roads with its own plain scores.
+
+    Returns:
+        For each road the largest difference in nats per token; of whole distributions that were asked for twice, the mean
+        difference under the distribution.
+
+    Raises:
+        EngineError: a difference above the tolerance, or an answer that is no probability.
+    """
+    after = model.prompted(_trial_prompt(model))
+    drafts = after.sample(TEXTS, LENGTH, seed=0)
+    tokens, plain = drafts.tokens, _plain(after, drafts.tokens)
+    roads = {"sampled tokens": drafts.token_scores - plain, "scores": after.token_scores(tokens) - plain}
+    if model.engine.no_whole_rows is None:
+        rows = after.log_probs(tokens).double()
+        roads["next-token distributions"] = rows.gather(2, tokens[..., None])[..., 0] - plain
+        again = model.prompted(after.prompt_ids).log_probs(tokens).double()
+        roads["next-token distributions, asked for again,"] = (rows.exp() * (again - rows).nan_to_num(0.0).abs()).sum(-1)
+        roads["neighbours"] = _neighbours(after, tokens[0], rows[0].topk(2).indices)
+    found = {road: float(difference.abs().nan_to_num(torch.inf).max()) for road, difference in roads.items()}
+    worst = max(found, key=lambda road: found[road])
+    if found[worst] > tolerance:
+        raise EngineError(
+            f"The {worst} of {model.engine.name} differ from its own plain scores by {found[worst]:.3g} nats a token (allowed: "
+            f"{tolerance:g}), so one of the two is wrong and no weight could be trusted. docs/engines.md names settings that "
+            "are known to do this; where rounding in 16 bits explains it, give a larger `tolerance`."
+        )
+    return found
+
+
+def _plain(after: EngineModel, tokens: Tensor) -> Tensor:
+    """f64[batch, time]: scores by the engine's plainest road."""
+    eos_ids = after.tokenizer.eos_ids
+    tails = [row[:length] for row, length in zip(tokens.tolist(), live_lengths(tokens, eos_ids).tolist(), strict=True)]
+    found = after.engine.plain_scores([after.prompt_ids] * len(tails), tails)
+    padded = [[*scores, *[0.0] * (tokens.shape[1] - len(scores))] for scores in found]
+    return absorb_scores(torch.tensor(padded, dtype=torch.float64), tokens, eos_ids)
+
+
+def _neighbours(after: EngineModel, tokens: Tensor, candidates: Tensor) -> Tensor:
+    """f64[time, k]: difference per token; 0 where both roads exclude a neighbour."""
+    plain = _plain(after, substituted(tokens, candidates).flatten(0, 1)).sum(-1).view(candidates.shape)
+    found = after.neighbours(tokens, candidates)
+    return torch.where(found == plain, 0.0, found - plain) / len(tokens)
+
+
+def _trial_prompt(model: EngineModel) -> list[int]:
+    """Ids of some ordinary text; any ids for a vocabulary that cannot spell it."""
+    context = model.engine.context
+    longest = PROMPT if context is None else min(PROMPT, max(1, context - LENGTH))
+    try:
+        ids = model.tokenizer.encode_prompt(4 * TEXT)
+    except LocoreError:
+        usable = [i for i in range(model.vocab_size) if i not in model.tokenizer.eos_ids]
+        ids = (usable * longest)[:longest]
+    return ids[:longest]

@@ -9,43 +9,35 @@ import torch
 from torch import Tensor
 
 from locore.errors import EngineError
-from locore.models.engines.base import Engine, Ids, log_probabilities, whole_row
 from locore.models.engines.http import JsonClient
+from locore.models.engines.model import NEUTRAL, Engine, Ids, parsed_log_probs, whole_row
 
 PROMPTS = 64  # in one request
 ROW_NUMBERS = 2**18  # log-probabilities in one answer
 
-# Every setting that would reshape what is reported: a server takes those that are missing from the model's own files.
-_NEUTRAL = {
-    "max_new_tokens": 1,
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": -1,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "ignore_eos": True,
-}
+_SETTINGS = {**NEUTRAL, "top_k": -1, "max_new_tokens": 1}
 
 
 class SGLangServer(Engine):
     """A model behind an SGLang server. The cache of prefixes serves every score, so nothing need be forced.
 
-    Attributes:
-        root: where the server has its model from: a folder there, or a Hugging Face name.
+    The tokenizer says how large the vocabulary is: the server gives exactly the ids that it is asked for.
     """
 
     reuses_prefix = True
     verified = False
 
-    def __init__(self, client: JsonClient) -> None:
+    def __init__(self, address: str, **connection: Any) -> None:
         """Ask what is served.
+
+        Args:
+            address: such as http://127.0.0.1:30000.
+            **connection: of `JsonClient`: api_key, timeout, retries, backoff, connections.
 
         Raises:
             EngineError: the server is out of reach, or no SGLang.
         """
-        self._client = client
+        client = self._client = JsonClient(address.rstrip("/").removesuffix("/v1"), **connection)
         self.name = f"the SGLang server at {client.address}"
         facts = client.get("/get_model_info")
         if not isinstance(facts, dict) or not isinstance(facts.get("model_path"), str):
@@ -53,7 +45,6 @@ class SGLangServer(Engine):
         self.root: str = facts["model_path"]
         longest = client.get("/get_server_info").get("context_length")
         self.context = longest - 1 if isinstance(longest, int) else None
-        self.vocab_size = 0  # until the tokenizer says: the server gives exactly the ids that it is asked for
 
     def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
         """Float[prefix, vocab]: every id is asked for by name."""
@@ -65,7 +56,7 @@ class SGLangServer(Engine):
     def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
         """Float[prefix, k]: only the chosen ids travel."""
         found = self._next(prefixes, [sorted(set(ids)) for ids in chosen], PROMPTS)
-        rows = [log_probabilities((row.get(token) for token in ids), self.name) for row, ids in zip(found, chosen, strict=True)]
+        rows = [parsed_log_probs((row.get(token) for token in ids), self.name) for row, ids in zip(found, chosen, strict=True)]
         return torch.tensor(rows)
 
     def tail_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
@@ -77,7 +68,7 @@ class SGLangServer(Engine):
         return self._scores(prefixes, tails, [0] * len(prefixes))
 
     def tokenized(self, text: str) -> list[int] | None:
-        """Ids of a prompt by the server's own tokenizer; None if it does not tell."""
+        """Ids of a prompt by the server's own tokenizer."""
         return self._client.tokenized({"prompt": text, "add_special_tokens": True})
 
     def _next(self, prefixes: Sequence[Ids], chosen: Sequence[Ids], most: int) -> list[dict[int, Any]]:
@@ -86,7 +77,7 @@ class SGLangServer(Engine):
         bodies = [{"input_ids": list(map(list, prefixes[p])), "token_ids_logprob": list(map(list, chosen[p]))} for p in parts]
         found = []
         for facts in self._generate(bodies, [len(prefixes[p]) for p in parts]):
-            rows = self._triples(facts.get("output_token_ids_logprobs"), 1)[0]
+            rows = self._listed(facts.get("output_token_ids_logprobs"), 1)[0]
             found.append({token: value for value, token in self._pairs(rows)})
         return found
 
@@ -96,31 +87,27 @@ class SGLangServer(Engine):
         bodies = [{"input_ids": whole[p], "logprob_start_len": list(starts[p])} for p in parts]
         scores = []
         for i, facts in enumerate(self._generate(bodies, [len(whole[p]) for p in parts])):
-            pairs = self._pairs(self._triples(facts.get("input_token_logprobs"), len(whole[i]) - starts[i]))[-len(tails[i]) :]
+            pairs = self._pairs(self._listed(facts.get("input_token_logprobs"), len(whole[i]) - starts[i]))[-len(tails[i]) :]
             if [token for _, token in pairs] != list(tails[i]):
                 raise EngineError(f"{self.name} scored other tokens than it was sent.")
-            scores.append(log_probabilities((value for value, _ in pairs), self.name))
+            scores.append(parsed_log_probs((value for value, _ in pairs), self.name))
         return scores
 
     def _generate(self, bodies: Sequence[dict[str, Any]], sizes: Sequence[int]) -> list[dict[str, Any]]:
         """The facts about each prompt of each request."""
-        common = {"sampling_params": _NEUTRAL, "return_logprob": True}
+        common = {"sampling_params": _SETTINGS, "return_logprob": True}
+        answers = self._client.post_all("/generate", [{**common, **body} for body in bodies])
         facts = []
-        for answer, size in zip(
-            self._client.post_all("/generate", [{**common, **body} for body in bodies]), sizes, strict=True
-        ):
+        for answer, size in zip(answers, sizes, strict=True):
             if not isinstance(answer, list) or len(answer) != size:
                 raise EngineError(f"{self.name} was sent {size} prompts and did not give {size} answers.")
-            found = [one.get("meta_info") if isinstance(one, dict) else None for one in answer]
-            facts += [self._facts(one) for one in found]
-        return facts
-
-    def _facts(self, facts: Any) -> dict[str, Any]:
-        if not isinstance(facts, dict):
+            facts += [one.get("meta_info") if isinstance(one, dict) else None for one in answer]
+        known = [one for one in facts if isinstance(one, dict)]
+        if len(known) != len(facts):
             raise EngineError(f"{self.name} gave an answer without meta_info. Is it the server you mean?")
-        return facts
+        return known
 
-    def _triples(self, rows: Any, length: int) -> list[Any]:
+    def _listed(self, rows: Any, length: int) -> list[Any]:
         if not isinstance(rows, list) or len(rows) != length:
             raise EngineError(
                 f"{self.name} gave {len(rows) if isinstance(rows, list) else 'no'} log-probabilities, not {length}."

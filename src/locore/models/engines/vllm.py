@@ -8,34 +8,28 @@ processor `ForcedTokens` makes it generate are scored one by one after a prefix 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from locore.errors import CannotScore, EngineError
-from locore.models.engines.base import Engine, Ids, Refused, log_probabilities, whole_row
+from locore.errors import CannotScore, EngineError, InvalidArgument, MissingExtra
+from locore.models.engines.http import JsonClient
+from locore.models.engines.model import FORCED, NEUTRAL, Engine, Ids, Refused, parsed_log_probs, whole_row
 
 CHOSEN = 128  # ids for which vLLM gives log-probabilities in one request
 DRAWN = 1024  # texts in one request
-
-# Every setting that would reshape what is drawn: a server takes those that are missing from the model's own files.
-NEUTRAL = {
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "ignore_eos": True,
-}
+PROCESSOR = "locore.models.engines.forcing:ForcedTokens"
+_LOCAL_ROW_NUMBERS = 2**22  # log-probabilities that vLLM holds as Python objects at once
+_SERVED_ROW_NUMBERS = 2**18  # log-probabilities in one answer, some 30 bytes each
+_PROMPTS = 64  # in one request, which the server works on together
+_TOKEN = "token_id:"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """What vLLM generated after one prompt, once.
 
     Attributes:
@@ -52,7 +46,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Request:
+class CompletionRequest:
     """One prompt, and settings beside the neutral ones; `forced` are tokens for `ForcedTokens`."""
 
     prompt: Ids
@@ -66,27 +60,27 @@ class VLLM(Engine):
     draws = True
 
     @abstractmethod
-    def _answers(self, requests: Sequence[Request], rows: bool = False) -> list[list[Answer]]:
+    def _ask(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[list[Completion]]:
         """The answers to each request; `rows` says that they are large.
 
         Raises:
             EngineError: as its message says.
         """
 
-    def find_out(self) -> None:
+    def probe(self) -> None:
         """What this one can do, by asking: whole distributions, and forced tokens; and how many tokens there are."""
         try:
-            top = self._generated([Request([0], {"max_tokens": 1, "logprobs": -1})], rows=True)[0].tops[0]
+            top = self._complete([CompletionRequest([0], {"max_tokens": 1, "logprobs": -1})], rows=True)[0].tops[0]
         except Refused as refusal:
             if refusal.status != 400:
                 raise
-            self.whole_rows = refusal.said
+            self.no_whole_rows = refusal.reason
             return
         self.vocab_size = len(top)
         whole_row(top, self.vocab_size, self.name)
         trial = [min(top, key=top.__getitem__)] * 3  # nothing that it would draw by itself
         try:
-            self.reuses_prefix = self._generated([self._forcing([0], trial)])[0].ids == trial
+            self.reuses_prefix = self._complete([self._forcing([0], trial)])[0].ids == trial
         except Refused as refusal:
             if refusal.status != 400:
                 raise
@@ -94,16 +88,20 @@ class VLLM(Engine):
     def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
         """Float[prefix, vocab]; one request for each prefix, which is read from the cache as far as it is there."""
         self._require_rows()
-        requests = [Request(prefix, {"max_tokens": 1, "logprobs": -1}) for prefix in prefixes]
-        answers = self._generated(requests, rows=True)
+        requests = [CompletionRequest(prefix, {"max_tokens": 1, "logprobs": -1}) for prefix in prefixes]
+        answers = self._complete(requests, rows=True)
         return torch.stack([whole_row(answer.tops[0], self.vocab_size, self.name) for answer in answers])
 
     def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
         """Float[prefix, k]; as `next_log_probs`, but only the chosen ids travel."""
         self._require_rows()
-        parts = [(prefix, ids[at : at + CHOSEN]) for prefix, ids in zip(prefixes, chosen, strict=True) for at in _steps(ids)]
-        answers = self._generated([self._choosing(prefix, sorted(set(ids))) for prefix, ids in parts])
-        found = [self._of(answer.tops[0], ids) for answer, (_, ids) in zip(answers, parts, strict=True)]
+        parts = [
+            (prefix, ids[at : at + CHOSEN])
+            for prefix, ids in zip(prefixes, chosen, strict=True)
+            for at in range(0, len(ids), CHOSEN)
+        ]
+        answers = self._complete([self._choosing(prefix, sorted(set(ids))) for prefix, ids in parts])
+        found = [self._log_probs_of(answer.tops[0], ids) for answer, (_, ids) in zip(answers, parts, strict=True)]
         return torch.tensor([score for scores in found for score in scores]).view(len(prefixes), -1)
 
     def tail_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
@@ -111,23 +109,23 @@ class VLLM(Engine):
         if not self.reuses_prefix:
             return self.plain_scores(prefixes, tails)
         requests = [self._forcing(prefix, tail) for prefix, tail in zip(prefixes, tails, strict=True)]
-        answers = self._generated(requests)
+        answers = self._complete(requests)
         for answer, tail in zip(answers, tails, strict=True):
             if answer.ids != list(tail):
                 raise EngineError(f"{self.name} was to generate the tokens {list(tail)} and generated {answer.ids}.")
-        return [log_probabilities(answer.scores, self.name) for answer in answers]
+        return [parsed_log_probs(answer.scores, self.name) for answer in answers]
 
     def plain_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
         """Log p of each token of each tail, read with its prefix from the first token on."""
         whole = [[*prefix, *tail] for prefix, tail in zip(prefixes, tails, strict=True)]
-        answers = self._generated([Request(ids, {"max_tokens": 1, "prompt_logprobs": 0}) for ids in whole])
-        return [self._of_prompt(answer, ids, len(tail)) for answer, ids, tail in zip(answers, whole, tails, strict=True)]
+        answers = self._complete([CompletionRequest(ids, {"max_tokens": 1, "prompt_logprobs": 0}) for ids in whole])
+        return [self._prompt_log_probs(answer, ids, len(tail)) for answer, ids, tail in zip(answers, whole, tails, strict=True)]
 
     def draw(self, prefix: Ids, num: int, length: int, seed: int, eos_ids: Ids) -> tuple[list[list[int]], list[list[float]]]:
         """Texts drawn by vLLM itself; number i has the seed `seed` + i, so few are the first of many."""
         settings = {"max_tokens": length, "logprobs": 0, "stop_token_ids": list(eos_ids)}
         parts = [{**settings, "n": min(DRAWN, num - at), "seed": seed + at} for at in range(0, num, DRAWN)]
-        answers = [answer for found in self._answers([Request(prefix, part) for part in parts]) for answer in found]
+        answers = [answer for found in self._ask([CompletionRequest(prefix, part) for part in parts]) for answer in found]
         if len(answers) != num:
             raise EngineError(f"{self.name} was to draw {num} texts and drew {len(answers)}.")
         for answer in answers:
@@ -138,17 +136,17 @@ class VLLM(Engine):
                     f"{self.name} was to draw {length} tokens or up to an end ({list(eos_ids)}), and drew {answer.ids}. If its "
                     "model has other ends, give a `tokenizer` whose files declare them."
                 )
-        return [a.ids for a in answers], [log_probabilities(a.scores, self.name) for a in answers]
+        return [a.ids for a in answers], [parsed_log_probs(a.scores, self.name) for a in answers]
 
-    def _choosing(self, prefix: Ids, ids: Ids) -> Request:
-        return Request(prefix, {"max_tokens": 1, "logprobs": len(ids), "logprob_token_ids": ids})
+    def _choosing(self, prefix: Ids, ids: Ids) -> CompletionRequest:
+        return CompletionRequest(prefix, {"max_tokens": 1, "logprobs": len(ids), "logprob_token_ids": ids})
 
-    def _forcing(self, prefix: Ids, tail: Ids) -> Request:
-        return Request(prefix, {"max_tokens": len(tail), "logprobs": 0}, tail)
+    def _forcing(self, prefix: Ids, tail: Ids) -> CompletionRequest:
+        return CompletionRequest(prefix, {"max_tokens": len(tail), "logprobs": 0}, tail)
 
-    def _generated(self, requests: Sequence[Request], rows: bool = False) -> list[Answer]:
+    def _complete(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[Completion]:
         """The only answer to each request, as long as it was asked for, with log-probabilities if they were asked for."""
-        found = self._answers(requests, rows)
+        found = self._ask(requests, rows)
         for request, answers in zip(requests, found, strict=True):
             wanted = request.settings["max_tokens"]
             scored = wanted if "logprobs" in request.settings else 0
@@ -160,14 +158,14 @@ class VLLM(Engine):
                 )
         return [answers[0] for answers in found]
 
-    def _of(self, found: Mapping[int, Any], ids: Ids) -> list[float]:
+    def _log_probs_of(self, found: Mapping[int, Any], ids: Ids) -> list[float]:
         """Checked log-probabilities of these ids."""
         missing = [token for token in ids if token not in found]
         if missing:
             raise EngineError(f"{self.name} gave no log-probability for the token {missing[0]}, which was asked for.")
-        return log_probabilities((found[token] for token in ids), self.name)
+        return parsed_log_probs((found[token] for token in ids), self.name)
 
-    def _of_prompt(self, answer: Answer, ids: Ids, length: int) -> list[float]:
+    def _prompt_log_probs(self, answer: Completion, ids: Ids, length: int) -> list[float]:
         """Checked log-probabilities of the last `length` tokens of the prompt."""
         rows = answer.prompt
         if rows is None or len(rows) != len(ids):
@@ -175,15 +173,188 @@ class VLLM(Engine):
                 f"{self.name} read {len(ids)} tokens and gave log-probabilities of {0 if rows is None else len(rows)}."
             )
         start = len(ids) - length
-        return [self._of(row or {}, [token])[0] for row, token in zip(rows[start:], ids[start:], strict=True)]
+        return [self._log_probs_of(row or {}, [token])[0] for row, token in zip(rows[start:], ids[start:], strict=True)]
 
     def _require_rows(self) -> None:
-        if self.whole_rows is not None:
+        if self.no_whole_rows is not None:
             raise CannotScore(
-                f"{self.name} gives no whole next-token distributions ({self.whole_rows}). Start it with --max-logprobs -1, or "
-                'use the only sampler that needs none, sampler="rejection".'
+                f"{self.name} gives no whole next-token distributions ({self.no_whole_rows}). Start it with --max-logprobs -1, "
+                'or use the only sampler that needs none, sampler="rejection".'
             )
 
 
-def _steps(ids: Ids) -> range:
-    return range(0, len(ids), CHOSEN)
+class VLLMLocal(VLLM):
+    """A model in a `vllm.LLM`.
+
+    Attributes:
+        llm: the `vllm.LLM`.
+    """
+
+    def __init__(self, folder: str, **options: Any) -> None:
+        """Load a model, with whole distributions, the prefix cache and forced tokens switched on.
+
+        Args:
+            folder: of the model, or its Hugging Face name.
+            **options: passed on to `vllm.LLM`: dtype, tensor_parallel_size, gpu_memory_utilization, …
+
+        Raises:
+            EngineError: vLLM cannot serve it so.
+            MissingExtra: vLLM is not installed.
+        """
+        try:
+            import vllm
+        except ImportError as error:
+            raise MissingExtra(f"vLLM is not installed here ({error}): pip install vllm, or use a server of it.") from None
+        self.name, self.root = f"vLLM with {folder}", folder
+        usual = {"max_logprobs": -1, "enable_prefix_caching": True, "logits_processors": [PROCESSOR]}
+        try:
+            self.llm = vllm.LLM(model=folder, **{**usual, **options})
+        except Exception as error:  # an engine in a process of its own reports in any way that it did not start
+            raise EngineError(f"{self.name} did not start: {error}") from error
+        self._sampling = vllm.SamplingParams
+        self.context = self.llm.llm_engine.model_config.max_model_len - 1
+        self.probe()
+
+    def _ask(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[list[Completion]]:
+        most = max(1, _LOCAL_ROW_NUMBERS // max(1, self.vocab_size)) if rows else len(requests)
+        parts = [requests[at : at + most] for at in range(0, len(requests), most)]
+        return [answers for part in parts for answers in self._generate(part)]
+
+    def _generate(self, requests: Sequence[CompletionRequest]) -> Iterator[list[Completion]]:
+        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
+        try:
+            # In one process with us it draws from torch's global generator.
+            with torch.random.fork_rng(devices=[]):
+                outputs = self.llm.generate(prompts, [self._params(request) for request in requests], use_tqdm=False)
+        except ValueError as error:  # what a server answers with 400
+            raise Refused(f"{self.name} refused a request: {error}", 400, str(error)) from error
+        for output in outputs:
+            prompt = None if output.prompt_logprobs is None else [_by_id(row) for row in output.prompt_logprobs]
+            yield [_completion(completion, prompt) for completion in output.outputs]
+
+    def _params(self, request: CompletionRequest) -> Any:
+        extra = None if request.forced is None else {FORCED: list(request.forced)}
+        return self._sampling(**NEUTRAL, **request.settings, extra_args=extra, detokenize=False, flat_logprobs=True)
+
+
+def _completion(completion: Any, prompt: list[dict[int, float] | None] | None) -> Completion:
+    ids = list(completion.token_ids)
+    logs = completion.logprobs
+    if logs is None:
+        return Completion(ids, [], [], prompt)
+    tops = [
+        dict(zip(logs.token_ids[start:end], logs.logprobs[start:end], strict=True))
+        for start, end in zip(logs.start_indices, logs.end_indices, strict=True)
+    ]
+    return Completion(ids, [top.get(token) for token, top in zip(ids, tops, strict=True)], tops, prompt)
+
+
+def _by_id(row: Any) -> dict[int, float] | None:
+    """{id: log p} of one position of a prompt; nothing for the first."""
+    return {token: found.logprob for token, found in row.items()} if row else None
+
+
+class VLLMServer(VLLM):
+    """A model behind the completions of a vLLM server.
+
+    Attributes:
+        model: what the server calls it.
+    """
+
+    def __init__(self, address: str, model: str | None = None, **connection: Any) -> None:
+        """Ask what is served, and what can be asked of it.
+
+        Args:
+            address: of its API, which ends with /v1.
+            model: its name at the server; by default the only one there.
+            **connection: of `JsonClient`: api_key, timeout, retries, backoff, connections.
+
+        Raises:
+            EngineError: the server is out of reach, or no vLLM.
+            InvalidArgument: it serves several models and none was named, or not this one; or this is no such address.
+        """
+        root, found, version = address.rstrip("/").rpartition("/")
+        if version != "v1" or not found:
+            raise InvalidArgument(f"The address of a vLLM server ends with /v1; {address!r} does not.")
+        client = self._client = JsonClient(root, **connection)
+        self.name = f"the vLLM server at {client.address}"
+        card = _model_card(client.get("/v1/models"), model, self.name)
+        self.model, self.root = str(card["id"]), str(card.get("root") or card["id"])
+        longest = card.get("max_model_len")
+        # It generates a token after each sequence that it scores.
+        self.context = longest - 1 if isinstance(longest, int) else None
+        self.probe()
+
+    def tokenized(self, text: str) -> list[int] | None:
+        """Ids of a prompt by the server's own tokenizer."""
+        return self._client.tokenized({"model": self.model, "prompt": text, "add_special_tokens": True})
+
+    def _ask(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[list[Completion]]:
+        most = max(1, min(_PROMPTS, _SERVED_ROW_NUMBERS // max(1, self.vocab_size))) if rows else _PROMPTS
+        groups = _batches(requests, most)
+        bodies = [self._body([requests[i] for i in group]) for group in groups]
+        found: list[list[Completion]] = [[] for _ in requests]
+        for group, answer in zip(groups, self._client.post_all("/v1/completions", bodies), strict=True):
+            for i, answers in zip(group, self._parsed(answer, [requests[i] for i in group]), strict=True):
+                found[i] = answers
+        return found
+
+    def _body(self, requests: Sequence[CompletionRequest]) -> dict[str, Any]:
+        """One request for prompts with the same settings."""
+        first = requests[0]
+        extra = {} if first.forced is None else {"vllm_xargs": {FORCED: list(first.forced)}}
+        return {
+            "model": self.model,
+            "prompt": [list(request.prompt) for request in requests],
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+            **NEUTRAL,
+            **first.settings,
+            **extra,
+        }
+
+    def _parsed(self, answer: Any, requests: Sequence[CompletionRequest]) -> list[list[Completion]]:
+        """The answers to each of the requests that went together."""
+        each = requests[0].settings.get("n", 1)
+        try:
+            choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
+            read = [_parsed_completion(choice) for choice in choices]
+            echoed = [choice["prompt_token_ids"] for choice in choices]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise EngineError(f"{self.name} gave a completion that cannot be read ({type(error).__name__}: {error}).") from None
+        if len(read) != each * len(requests):
+            raise EngineError(f"{self.name} gave {len(read)} completions for {len(requests)} prompts, {each} each.")
+        if any(echoed[i] != list(requests[i // each].prompt) for i in range(len(read))):
+            raise EngineError(f"{self.name} read other tokens than it was sent.")
+        return [read[i : i + each] for i in range(0, len(read), each)]
+
+
+def _parsed_completion(choice: dict[str, Any]) -> Completion:
+    """One completion; where log-probabilities were not asked for, there are none."""
+    logs = choice.get("logprobs") or {"token_logprobs": [], "top_logprobs": []}
+    tops = [{int(key.removeprefix(_TOKEN)): value for key, value in top.items()} for top in logs["top_logprobs"]]
+    rows = choice.get("prompt_logprobs")
+    if rows is not None:
+        rows = [None if row is None else {int(key): value["logprob"] for key, value in row.items()} for row in rows]
+    return Completion(list(choice["token_ids"]), list(logs["token_logprobs"]), tops, rows)
+
+
+def _batches(requests: Sequence[CompletionRequest], most: int) -> list[list[int]]:
+    """Numbers of requests that can go together: the same settings, the same tokens to be forced."""
+    groups: dict[str, list[int]] = {}
+    for i, request in enumerate(requests):
+        groups.setdefault(repr((request.settings, request.forced)), []).append(i)
+    return [group[at : at + most] for group in groups.values() for at in range(0, len(group), most)]
+
+
+def _model_card(models: Any, name: str | None, server: str) -> dict[str, Any]:
+    """The card of the model that is meant."""
+    cards = models.get("data") if isinstance(models, dict) else None
+    if not isinstance(cards, list) or not cards or not all(isinstance(card, dict) and "id" in card for card in cards):
+        raise EngineError(f"{server} does not list its models as OpenAI's API does. Is it the server you mean?")
+    ids = [str(card["id"]) for card in cards]
+    if name is None and len(ids) > 1:
+        raise InvalidArgument(f"{server} serves {', '.join(ids)}; name one of them: load(..., model={ids[0]!r}).")
+    if name is not None and name not in ids:
+        raise InvalidArgument(f"{server} does not serve {name!r}; it serves {', '.join(ids)}.")
+    return dict(cards[ids.index(name) if name is not None else 0])

@@ -5,7 +5,7 @@ import { $, h } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { showResults } from "./results.js";
 
-const SAMPLERS = ["exact", "rejection", "twisted", "swor", "smc", "greedy", "masked-is", "lcr", "cars", "mcmc"];
+const SAMPLERS = ["exact", "rejection", "twisted", "swor", "smc", "masked", "masked-is", "lcr", "cars", "mcmc"];
 const NUMBERS = ["max_tokens", "num_particles", "seed", "temperature", "top_p", "min_tokens"];
 const PLACES = [...NUMBERS, "prompt", "constraint", "sampler", "ending", "key"];
 const PARTICLES = 512;

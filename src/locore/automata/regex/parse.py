@@ -1,0 +1,182 @@
+"""From the tree of a regular expression to an expression of `ir`: which strings Python's `re` matches in full."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+from locore.automata.regex.language import (
+    ANY_CHAR,
+    EMPTY,
+    Ahead,
+    Behind,
+    Chars,
+    CharSet,
+    Concat,
+    Language,
+    Repeat,
+    concat,
+    either,
+    literal,
+    repeat,
+)
+from locore.automata.regex.pattern import (
+    ATOMIC_GROUP,
+    BACK_REFERENCE,
+    CHARACTERS,
+    CONDITIONAL,
+    LOOK_BEHIND,
+    POSSESSIVE,
+    Item,
+    Pattern,
+    Tree,
+    chars_of,
+    op,
+    position,
+    width,
+    with_local_flags,
+)
+from locore.errors import InvalidConstraint
+
+MAX_DEPTH = 64  # of groups in groups
+AT_START = Behind(ANY_CHAR, negative=True)
+AT_END = Ahead(ANY_CHAR, negative=True)
+NEWLINE = literal("\n")
+NON_BOUNDARY_NEEDS_TEXT = re.fullmatch(r"\B", "") is None  # so it was before Python 3.14
+
+
+def language_of(pattern: Pattern) -> Language:
+    """The strings that a regular expression matches in full.
+
+    Raises:
+        InvalidConstraint: a back-reference, a conditional, an atomic group, a possessive repetition of more than one character,
+            or a look-behind with something in it that reads past its end; the message says where. Or nested too deeply.
+    """
+    return _Translation(pattern).sequence(pattern.tree, pattern.flags, None)
+
+
+class _Translation:
+    """Translates items. `remaining`: how many characters a look-behind around them reads from there on; None outside of one."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._pattern = pattern
+        self._look_behinds = 0
+        self._possessives = 0
+        self._depth = 0
+
+    def sequence(self, tree: Tree, flags: int, remaining: int | None) -> Language:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise InvalidConstraint(f"a regular expression is nested deeper than {MAX_DEPTH}; make it flatter")
+        parts = []
+        for item in tree:
+            parts.append(self._item(item, flags, remaining))
+            remaining = None if remaining is None else remaining - width(item)[1]
+        self._depth -= 1
+        return concat(*parts)
+
+    def _item(self, item: Item, flags: int, remaining: int | None) -> Language:
+        code, argument = item
+        if code in CHARACTERS:
+            return Chars(chars_of(item, flags))
+        if code is op.BRANCH:
+            return either([self.sequence(branch, flags, remaining) for branch in argument[1]])
+        if code is op.SUBPATTERN:
+            _, added, removed, inner = argument
+            return self.sequence(inner, with_local_flags(flags, added, removed), remaining)
+        if code in (op.MAX_REPEAT, op.MIN_REPEAT):
+            least, most, inner = argument
+            left = None if remaining is None else remaining - width(item)[1] + inner.getwidth()[1]
+            return repeat(self.sequence(inner, flags, left), least, None if most == op.MAXREPEAT else int(most))
+        if code is op.POSSESSIVE_REPEAT:
+            return self._possessive(argument, flags, remaining)
+        if code in (op.ASSERT, op.ASSERT_NOT):
+            direction, inner = argument
+            look = self._ahead if direction > 0 else self._behind
+            return look(inner, flags, remaining, negative=code is op.ASSERT_NOT)
+        if code is op.AT:
+            return self._anchor(argument, flags, remaining)
+        if code is op.FAILURE:
+            return EMPTY
+        self._refuse(code)
+
+    def _possessive(self, argument: Any, flags: int, remaining: int | None) -> Language:
+        """Of one character the longest run, so that no further one may follow; a limit on its length may end it, too."""
+        least, most, inner = argument
+        part = self.sequence(inner, flags, remaining)
+        number, self._possessives = self._possessives, self._possessives + 1
+        if not isinstance(part, Chars):
+            self._refuse_at(POSSESSIVE, number, "a possessive repetition of more than one character", "without the second +")
+        self._require(remaining, None, "a possessive repetition")
+        ended = Ahead(part, negative=True)
+        if most == op.MAXREPEAT:
+            return Concat((Repeat(part, least, None), ended))
+        full = Repeat(part, int(most), int(most))
+        return full if least == most else either([full, Concat((Repeat(part, least, int(most) - 1), ended))])
+
+    def _ahead(self, inner: Tree, flags: int, remaining: int | None, negative: bool) -> Language:
+        self._require(remaining, inner.getwidth()[1], "a look-ahead")
+        return Ahead(self.sequence(inner, flags, remaining), negative)
+
+    def _behind(self, inner: Tree, flags: int, remaining: int | None, negative: bool) -> Language:
+        self._look_behinds += 1
+        return Behind(self.sequence(inner, flags, inner.getwidth()[1]), negative)
+
+    def _anchor(self, anchor: Any, flags: int, remaining: int | None) -> Language:
+        lines = bool(flags & re.MULTILINE)
+        if anchor is op.AT_BEGINNING_STRING or (anchor is op.AT_BEGINNING and not lines):
+            return AT_START
+        if anchor is op.AT_BEGINNING:
+            return either([AT_START, Behind(NEWLINE, negative=False)])
+        if anchor is op.AT_END:
+            self._require(remaining, 1 if lines else 2, "$")
+            following = NEWLINE if lines else Concat((NEWLINE, AT_END))
+            return either([AT_END, Ahead(following, negative=False)])
+        if anchor is op.AT_END_STRING:
+            self._require(remaining, 1, "\\Z")
+            return AT_END
+        self._require(remaining, 1, "\\b or \\B")
+        return _boundary(anchor is op.AT_BOUNDARY, flags)
+
+    def _require(self, remaining: int | None, needed: int | None, what: str) -> None:
+        """Inside a look-behind: what reads ahead has to end where the look-behind does."""
+        if remaining is not None and (needed is None or needed > remaining):
+            self._refuse_at(
+                LOOK_BEHIND,
+                self._look_behinds - 1,
+                f"a look-behind with {what} in it that reads past its end",
+                f"with {what} after the look-behind",
+            )
+
+    def _refuse(self, code: Any) -> NoReturn:
+        if code is op.GROUPREF:
+            self._refuse_at(BACK_REFERENCE, 0, "a back-reference", "with the alternatives written out")
+        if code is op.GROUPREF_EXISTS:
+            self._refuse_at(CONDITIONAL, 0, "a conditional group", "with the alternatives written out")
+        if code is op.ATOMIC_GROUP:
+            self._refuse_at(ATOMIC_GROUP, 0, "an atomic group", "with (?:...)")
+        raise InvalidConstraint(f"the regular expression {self._pattern.text!r} contains {code}, which is not supported")
+
+    def _refuse_at(self, construct: re.Pattern[str], number: int, what: str, instead: str) -> NoReturn:
+        at = position(self._pattern, construct, number)
+        raise InvalidConstraint(
+            f"the regular expression {self._pattern.text!r} contains {what} (at index {at}), which is not supported; write it "
+            f"{instead}"
+        )
+
+
+def _boundary(is_boundary: bool, flags: int) -> Language:
+    """`\\b` or `\\B`: whether just one of the characters before and after belongs to a word."""
+    word = Chars(_word(flags))
+    ways: list[Language] = []
+    for word_before in (False, True):
+        word_after = word_before != is_boundary
+        way: list[Language] = [Behind(word, negative=not word_before), Ahead(word, negative=not word_after)]
+        if not (word_before or word_after) and NON_BOUNDARY_NEEDS_TEXT:
+            way.append(either([Behind(ANY_CHAR, negative=False), Ahead(ANY_CHAR, negative=False)]))
+        ways.append(Concat(tuple(way)))
+    return either(ways)
+
+
+def _word(flags: int) -> CharSet:
+    return chars_of((op.IN, [(op.CATEGORY, op.CATEGORY_WORD)]), flags & (re.ASCII | re.UNICODE))

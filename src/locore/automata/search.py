@@ -1,0 +1,181 @@
+"""Machines that search a text for phrases: how often they occur, in which order, and whether at the start or the end.
+
+An occurrence may be asked to cut no word: at neither of its ends do a character of a word inside and one outside meet. What
+follows an occurrence is seen only after it. One that ends inside a word is therefore pending until the next character, or
+the end of the text, settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, folded, word_characters
+from locore.automata.tally import Tally, check_size, minimised, pushed
+from locore.automata.trie import Trie, search_table
+from locore.automata.utf8 import NUM_BYTES, over_bytes
+
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+
+def occurrences(phrases: Collection[str], manner: Manner) -> Tally:
+    """Counts the pairs of a phrase and a place where it occurs; occurrences may overlap."""
+    search = _Search.of(phrases, manner)
+    found = search.anywhere(manner.distinct(phrases))
+    return search.tally(*search.settled(found))
+
+
+def at_start(phrase: str, manner: Manner) -> Tally:
+    """1 if the text starts with the phrase, else 0."""
+    search = _Search.of([phrase], manner)
+    return search.tally(*search.settled(search.from_start(manner.distinct([phrase]))))
+
+
+def at_end(phrase: str, manner: Manner) -> Tally:
+    """1 if the text ends with the phrase, else 0."""
+    search = _Search.of([phrase], manner)
+    found = search.anywhere(manner.distinct([phrase]))
+    return search.tally(found.table, np.zeros_like(found.table), found.ends)
+
+
+def whole(phrases: Collection[str], manner: Manner) -> Tally:
+    """1 if the text is one of the phrases, else 0."""
+    search = _Search.of(phrases, manner)
+    found = search.from_start(manner.distinct(phrases))
+    return search.tally(found.table, np.zeros_like(found.table), found.ends)
+
+
+def in_order(phrases: Sequence[str], manner: Manner) -> Tally:
+    """1 if the phrases occur one after the other without overlap, else 0.
+
+    For each phrase the first occurrence is the one to take, so one search follows the other. They are put together from the
+    last to the first, behind the state 0 in which all has been found.
+    """
+    search = _Search.of(phrases, manner)
+    table = gain = np.zeros((1, len(search.inside)), dtype=np.int32)
+    final = np.zeros(1, dtype=np.int32)
+    start = after_word = 0
+    for phrase in reversed(phrases):
+        found = search.anywhere(manner.distinct([phrase]))
+        first, is_last = len(table), start == 0
+        # A character that settles a pending occurrence is the first that the next search reads.
+        before = (found.pending > 0)[:, None] & ~search.inside
+        now = (found.ends > found.pending)[found.table]
+        target = np.where(before, table[after_word], np.where(now, start, first + found.table))
+        counted = np.where(before, 1 if is_last else gain[after_word], now & is_last)
+        table, gain = np.append(table, target, axis=0), np.append(gain, counted, axis=0)
+        final = np.append(final, found.pending if is_last else np.zeros_like(found.pending))
+        start, after_word = first, len(table) - 1
+    # A machine starts in state 0.
+    table = np.roll((table - start) % len(table), -start, axis=0).astype(np.int32)
+    return search.tally(table, np.roll(gain, -start, axis=0).astype(np.int32), np.roll(final, -start))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Which phrases have just been read, in every state of a search.
+
+    Attributes:
+        table: Int32[states, columns], the next state; state 0 is the start, the last state follows a character of a word
+            with which nothing begins.
+        ends: Int32[states], how many phrases end here.
+        pending: Int32[states], how many of them may yet turn out to cut a word: all or none.
+    """
+
+    table: Ints
+    ends: Ints
+    pending: Ints
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What the machines that search for some phrases read.
+
+    Attributes:
+        column: Int32[symbols]; symbols are bytes where that says all, else code points.
+        inside: Bool[columns], which columns are characters of words; none if words do not matter.
+        several: code points that fold to several characters, and the columns of these.
+    """
+
+    column: Ints
+    inside: Bools
+    several: dict[int, list[int]]
+
+    @classmethod
+    def of(cls, phrases: Collection[str], manner: Manner) -> _Search:
+        """One column for each symbol of the phrases, and one or two for all others."""
+        known = manner.distinct(phrases)
+        text = "".join(known)
+        if manner == Manner() and chr(REPLACEMENT) not in text:  # what is found in the bytes is found in the text
+            used = np.unique(np.frombuffer(text.encode(), dtype=np.uint8))
+            column = np.full(NUM_BYTES, len(used), dtype=np.int32)
+            column[used] = np.arange(len(used))
+            return cls(column, np.zeros(len(used) + 1, dtype=np.bool_), {})
+        used = np.unique(_code_points(text))
+        column = np.full(NUM_CODE_POINTS, len(used), dtype=np.int32)
+        inside = np.zeros(len(used) + 1, dtype=np.bool_)
+        if manner.words:
+            column += word_characters()
+            inside = np.append(word_characters()[used], [False, True])
+        column[used] = np.arange(len(used))
+        if not manner.ignore_case:
+            return cls(column, inside, {})
+        table, several = folded()
+        columns = {point: column[_code_points(characters)].tolist() for point, characters in several.items()}
+        return cls(column[table], inside, columns)
+
+    def anywhere(self, phrases: list[str]) -> _Found:
+        """The search in the whole text, in which no occurrence starts inside a word."""
+        trie = self._trie(phrases)
+        return self._found(trie, *search_table(trie, self.inside))
+
+    def from_start(self, phrases: list[str]) -> _Found:
+        """The search at the start of the text only; the last state means that it has failed."""
+        trie = self._trie(phrases)
+        table = np.full((trie.num_nodes + 1, len(self.inside)), trie.num_nodes, dtype=np.int32)
+        for parents, columns, children in trie.levels:
+            table[parents, columns] = children
+        return self._found(trie, table, np.append(trie.ends, 0))
+
+    def _found(self, trie: Trie, table: Ints, ends: Ints) -> _Found:
+        ends_inside = np.zeros(len(table), dtype=np.bool_)
+        for _, columns, children in trie.levels:
+            ends_inside[children] = self.inside[columns]
+        return _Found(table, ends, np.where(ends_inside, ends, 0))
+
+    def settled(self, found: _Found) -> tuple[Ints, Ints, Ints]:
+        """Table, gain and final of the machine that counts occurrences as soon as they are settled."""
+        now = (found.ends - found.pending)[found.table]
+        return found.table, now + np.where(self.inside, 0, found.pending[:, None]), found.pending
+
+    def tally(self, table: Ints, gain: Ints, final: Ints) -> Tally:
+        """The machine over bytes."""
+        if len(self.column) == NUM_BYTES:
+            return Tally(table, gain, final, self.column)
+        column = self.column.copy()
+        for point, columns in self.several.items():
+            target, counted = np.arange(len(table)), np.zeros(len(table), dtype=np.int32)
+            for each in columns:
+                target, counted = table[target, each], counted + gain[target, each]
+            column[point] = table.shape[1]
+            table, gain = np.column_stack([table, target]), np.column_stack([gain, counted])
+        return over_bytes(minimised(pushed(Tally(table, gain, final, column))))
+
+    def _trie(self, phrases: list[str]) -> Trie:
+        text = "".join(phrases)
+        if len(self.column) == NUM_BYTES:
+            columns = self.column[np.frombuffer(text.encode(), dtype=np.uint8)]
+            lengths = [len(phrase.encode()) for phrase in phrases]
+        else:
+            columns, lengths = self.column[_code_points(text)], [len(phrase) for phrase in phrases]
+        trie = Trie.of(columns, np.array(lengths))
+        check_size(trie.num_nodes, len(self.inside), f"a search for {len(phrases):,} phrases", "use fewer or shorter ones")
+        return trie
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")

@@ -1,0 +1,1 @@
+"""Simple paths in graphs, by the frontier method."""

@@ -1,0 +1,140 @@
+"""The circuit of a simple path over edge indicators: the layers of the frontier method, with token classes and an end.
+
+Beside other constraints, a state of the frontier method is an atom of residuals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.circuits import DEAD, Circuit
+from locore.compilers.atoms import Atom
+from locore.compilers.layers import SparseRows, layered_circuit
+from locore.compilers.paths.frontier import Frontier, Targets, path_layers
+from locore.compilers.problem import Flags, Ints, Partition, Problem, classes_of, no_model
+from locore.constraints import And, Constant, Constraint, Literal, Not
+from locore.constraints.paths import SimplePath
+
+Rows = NDArray[np.int32]
+NEITHER = -1  # beside 0 for "absent" and 1 for "present"
+
+
+def as_fixed_path(constraint: Constraint) -> tuple[SimplePath, Flags] | None:
+    """A simple path alone, or together with literals that say nothing but which edges are present; None for anything else.
+
+    Returns:
+        the path, with the ids of its symbols; and Bool[edges, 2], whether an edge may be absent, and present.
+    """
+    parts = constraint.of if isinstance(constraint, And) else (constraint,)
+    paths = [part for part in parts if isinstance(part, SimplePath)]
+    if len(paths) != 1 or paths[0].symbols is None:
+        return None
+    path, symbols = paths[0], paths[0].symbols
+    allowed = np.ones((len(path.edges), 2), dtype=np.bool_)
+    for part in parts:
+        if part is path:
+            continue
+        literal = part.of if isinstance(part, Not) else part
+        if not isinstance(literal, Literal) or literal.position >= len(path.edges):
+            return None
+        for symbol, ids in enumerate(symbols):
+            inside = ids & literal.tokens
+            if inside and inside != ids:
+                return None  # it tells tokens of one symbol apart
+            allowed[literal.position, symbol] &= bool(inside) != isinstance(part, Not)
+    return path, allowed
+
+
+def path_circuit(problem: Problem, path: SimplePath, allowed: Flags) -> Circuit:
+    """The circuit of a simple path, a block for each edge; later positions hold anything, the end of the text included.
+
+    Raises:
+        Unsatisfiable: no path uses the edges that are known to be present and avoids those known to be absent.
+        BudgetExceeded: see `path_layers`.
+    """
+    layers = path_layers(Frontier.of(path.edges, path.source, path.target), allowed)
+    if not len(layers[0]):
+        raise no_model(problem.length)
+    classes = classes_of(problem, path)
+    symbol = _symbols(path, classes)
+    is_edge = symbol != NEITHER
+    tables = []
+    for layer in layers:
+        table = np.full((len(layer), classes.num_classes), DEAD, dtype=np.int32)
+        table[:, is_edge] = layer[:, symbol[is_edge]]
+        tables.append(table)
+    ends = classes.token_class[list(problem.tokenizer.eos_ids)]
+    tables += [_tail(classes.num_classes, ends, i >= problem.min_length) for i in range(len(layers), problem.length)]
+    # The state of a whole path is followed by those of a text that goes on and of one that has ended.
+    sizes = [*map(len, tables), len(tables[-1]) if problem.length > len(layers) else 1]
+    live = [np.ones(size, dtype=np.bool_) for size in sizes]
+    return layered_circuit(classes.token_class, [SparseRows.from_dense(table) for table in tables], live)
+
+
+def _tail(num_classes: int, ends: Ints, may_end: bool) -> Rows:
+    """Int32[states, classes] after the last edge: state 0 goes on with anything, state 1 has ended and only padding follows.
+
+    Args:
+        ends: the classes of all ends, that of the padding first.
+    """
+    table = np.zeros((2 if len(ends) else 1, num_classes), dtype=np.int32)
+    if len(ends):
+        table[0, ends] = 1 if may_end else DEAD
+        table[1] = DEAD
+        table[1, ends[0]] = 1
+    return table
+
+
+def _symbols(path: SimplePath, classes: Partition) -> Ints:
+    """Int64[classes]: 0 for "absent", 1 for "present", or NEITHER."""
+    assert path.symbols is not None  # the leaf is bound to its vocabulary
+    symbol = np.full(classes.num_classes, NEITHER, dtype=np.int64)
+    for number, ids in enumerate(path.symbols):
+        symbol[classes.token_class[list(ids)]] = number
+    return symbol
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLayers:
+    """The automaton of a simple path over the classes of a constraint.
+
+    Attributes:
+        targets: the layers of `path_layers`.
+        symbol: Int64[classes]: 0 for "absent", 1 for "present", or NEITHER.
+    """
+
+    targets: list[Targets]
+    symbol: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class PathState(Atom):
+    """The atom "from this state of the present layer, the remaining edges complete the path"."""
+
+    layers: ClassLayers
+    state: int
+
+    def after(self, position: int, number: int) -> Constraint:
+        """The state of the next layer; a constant where the path is complete or has failed."""
+        symbol = int(self.layers.symbol[number])
+        target = DEAD if symbol == NEITHER else int(self.layers.targets[position][self.state, symbol])
+        if target == DEAD or position + 1 == len(self.layers.targets):
+            return Constant(target != DEAD)
+        return PathState(self.layers, target)
+
+    def signature(self, position: int) -> Ints:
+        """Int64[classes]: by symbol."""
+        return self.layers.symbol - NEITHER
+
+
+def path_atom(path: SimplePath, classes: Partition) -> Constraint:
+    """A simple path before its first edge.
+
+    Raises:
+        BudgetExceeded: see `path_layers`.
+    """
+    layers = path_layers(Frontier.of(path.edges, path.source, path.target))
+    return PathState(ClassLayers(layers, _symbols(path, classes)), 0)

@@ -1,0 +1,1 @@
+"""Circuits for any vtree, by sentential decision diagrams."""

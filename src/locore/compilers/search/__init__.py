@@ -1,0 +1,1 @@
+"""Conjunctions of combinatorial leaves, by propagation and top-down search."""

@@ -1,0 +1,225 @@
+"""Particles: weighted sequences that stand for p(y | α), as texts, and what they are worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from locore.ending import is_end
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.evidence.bounds import confidence_bounds, interval
+from locore.evidence.record import UNKNOWN, Bounds, Draws, Record, Run
+from locore.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
+from locore.numerics import NEG_INF, make_generator
+from locore.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Particles(Draws):
+    """Sequences that satisfy the constraint, with weights.
+
+    Attributes:
+        tokens: Long[num, time], padded with the first end-of-sequence id.
+        log_weights: f64[num], natural logs, unnormalised: their mean estimates p(α).
+        token_scores: f64[num, time], log p(y_t | y_<t), where known.
+        record: what their sampler knows of their error.
+        tokenizer: the vocabulary.
+        run: settings and cost of the run.
+    """
+
+    tokenizer: Tokenizer = field(kw_only=True)
+    run: Run = field(default_factory=Run, kw_only=True)
+
+    @classmethod
+    def of(cls, draws: Draws, tokenizer: Tokenizer, run: Run | None = None) -> Particles:
+        """What a sampler returned, as texts."""
+        held = {each.name: getattr(draws, each.name) for each in fields(Draws)}
+        return cls(**held, tokenizer=tokenizer, run=run or Run())
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} particles, log p(α) ≈ {self.log_evidence:.2f}, verdict: {self.verdict.level}; see report()>"
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        """Pairs (text, normalised weight)."""
+        return iter(zip(self.texts, self.weights.tolist(), strict=True))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """How they were made, for readers: `sampler`, `guarantee` ("proper", "asymptotic" or "biased"), `lm_tokens`,
+        `lm_contexts`, `seconds`, `drawn` (weights drawn, zeros included), `zero_weights` (share of the zeros, by reason), and
+        more. A copy: changing it changes nothing.
+        """
+        return {**self.run.info(), **super().info}
+
+    @property
+    def bytes(self) -> list[bytes]:
+        """The bytes of each text."""
+        return [self.tokenizer.text_bytes(y) for y in self.tokens.tolist()]
+
+    @property
+    def texts(self) -> list[str]:
+        """Each text, a leading space kept: prompt + text is what the model wrote."""
+        return [content.decode("utf-8", errors="replace") for content in self.bytes]
+
+    @property
+    def distinct_texts(self) -> int:
+        """How many different texts there are; sequences, where tokens are bare ids."""
+        return len(set(self.bytes)) if self.tokenizer.has_text else len(torch.unique(self.tokens, dim=0))
+
+    @cached_property
+    def log_evidence_interval(self) -> Bounds:
+        """95 % interval of log p(α); nan if unknown.
+
+        Exact (Clopper and Pearson) where draws of the model were counted; elsewhere an approximation that reaches further up
+        than down, see `locore.evidence.bounds`.
+        """
+        return interval(self)
+
+    @cached_property  # resampling, verdict and report all ask for it
+    def log_evidence_bounds_95(self) -> Bounds:
+        """Numbers that log p(α) lies between with probability 95 %, whatever the law of the weights, see `evidence.bounds`."""
+        return confidence_bounds(self)
+
+    def resample(self, num: int = 1, seed: int | None = None) -> Particles:
+        """Draw `num` equally weighted particles in proportion to the weights, independently.
+
+        They keep the evidence: each weight is the mean of the old ones.
+        """
+        if isinstance(num, bool) or not isinstance(num, int) or num < 1:
+            raise InvalidArgument(f"resample needs a whole number of particles, at least 1, got {num!r}.")
+        chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed))
+        record = replace(
+            self.record,
+            drawn=self.drawn,
+            resampled_from=len(self),
+            independent=False,
+            ess=self.ess,
+            pareto_k=self.pareto_k,
+            bounds=(self.log_evidence_bounds[0], self.record.bounds[1]),
+            likely=self.log_evidence_bounds_95,
+        )
+        return self._evened(chosen, record)
+
+    def unweighted(self) -> Particles:
+        """The same sequences with equal weights and no evidence: what masking engines return. Biased; for comparison."""
+        record = replace(self.record, drawn=self.drawn, guarantee="biased", weighted=False)
+        return self._evened(torch.arange(len(self)), record)
+
+    def posterior(self) -> dict[str, float]:
+        """Probability of each distinct text given α, summed over tokenisations, most probable first."""
+        total: dict[str, float] = {}
+        for text, weight in self:
+            total[text] = total.get(text, 0.0) + weight
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+    def where(self, keep: Tensor, reason: str) -> Particles:
+        """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.
+
+        Multiplying by an indicator keeps proper weights proper, for α ∧ indicator. Blocks are filtered before they are
+        averaged, so that every error is that of α ∧ indicator; where that is not possible none is known.
+        """
+        kept = int(keep.sum())
+        if not kept:
+            raise ZeroWeights(f"all {len(self)} particles were refused: {reason}. Use more particles, or drop this condition.")
+        share = kept / len(self)
+        return replace(
+            self,
+            tokens=self.tokens[keep],
+            log_weights=self.log_weights[keep] + math.log(share),
+            token_scores=None if self.token_scores is None else self.token_scores[keep],
+            record=self._record_where(keep, reason, share),
+        )
+
+    def _record_where(self, keep: Tensor, reason: str, share: float) -> Record:
+        """The record of the particles of which this share is kept: what was known of α alone is dropped."""
+        old = self.record
+        # Blocks do not know what was resampled from them.
+        blocks = old.blocks.where(keep) if old.blocks is not None and old.resampled_from is None else None
+        # How much of what was thinned out satisfies the indicator is not known.
+        thinned = old.enumerated and old.sequences is not None and len(self) < old.sequences
+        lost = thinned or (old.blocks is not None and blocks is None)
+        return replace(
+            old,
+            drawn=self.drawn,
+            blocks=blocks,
+            evidence="thinned" if thinned else old.evidence,
+            independent=old.independent and not lost,
+            refused={**old.refused, reason: 1 - share},
+            zeros={**old.zeros, f"{reason} (refused)": (1 - sum(old.zeros.values())) * (1 - share)},
+            bounds=(NEG_INF, old.bounds[1]),
+            interval=None,
+            likely=None if old.interval is None and old.likely is None else UNKNOWN,
+            not_canonical=None,
+        )
+
+    def _evened(self, index: Tensor, record: Record) -> Particles:
+        """These, with equal weights."""
+        return replace(
+            self,
+            tokens=self.tokens[index],
+            log_weights=torch.full((len(index),), self.log_mean_weight, dtype=torch.float64),
+            token_scores=None if self.token_scores is None else self.token_scores[index],
+            record=record,
+        )
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """How far these weights can be trusted, and why."""
+        level, reason = diagnose(self, self.run.sampler)
+        details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
+        return Verdict(level, f"Texts: {level}; {reason}\n{evidence(self)}", "\n".join(details))
+
+    def report(self, full: bool = False) -> str:
+        """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known."""
+        return f"{self.verdict.text}\n{self.verdict.details}" if full else self.verdict.text
+
+    @property
+    def price_of_end(self) -> float:
+        """Mean −log p(end | text) over particles that end before the horizon, by weight, in nats; 0 if none does."""
+        if self.token_scores is None or not self.tokenizer.eos_ids:
+            return 0.0
+        ends = is_end(self.tokens, self.tokenizer.eos_ids)
+        ended = ends.any(-1)
+        if not bool(ended.any()):
+            return 0.0
+        first = ends.long().argmax(-1)
+        price = -self.token_scores.gather(1, first[:, None])[:, 0][ended]
+        weights = self.weights[ended]
+        return float((price * weights).sum() / weights.sum()) if float(weights.sum()) else float(torch.max(price))
+
+    def to_json(self) -> dict[str, Any]:
+        """Texts, tokens, weights and diagnostics as plain values; None where a number is unknown or infinite."""
+        values = {
+            "texts": self.texts if self.tokenizer.has_text else None,
+            "tokens": self.tokens.tolist(),
+            "log_weights": self.log_weights.tolist(),
+            "log_evidence": self.log_evidence,
+            "log_evidence_error": self.log_evidence_error,
+            "log_evidence_interval": self.log_evidence_interval,
+            "log_evidence_bounds": self.log_evidence_bounds,
+            "log_evidence_bounds_95": self.log_evidence_bounds_95,
+            "ess": self.ess,
+            "pareto_k": self.pareto_k,
+            "largest_weight": float(self.weights.max()),
+            "distinct_texts": self.distinct_texts,
+            "zero_weights": dict(self.record.zeros),
+            "verdict": self.verdict.level,
+            "report": self.report(full=True),
+            "info": self.info,
+        }
+        return {key: _plain(value) for key, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    """With None for nan and infinities, which JSON has no words for."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

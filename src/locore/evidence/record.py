@@ -1,0 +1,290 @@
+"""What samplers return: weighted sequences, and a record of what is known of their error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.evidence.blocks import Blocks
+from locore.evidence.pareto import pareto_k
+from locore.numerics import NEG_INF, effective_sample_size
+
+Guarantee = Literal["proper", "asymptotic", "biased"]
+Knowledge = Literal["estimated", "enclosed", "thinned", "exact"]
+Bounds = tuple[float, float]
+UNKNOWN: Bounds = (NEG_INF, 0.0)
+
+
+@dataclass(frozen=True)
+class TableUse:
+    """The n-gram table that steered a run.
+
+    Attributes:
+        origin: "of the model", "given" or "learned in the call".
+        lm_tokens, seconds: what making the model's table cost, once; 0 otherwise.
+    """
+
+    origin: Literal["of the model", "given", "learned in the call"]
+    lm_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """What a sampler knows of its draws. Logarithms are natural; bounds and intervals are of log p(α).
+
+    Attributes:
+        guarantee: "proper" if E[mean_i w_i f(y_i)] = Σ_y p(y) 1[y ⊨ α] f(y); "asymptotic" if that holds in the limit;
+            "biased" if no weight helps.
+        evidence: how p(α) is known: "estimated" by weights; "enclosed" where next to all that satisfies α was read; "exact"
+            where all was; "thinned" where all was read, and some of what was then dropped would be needed.
+        drawn: how many weights were drawn, zeros included; None for as many as there are sequences.
+        sequences: how many there are in all, where all were read.
+        independent: are the weights independent of each other?
+        exact_draws: is each an independent draw from p(· | α)?
+        guided: does something steer the draws towards α?
+        weighted: False for what masking engines return.
+        zeros: reason -> share of the weights that were zero.
+        refused: reason -> share that was refused afterwards.
+        bounds: certain ones.
+        interval: the exact 95 % interval, where draws of the model were counted.
+        likely: bounds that hold with probability 95 % whatever the law of the weights; None for those that the weights give.
+        weight_cap: log of what no weight exceeds.
+        pareto_k, ess: where the weights do not tell; None where they do.
+        resampled_from: how many particles these were resampled from.
+        iterations: of Markov chains.
+        blocks: the independent repetitions that the draws are the mean of.
+        table: the n-gram table that steered them.
+        chosen, why: what `auto` chose.
+        not_canonical: share of the weight on tokenisations that are not the tokenizer's own.
+        notes: what the report should say.
+        details: more of the algorithm for readers; nothing here depends on it.
+    """
+
+    guarantee: Guarantee = "proper"
+    evidence: Knowledge = "estimated"
+    drawn: int | None = None
+    sequences: int | None = None
+    independent: bool = True
+    exact_draws: bool = False
+    guided: bool = False
+    weighted: bool = True
+    zeros: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, float] = field(default_factory=dict)
+    bounds: Bounds = UNKNOWN
+    interval: Bounds | None = None
+    likely: Bounds | None = None
+    weight_cap: float | None = None
+    pareto_k: float | None = None
+    ess: float | None = None
+    resampled_from: int | None = None
+    iterations: int | None = None
+    blocks: Blocks | None = None
+    table: TableUse | None = None
+    chosen: str | None = None
+    why: str | None = None
+    not_canonical: float | None = None
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def enumerated(self) -> bool:
+        """Was every sequence read, so that p(α) is exact?"""
+        return self.evidence == "exact"
+
+    def info(self) -> dict[str, Any]:
+        """What there is to say, by the names of `Particles.info`."""
+        said: dict[str, Any] = {"guarantee": self.guarantee, "drawn": self.drawn, "zero_weights": dict(self.zeros)}
+        said |= {"notes": list(self.notes)}
+        said |= {"evidence": self.evidence} if self.evidence != "estimated" else {}
+        said |= {"refused": dict(self.refused)} if self.refused else {}
+        said |= {"dependent": True} if not self.independent else {}
+        said |= {"unweighted": True} if not self.weighted else {}
+        said |= {name: True for name in ("exact_draws", "guided") if getattr(self, name)}
+        said |= {"log_evidence_lower": self.bounds[0]} if self.bounds[0] > NEG_INF else {}
+        said |= {"log_evidence_upper": self.bounds[1]} if self.bounds[1] < 0.0 else {}
+        if self.table is not None:
+            said["table"] = self.table.origin
+            if self.table.lm_tokens:
+                said |= {"table_lm_tokens": self.table.lm_tokens, "table_seconds": self.table.seconds}
+        named = {
+            "blocks": None if self.blocks is None else len(self.blocks),
+            "sequences": self.sequences,
+            "log_evidence_interval": self.interval,
+            "log_evidence_bounds_95": self.likely,
+            "log_weight_cap": self.weight_cap,
+            "pareto_k": self.pareto_k,
+            "ess_before": self.ess,
+            "resampled_from": self.resampled_from,
+            "iterations": self.iterations,
+            "chosen": self.chosen,
+            "why": self.why,
+            "not_canonical": self.not_canonical,
+        }
+        return {**said, **{name: value for name, value in named.items() if value is not None}, **self.details}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the caller of a sampler knows: settings and cost. `lm_tokens` and the like are those of `models.Counted`."""
+
+    sampler: str = "unknown"
+    seed: int | None = None
+    stop: str | None = None
+    seconds: float | None = None
+    compile_seconds: float | None = None
+    lm_tokens: int | None = None
+    lm_contexts: int | None = None
+    model_seconds: float | None = None
+
+    def info(self) -> dict[str, Any]:
+        """What is known, by the names of `Particles.info`."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Draws:
+    """Weighted sequences that satisfy the constraint.
+
+    Attributes:
+        tokens: Long[num, length], padded with the first end-of-sequence id.
+        log_weights: f64[num], natural logs; their mean is the evidence, also where weights of zero were dropped: see
+            `keep_positive`.
+        token_scores: f64[num, length], log p(y_t | y_<t), where the sampler knows them.
+        record: what is known of their error.
+    """
+
+    tokens: Tensor
+    log_weights: Tensor
+    token_scores: Tensor | None = None
+    record: Record = field(default_factory=Record)
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.log_weights):
+            raise InvalidArgument(f"{len(self.tokens)} sequences but {len(self.log_weights)} weights.")
+        if not len(self.tokens):
+            raise ZeroWeights("there are no particles: every weight was zero.")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What is known of them, for readers."""
+        return {**self.record.info(), "drawn": self.drawn}
+
+    @property
+    def drawn(self) -> int:
+        """How many weights were drawn, zeros included."""
+        return len(self) if self.record.drawn is None else self.record.drawn
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """The independent repetitions that they are the mean of, where there were such."""
+        return self.record.blocks
+
+    @property
+    def weights(self) -> Tensor:
+        """f64[num]: weights that sum to 1."""
+        return torch.softmax(self.log_weights, 0)
+
+    @property
+    def log_evidence(self) -> float:
+        """Estimate of log p(α), at most 0; nan for unweighted sequences, which know nothing of it."""
+        return min(0.0, self.log_mean_weight) if self.record.weighted else math.nan
+
+    @property
+    def log_mean_weight(self) -> float:
+        """Log of the mean weight, whose mean is p(α): of a likely constraint it may be above 0. For averages over runs."""
+        return float(torch.logsumexp(self.log_weights, 0)) - math.log(len(self))
+
+    @property
+    def log_evidence_error(self) -> float:
+        """Standard error of `log_evidence` in nats (delta method); nan where it is not known.
+
+        Particles that depend on each other are judged by their blocks, see `locore.evidence.blocks`, others by their weights.
+        """
+        if self.record.guarantee == "biased":
+            return math.nan
+        if self.record.enumerated:
+            return 0.0
+        if self.blocks is not None:
+            return self.blocks.error
+        if self.drawn < 2 or not self.record.independent:
+            return math.nan
+        return math.sqrt(max(0.0, (1 / self.ess - 1 / self.drawn) * self.drawn / (self.drawn - 1)))
+
+    @cached_property  # interval, verdict and report all ask for it
+    def log_evidence_bounds(self) -> Bounds:
+        """Numbers that log p(α) lies between for certain, in nats; −inf and 0 where nothing is known.
+
+        From below the total probability of distinct sequences that satisfy α; from above, where the sampler reads prefixes,
+        that and the probability of all that it left unread.
+        """
+        if self.record.enumerated:
+            return self.log_evidence, self.log_evidence
+        low, high = self.record.bounds
+        if self.token_scores is not None:
+            low = max(low, log_total(self.tokens, self.token_scores.sum(-1)))
+        high = min(0.0, high)
+        return min(low, high), high  # rounding may put the sum of everything above its bound
+
+    @property
+    def pareto_k(self) -> float:
+        """Shape k̂ of the tail of independent weights, above 0.7 a warning; nan where it means nothing.
+
+        That is for fewer than 25 weights, for weights without a tail, and for particles that depend on each other.
+        """
+        record = self.record
+        if record.pareto_k is not None:
+            return record.pareto_k
+        independent = record.independent and record.weighted and record.evidence == "estimated" and record.blocks is None
+        if not independent or record.guarantee == "asymptotic":
+            return math.nan
+        return pareto_k(self.log_weights, self.drawn - len(self))
+
+    @cached_property
+    def ess(self) -> float:
+        """How many independent draws from p(y | α) would know its law as well.
+
+        (Σw)²/Σw² of independent weights; of blocks what they support, see `locore.evidence.blocks`, nan for a single one. Of
+        resampled particles that of their source.
+        """
+        if self.record.ess is not None:
+            return self.record.ess
+        if self.blocks is not None:
+            return self.blocks.effective_number()
+        return effective_sample_size(self.log_weights)
+
+
+def log_total(tokens: Tensor, log_probs: Tensor) -> float:
+    """Log of the total probability of the distinct sequences among Long[num, time], f64[num] their log p."""
+    distinct, which = torch.unique(tokens, dim=0, return_inverse=True)
+    once = log_probs.new_full((len(distinct),), NEG_INF).scatter_(0, which, log_probs)
+    return float(torch.logsumexp(once, 0))
+
+
+def keep_positive(tokens: Tensor, log_weights: Tensor, token_scores: Tensor | None = None, **known: Any) -> Draws:
+    """Drop particles of weight zero, and rescale the others by kept/drawn so that their mean stays the evidence.
+
+    `known` are fields of the record; `drawn` counts weights that are zero and not given at all, by default there are none.
+
+    Raises:
+        ZeroWeights: there is nothing left.
+    """
+    keep = log_weights > NEG_INF
+    kept, drawn = int(keep.sum()), known.pop("drawn", None) or len(log_weights)
+    if not kept:
+        raise ZeroWeights(
+            f"none of {drawn} particles satisfies the constraint with positive weight; use more particles, a larger budget, or "
+            "another sampler (masking always finds sequences that satisfy the constraint)."
+        )
+    scores = None if token_scores is None else token_scores[keep]
+    return Draws(tokens[keep], log_weights[keep] + math.log(kept / drawn), scores, Record(drawn=drawn, **known))

@@ -1,0 +1,241 @@
+"""An n-gram table of a model's own next-token distributions: a cheap stand-in for the model in look-aheads.
+
+Rows are means of *distributions*, not counts of tokens, so a few thousand positions of the model's own text go far. Contexts
+are the last two tokens, backing off to the last one, backing off to the mean of all distributions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+from torch import Tensor
+
+from locore.models import LanguageModel
+
+SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
+ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
+DRAFT_NUMBERS = 2**26  # probabilities of drafts held together: 256 MiB
+COUNTED_NUMBERS = 2**23  # of them in double precision at once: 64 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class NGramTable:
+    """Back-off rows over contexts. Context 0 is "anything"; then the single tokens, then the pairs.
+
+    Attributes:
+        unigram: f64[vocab], the mean distribution.
+        single: Long[vocab], the context of a last token, 0 where it was never seen.
+        pair_keys: Long[pairs], first · vocab + second, increasing; their contexts are the last ones, in this order.
+        start: Long[contexts + 1], where the entries of each context begin.
+        tokens, probs: Int, f32[entries]: the largest entries of each context's row, in decreasing order; there are millions.
+        backoff: f64[contexts], the mass that a row leaves to its parent's distribution.
+        size: f64[contexts], how many distributions each row is the mean of.
+        parent: Long[contexts], the context of the next lower order.
+    """
+
+    unigram: Tensor
+    single: Tensor
+    pair_keys: Tensor
+    start: Tensor
+    tokens: Tensor
+    probs: Tensor
+    backoff: Tensor
+    parent: Tensor
+    size: Tensor
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        return len(self.unigram)
+
+    @property
+    def num_contexts(self) -> int:
+        """Contexts, context 0 included."""
+        return len(self.parent)
+
+    @property
+    def first_pair(self) -> int:
+        """The context of pair 0."""
+        return self.num_contexts - len(self.pair_keys)
+
+    def fingerprint(self) -> str:
+        """A hash of all numbers."""
+        digest = hashlib.sha256()
+        for part in fields(self):
+            digest.update(getattr(self, part.name).numpy().tobytes())
+        return digest.hexdigest()[:32]
+
+    def after(self, first: Tensor, second: Tensor) -> Tensor:
+        """Long like the arguments: the context of two last tokens; first is −1 where there is none."""
+        context = self.single[second]
+        if not len(self.pair_keys):
+            return context
+        key = first * self.vocab_size + second
+        place = torch.searchsorted(self.pair_keys, key).clamp_max(len(self.pair_keys) - 1)
+        known = (self.pair_keys[place] == key) & (first >= 0)
+        return torch.where(known, self.first_pair + place, context)
+
+    def doubt(self) -> Tensor:
+        """f64[contexts]: how little a row rests on, from 1 for what was never seen down to 0 for what is certain.
+
+        The share that smoothing leaves to lower orders, all the way down.
+        """
+        share = torch.where(self.backoff > 0, SMOOTHING / (SMOOTHING + self.size), 0.0)  # an end is certain of its padding
+        share[0] = 1.0
+        share[self.first_pair :] *= share[self.parent[self.first_pair :]]
+        return share
+
+    def limited(self, max_contexts: int) -> NGramTable:
+        """The table with the most often seen contexts only; pairs go first, they back off to single tokens."""
+        if self.num_contexts <= max_contexts:
+            return self
+        rank = self.size.clone()
+        rank[1 : self.first_pair] += self.size.max() + 1
+        rank[0] = float("inf")
+        keep = torch.zeros(self.num_contexts, dtype=torch.bool)
+        keep[rank.topk(max(1, max_contexts)).indices] = True
+        # An end is certain of its padding; without its row it would look like any token.
+        keep[1:] |= (self.size[1:] == 0) & (torch.arange(1, self.num_contexts) < self.first_pair)
+        number = torch.where(keep, keep.long().cumsum(0) - 1, 0)
+        owner = torch.repeat_interleave(torch.arange(self.num_contexts), self.start[1:] - self.start[:-1])
+        entries = keep[owner]
+        sizes = torch.bincount(number[owner[entries]], minlength=int(keep.sum()))
+        return NGramTable(
+            self.unigram,
+            number[self.single],
+            self.pair_keys[keep[self.first_pair :]],
+            torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]),
+            self.tokens[entries],
+            self.probs[entries],
+            self.backoff[keep],
+            number[self.parent[keep]],
+            self.size[keep],
+        )
+
+    def last_token(self) -> Tensor:
+        """Long[contexts]: the last token of each context, −1 for context 0."""
+        result = torch.full((self.num_contexts,), -1)
+        seen = self.single.nonzero()[:, 0]
+        result[self.single[seen]] = seen
+        result[self.first_pair :] = self.pair_keys % self.vocab_size
+        return result
+
+
+@dataclass
+class NGramCounts:
+    """Collects next-token distributions with the tokens before them.
+
+    Attributes:
+        vocab_size: number of tokens.
+        eos_ids: ends; after one, the padding is certain.
+    """
+
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    positions: int = 0
+    # The two tokens before, the likeliest next tokens and their probabilities.
+    _parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
+    _total: Tensor | None = None
+
+    def add(self, first: Tensor, second: Tensor, log_probs: Tensor) -> None:
+        """Record Float[rows, vocab] distributions after Long[rows] last tokens; −1 where there is none."""
+        live = torch.ones_like(second, dtype=torch.bool)
+        for end in self.eos_ids:
+            live &= second != end
+        rows = live.nonzero()[:, 0]
+        for part in torch.split(rows, max(1, COUNTED_NUMBERS // self.vocab_size)):
+            probs = log_probs[part].double().exp_()
+            total = probs.sum(0)
+            self._total = total if self._total is None else self._total + total
+            top = probs.topk(min(ENTRIES_PER_ROW, self.vocab_size))
+            self._parts.append((first[part], second[part], top.indices, top.values))
+        self.positions += len(rows)
+
+    def add_sequences(self, tokens: Tensor, log_probs: Tensor) -> None:
+        """Record all positions of Long[num, time] sequences with Float[num, time, vocab] distributions."""
+        none = torch.full_like(tokens[:, :1], -1)
+        second = torch.cat([none, tokens[:, :-1]], 1)
+        first = torch.cat([none, second[:, :-1]], 1)
+        self.add(first.flatten(), second.flatten(), log_probs.flatten(0, 1))
+
+    def draft(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Tensor:
+        """Draw Long[num, length] sequences from a model and record what it says along them, a few at a time."""
+        together = max(1, DRAFT_NUMBERS // (length * self.vocab_size))
+        drawn = []
+        for first in range(0, num, together):
+            drafts = model.sample(min(together, num - first), length, generator, keep_log_probs=True)
+            assert drafts.log_probs is not None  # they were asked for
+            self.add_sequences(drafts.tokens, drafts.log_probs)
+            drawn.append(drafts.tokens)
+        return torch.cat(drawn)
+
+    def copy(self) -> NGramCounts:
+        """The same record, to which more can be added without changing this one."""
+        return replace(self, _parts=list(self._parts))
+
+    def table(self) -> NGramTable:
+        """The back-off table of what was recorded."""
+        first, second, likeliest, probs = (torch.cat(parts) for parts in zip(*self._parts, strict=True))
+        total = self._total if self._total is not None else torch.ones(self.vocab_size).double()
+        ends = torch.tensor(sorted(self.eos_ids), dtype=torch.long)
+        seen = torch.unique(torch.cat([second[second >= 0], ends]))
+        single = torch.zeros(self.vocab_size, dtype=torch.long)
+        single[seen] = 1 + torch.arange(len(seen))
+        one, two = (second >= 0).nonzero()[:, 0], (first >= 0).nonzero()[:, 0]
+        keys = first[two] * self.vocab_size + second[two]
+        pair_keys = torch.unique(keys)
+        first_pair = 1 + len(seen)
+        context = torch.cat([single[second[one]], first_pair + torch.searchsorted(pair_keys, keys)])
+        num_contexts = first_pair + len(pair_keys)
+        parent = torch.zeros(num_contexts, dtype=torch.long)
+        parent[first_pair:] = single[pair_keys % self.vocab_size]
+        rows = _merge(context, torch.cat([one, two]), likeliest, probs, num_contexts, self.vocab_size)
+        if self.eos_ids:
+            rows = _certain_end(rows, single[ends], self.eos_ids[0])
+        size = torch.bincount(context, minlength=num_contexts).double()
+        tokens, probs = rows.tokens.int(), rows.probs.float()
+        return NGramTable(total / total.sum(), single, pair_keys, rows.start, tokens, probs, rows.backoff, parent, size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Entries:
+    """The rows of all contexts; attributes as in `NGramTable`."""
+
+    start: Tensor
+    tokens: Tensor
+    probs: Tensor
+    backoff: Tensor
+
+
+def _merge(context: Tensor, position: Tensor, tokens: Tensor, probs: Tensor, num_contexts: int, vocab_size: int) -> _Entries:
+    """Sum the recorded distributions of each context."""
+    size = torch.bincount(context, minlength=num_contexts).double()
+    key = (context[:, None] * vocab_size + tokens[position]).flatten()
+    distinct, inverse = torch.unique(key, return_inverse=True)
+    mass = torch.zeros(len(distinct), dtype=torch.float64)
+    mass.index_add_(0, inverse, probs[position].flatten())
+    owner = distinct // vocab_size
+    share = mass / (size[owner] + SMOOTHING)
+    kept = torch.zeros(num_contexts, dtype=torch.float64).index_add_(0, owner, share)
+    start = torch.zeros(num_contexts + 1, dtype=torch.long)
+    start[1:] = torch.bincount(owner, minlength=num_contexts).cumsum(0)
+    order = torch.argsort(share, descending=True, stable=True)
+    order = order[torch.argsort(owner[order], stable=True)]
+    return _Entries(start, distinct[order] % vocab_size, share[order], (1 - kept).clamp_min(0.0))
+
+
+def _certain_end(rows: _Entries, ends: Tensor, padding: int) -> _Entries:
+    """Give the contexts that end a text, which were never recorded, a row that is certain of the padding."""
+    sizes = rows.start[1:] - rows.start[:-1]
+    sizes[ends] = 1
+    start = torch.cat([rows.start[:1], sizes.cumsum(0)])
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    recorded = ~torch.isin(owner, ends)
+    tokens = torch.full((len(owner),), padding)
+    probs = torch.ones(len(owner), dtype=torch.float64)
+    tokens[recorded], probs[recorded] = rows.tokens, rows.probs
+    backoff = rows.backoff.clone()
+    backoff[ends] = 0.0
+    return _Entries(start, tokens, probs, backoff)

@@ -1,0 +1,51 @@
+"""One record says what may be asked for, and every face agrees with it."""
+
+import inspect
+from dataclasses import fields
+
+import pytest
+
+import locore
+from locore.batch.settings import Settings
+from locore.errors import InvalidArgument
+from locore.limits import Limits
+from locore.request import RENAMED, SAMPLERS, Request, help_of
+from locore.samplers import BY_NAME, sampler_by_name
+
+
+def test_generate_has_the_options_of_a_request_in_their_order_and_with_their_defaults():
+    options = list(inspect.signature(locore.generate).parameters.values())[3:]
+    assert [option.name for option in options] == [option.name for option in fields(Request)]
+    for option in options[:-1]:
+        assert option.default == getattr(Request, option.name)
+    assert options[-1].default is None and Request().limits == Limits()
+
+
+def test_every_option_has_help_and_every_sampler_a_name():
+    assert all(help_of(option.name) for option in fields(Request))
+    assert set(SAMPLERS) == set(BY_NAME)
+
+
+def test_an_old_name_still_works():
+    for old, new in RENAMED.items():
+        assert sampler_by_name(old) is BY_NAME[new]
+
+
+@pytest.mark.parametrize("kind", [Request, Settings])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_new_tokens": 0},
+        {"min_new_tokens": -1},
+        {"num_particles": True},
+        {"num_particles": 2.0},
+        {"budget": 0},
+        {"seed": 2**63},
+        {"canonical": "both"},
+        {"stop": "never"},
+        {"num_particles": 2**20, "max_new_tokens": 2**20},
+    ],
+)
+def test_what_is_out_of_range_is_refused(kind, wrong):
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        kind(**wrong)
