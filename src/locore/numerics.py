@@ -48,6 +48,12 @@ def scatter_logaddexp_(target: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     return target
 
 
+def distinct(values: Tensor) -> tuple[Tensor, Tensor]:
+    """A row for each distinct value of Long[num, ...], in increasing order, and Long[num], which of these each row is."""
+    unique, which = torch.unique(values, dim=0, return_inverse=True)
+    return torch.zeros(len(unique), dtype=torch.long).scatter_(0, which, torch.arange(len(which))), which
+
+
 def effective_sample_size(log_weights: Tensor) -> float:
     """(Σw)² / Σw² of unnormalised log weights (Kong 1992); 0 when every weight is zero."""
     total = torch.logsumexp(log_weights, 0)

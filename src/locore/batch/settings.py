@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from locore.errors import InvalidArgument
 from locore.request import Request
 
 # What a row may say for itself; a row without one of these gets that of the settings.
-ROW_OPTIONS = (
-    *("constraint", "max_new_tokens", "min_new_tokens", "num_particles", "sampler", "seed", "budget", "canonical", "stop"),
-    "resample",
-)
+ROW_OPTIONS = ("constraint", *(option.name for option in fields(Request) if option.name != "limits"), "resample")
 
 
 @dataclass(frozen=True)

@@ -160,8 +160,8 @@ def _numbered(rows: NDArray[np.integer], alive: Flags) -> tuple[Rows, NDArray[np
     If no state is alive, state 0 stands for a layer of its own, so that no layer is empty.
     """
     number = np.full(len(rows), DEAD, dtype=np.int32)
-    number[alive] = number_rows(rows[alive])[0]
-    members = np.nonzero(alive)[0][np.unique(number[alive], return_index=True)[1]]
+    number[alive], first = number_rows(rows[alive])
+    members = np.nonzero(alive)[0][first]
     return number, members if len(members) else np.zeros(1, dtype=np.int64)
 
 

@@ -92,20 +92,18 @@ class Residuals:
         atoms = [leaf for leaf in _leaves(residual) if isinstance(leaf, Atom)]
         signatures = [atom.signature(position) for atom in atoms]
         columns = signatures if self.is_timeless(residual) else [self._signature(position), *signatures]
-        effect = (
-            number_rows(np.stack(columns, 1))[0].astype(np.int64)
-            if columns
-            else np.zeros(self.classes.num_classes, dtype=np.int64)
-        )
+        if not columns:  # nothing that is left looks at tokens
+            columns = [np.zeros(self.classes.num_classes, dtype=np.int64)]
+        effect, first = number_rows(np.stack(columns, 1))
         outcomes = []
-        for number in np.unique(effect, return_index=True)[1].tolist():
+        for number in first.tolist():
             if isinstance(residual, Atom):
                 outcome = residual.after(position, number)
             else:
                 effects = frozenset((atom, int(column[number])) for atom, column in zip(atoms, signatures, strict=True))
                 outcome = self._restrict(residual, position, number, effects)
             outcomes.append(self._one_object.setdefault(outcome, outcome))
-        return outcomes, effect
+        return outcomes, effect.astype(np.int64)
 
     def _signature(self, position: int) -> Ints:
         """Int64[classes]: classes with equal numbers are in the same token sets of literals and counts at this position."""

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -42,6 +43,25 @@ BEYOND = 1.5  # times the surprise: how much higher what is out of sight may be
 EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
 CLOSED = 0.1  # bounds that leave less than this share open leave nothing out of sight
 QUANTILE_HALVINGS = 60  # of an angle: down to rounding
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate(Draws):
+    """Draws with what follows of log p(α), each thing found out once."""
+
+    @cached_property
+    def log_evidence_interval(self) -> Bounds:
+        """95 % interval of log p(α); nan if unknown.
+
+        Exact (Clopper and Pearson) where draws of the model were counted; elsewhere an approximation that reaches further up
+        than down, see `locore.evidence.bounds`.
+        """
+        return interval(self)
+
+    @cached_property
+    def log_evidence_bounds_95(self) -> Bounds:
+        """Numbers that log p(α) lies between with probability 95 %, whatever the law of the weights, see `evidence.bounds`."""
+        return confidence_bounds(self)
 
 
 def interval(draws: Draws) -> Bounds:

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.evidence.bounds import confidence_bounds, interval
-from locore.evidence.record import UNKNOWN, Bounds, Draws, Record, Run
+from locore.evidence.bounds import Estimate
+from locore.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
 from locore.numerics import NEG_INF, make_generator
 from locore.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Particles(Draws):
+class Particles(Estimate):
     """Sequences that satisfy the constraint, with weights.
 
     Attributes:
@@ -71,20 +71,6 @@ class Particles(Draws):
     def distinct_texts(self) -> int:
         """How many different texts there are; sequences, where tokens are bare ids."""
         return len(set(self.bytes)) if self.tokenizer.has_text else len(torch.unique(self.tokens, dim=0))
-
-    @cached_property
-    def log_evidence_interval(self) -> Bounds:
-        """95 % interval of log p(α); nan if unknown.
-
-        Exact (Clopper and Pearson) where draws of the model were counted; elsewhere an approximation that reaches further up
-        than down, see `locore.evidence.bounds`.
-        """
-        return interval(self)
-
-    @cached_property  # resampling, verdict and report all ask for it
-    def log_evidence_bounds_95(self) -> Bounds:
-        """Numbers that log p(α) lies between with probability 95 %, whatever the law of the weights, see `evidence.bounds`."""
-        return confidence_bounds(self)
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.

@@ -14,7 +14,7 @@ from torch import Tensor
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence.blocks import Blocks
 from locore.evidence.pareto import pareto_k
-from locore.numerics import NEG_INF, effective_sample_size
+from locore.numerics import NEG_INF, distinct, effective_sample_size
 
 Guarantee = Literal["proper", "asymptotic", "biased"]
 Knowledge = Literal["estimated", "enclosed", "thinned", "exact"]
@@ -101,34 +101,34 @@ class Record:
 
     def info(self) -> dict[str, Any]:
         """What there is to say, by the names of `Particles.info`."""
-        said: dict[str, Any] = {"guarantee": self.guarantee, "drawn": self.drawn, "zero_weights": dict(self.zeros)}
-        said |= {"notes": list(self.notes)}
-        said |= {"evidence": self.evidence} if self.evidence != "estimated" else {}
-        said |= {"refused": dict(self.refused)} if self.refused else {}
-        said |= {"dependent": True} if not self.independent else {}
-        said |= {"unweighted": True} if not self.weighted else {}
-        said |= {name: True for name in ("exact_draws", "guided") if getattr(self, name)}
-        said |= {"log_evidence_lower": self.bounds[0]} if self.bounds[0] > NEG_INF else {}
-        said |= {"log_evidence_upper": self.bounds[1]} if self.bounds[1] < 0.0 else {}
-        if self.table is not None:
-            said["table"] = self.table.origin
-            if self.table.lm_tokens:
-                said |= {"table_lm_tokens": self.table.lm_tokens, "table_seconds": self.table.seconds}
-        named = {
+        (low, high), table = self.bounds, self.table
+        told = {
             "blocks": None if self.blocks is None else len(self.blocks),
-            "sequences": self.sequences,
-            "log_evidence_interval": self.interval,
-            "log_evidence_bounds_95": self.likely,
-            "log_weight_cap": self.weight_cap,
-            "pareto_k": self.pareto_k,
-            "ess_before": self.ess,
-            "resampled_from": self.resampled_from,
-            "iterations": self.iterations,
             "chosen": self.chosen,
-            "why": self.why,
+            "dependent": not self.independent or None,
+            "ess_before": self.ess,
+            "evidence": self.evidence if self.evidence != "estimated" else None,
+            "exact_draws": self.exact_draws or None,
+            "guided": self.guided or None,
+            "iterations": self.iterations,
+            "log_evidence_bounds_95": self.likely,
+            "log_evidence_interval": self.interval,
+            "log_evidence_lower": low if low > NEG_INF else None,
+            "log_evidence_upper": high if high < 0.0 else None,
+            "log_weight_cap": self.weight_cap,
             "not_canonical": self.not_canonical,
+            "pareto_k": self.pareto_k,
+            "refused": dict(self.refused) or None,
+            "resampled_from": self.resampled_from,
+            "sequences": self.sequences,
+            "table": table and table.origin,
+            "table_lm_tokens": (table and table.lm_tokens) or None,
+            "table_seconds": table.seconds if table and table.lm_tokens else None,
+            "unweighted": not self.weighted or None,
+            "why": self.why,
         }
-        return {**said, **{name: value for name, value in named.items() if value is not None}, **self.details}
+        always = {"guarantee": self.guarantee, "zero_weights": dict(self.zeros), "notes": list(self.notes)}
+        return {**always, **{name: value for name, value in told.items() if value is not None}, **self.details}
 
 
 @dataclass(frozen=True)
@@ -266,9 +266,7 @@ class Draws:
 
 def log_total(tokens: Tensor, log_probs: Tensor) -> float:
     """Log of the total probability of the distinct sequences among Long[num, time], f64[num] their log p."""
-    distinct, which = torch.unique(tokens, dim=0, return_inverse=True)
-    once = log_probs.new_full((len(distinct),), NEG_INF).scatter_(0, which, log_probs)
-    return float(torch.logsumexp(once, 0))
+    return float(torch.logsumexp(log_probs[distinct(tokens)[0]], 0))
 
 
 def keep_positive(tokens: Tensor, log_weights: Tensor, token_scores: Tensor | None = None, **known: Any) -> Draws:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from locore.evidence.bounds import confidence_bounds, interval, is_out_of_sight, reach_in_sight
+from locore.evidence.bounds import Estimate, is_out_of_sight, reach_in_sight
 from locore.evidence.pareto import LARGE_K, LEAST_PARTICLES
 from locore.evidence.record import Draws, Record, Run
 
@@ -196,7 +196,7 @@ def caveats(draws: Draws, level: Level) -> list[str]:
     return [f"Note: with fewer than {LEAST_PARTICLES} particles tail diagnostics such as Pareto k̂ mean nothing.", unseen]
 
 
-def facts(draws: Draws, run: Run, texts: int, price_of_end: float) -> list[str]:
+def facts(draws: Estimate, run: Run, texts: int, price_of_end: float) -> list[str]:
     """What there is to know, a line for each matter.
 
     Args:
@@ -221,14 +221,14 @@ def facts(draws: Draws, run: Run, texts: int, price_of_end: float) -> list[str]:
     return lines
 
 
-def evidence(draws: Draws) -> str:
+def evidence(draws: Estimate) -> str:
     """p(α) in a line."""
     estimate = draws.log_evidence
     if math.isnan(estimate):
         return "p(α): not known without weights."
     if draws.record.enumerated:
         return f"p(α): {_probability(estimate)}, exactly."
-    low, high = interval(draws)
+    low, high = draws.log_evidence_interval
     if draws.record.guarantee == "biased":
         return f"p(α): {_probability(estimate)}, biased."
     if math.isnan(low):
@@ -244,11 +244,11 @@ def _probability(log: float) -> str:
     return f"{math.exp(log):.2g}" if log > SMALLEST_LOG else f"e^{log:.0f}"
 
 
-def _nats(draws: Draws) -> list[str]:
+def _nats(draws: Estimate) -> list[str]:
     """log p(α) with its interval, and the bounds that say more than that."""
     if math.isnan(draws.log_evidence):
         return []
-    estimate, (low, high) = draws.log_evidence, interval(draws)
+    estimate, (low, high) = draws.log_evidence, draws.log_evidence_interval
     if draws.record.enumerated:
         return [f"log p(α) = {estimate:.3f} nats exactly, p(α) = {math.exp(estimate):.3g}"]
     likely = "" if math.isnan(low) else f" (95 %: {low:.2f} to {high:.2f})"
@@ -259,12 +259,12 @@ def _nats(draws: Draws) -> list[str]:
     return [*lines, f"bounds: log p(α) {bounds}"] if bounds else lines
 
 
-def _bounds(draws: Draws) -> str:
+def _bounds(draws: Estimate) -> str:
     """Bounds on both sides, where they say something."""
     estimate = draws.log_evidence
     if estimate > -TRIVIAL or draws.record.interval is not None:  # which holds whatever was missed
         return ""
-    sure, likely = draws.log_evidence_bounds, confidence_bounds(draws)
+    sure, likely = draws.log_evidence_bounds, draws.log_evidence_bounds_95
     (low, how_low), (high, how_high) = (_telling(*pair) for pair in zip(sure, likely, strict=True))
     said = {}
     if low > estimate - NEAR:

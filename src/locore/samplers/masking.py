@@ -14,7 +14,7 @@ from torch import Tensor
 from locore.circuits import Circuit, LeftToRight
 from locore.evidence.record import UNKNOWN, Draws, keep_positive
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, categorical
+from locore.numerics import NEG_INF, categorical, distinct
 from locore.samplers.base import affordable, left_to_right
 from locore.samplers.prefixes import Prefixes, UnreadMass
 
@@ -59,7 +59,7 @@ class Masking:
                 return keep_positive(prefixes.tokens, torch.full_like(weights, NEG_INF), drawn=num)
             weights, number, uniforms = (weights + mass)[going], number[going], uniforms[going]
             token = categorical(masked[going], uniforms[:, position])
-            first, number = _distinct(number)
+            first, number = distinct(number)
             joint = prefixes.log_mass[going[first], None] + masked[going[first]]
             if position + 1 < circuit.length:
                 unread.leave(joint, number, token)
@@ -78,12 +78,6 @@ class Masking:
             bounds=bounds,
             weight_cap=cap,
         )
-
-
-def _distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """One row for each distinct number, and for each row which of these it is."""
-    distinct, which = torch.unique(numbers, return_inverse=True)
-    return torch.zeros(len(distinct), dtype=torch.long).scatter_(0, which, torch.arange(len(which))), which
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.models import LanguageModel
-from locore.numerics import CACHED, NEG_INF, segment_logsumexp
+from locore.numerics import CACHED, NEG_INF, distinct, segment_logsumexp
 from locore.samplers.base import affordable, left_to_right
 from locore.samplers.prefixes import Prefixes
 from locore.samplers.selection import Selection, padded_rows, select, select_in_place
@@ -242,10 +242,9 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
     tokens = torch.cat([one.tokens for one in rounds])
     weights = torch.cat([one.log_weights for one in rounds]) - math.log(len(rounds))
     scores = torch.cat([one.token_scores for one in rounds])
-    tokens, inverse = torch.unique(tokens, dim=0, return_inverse=True)
-    merged = segment_logsumexp(weights, inverse, len(tokens))
-    first = torch.zeros(len(tokens), dtype=torch.long).scatter_(0, inverse, torch.arange(len(inverse)))
-    rows = torch.split(inverse, [len(one.tokens) for one in rounds])
+    first, which = distinct(tokens)
+    tokens, merged = tokens[first], segment_logsumexp(weights, which, len(first))
+    rows = torch.split(which, [len(one.tokens) for one in rounds])
     members = [Block(row, one.log_weights, one.surprise, one.lineage) for row, one in zip(rows, rounds, strict=True)]
     blocks = Blocks.of(members, tokens)
     if most is not None and len(tokens) > most:

@@ -36,7 +36,6 @@ OTHERS = (
     "best-first",
     "asap",
 )
-WITHOUT_WEIGHTS = ("transformers-masking",)
 PLAIN_WEIGHTS = ("masked-is", "masked")  # masked decoding with its weight
 
 
