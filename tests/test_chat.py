@@ -11,8 +11,8 @@ from tokenizers import AddedToken, normalizers
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import PreTrainedTokenizerFast
 
+from locore.chat import ChatTemplate
 from locore.errors import InvalidArgument
-from locore.template import ChatTemplate
 from locore.tokenizer import Tokenizer
 from tests.chatting import TEMPLATES, TOKENIZERS, TRIMMING, fast, ours, theirs
 from tests.test_tokenizer import byte_level, sentencepiece

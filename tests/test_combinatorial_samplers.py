@@ -15,6 +15,7 @@ from locore.models import TableModel
 from locore.samplers import BY_NAME, Enumeration
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
+from tests.effort import runs
 
 from .combinatorial import Chain
 from .samplers.chi_square import p_value
@@ -67,7 +68,7 @@ def test_samplers_weight_properly_on_a_small_problem(name):
     alpha = token_sum([0, 1, 2], {0: 0, 1: 1, 2: 2}, at_least=2, at_most=4) & ~token(0, 2)
     circuit = compile(alpha, model, 3, use_cache=False)
     assert isinstance(circuit.reader, ConditionedReader)
-    result = proper_weighting(BY_NAME[name], model, circuit, 4, RUNS.get(name, 400), None, seed=4)
+    result = proper_weighting(BY_NAME[name], model, circuit, 4, runs(RUNS.get(name, 400)), None, seed=4)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -76,7 +77,7 @@ def test_solutions_are_drawn_as_the_model_prefers_them():
     posterior = enumerate_posterior(model, circuit)
     assert len(posterior.tokens) == circuit.count() >= 3
     generator, drawn = torch.Generator().manual_seed(1), []
-    for _ in range(300):
+    for _ in range(runs(300)):
         draws = Enumeration()(model, circuit, 1, None, generator)
         drawn += draws.tokens.tolist()
     assert p_value(drawn, posterior.tokens, posterior.log_joint.exp()) > 1e-6
@@ -90,7 +91,7 @@ def test_mixtures_are_sampled_by_their_law():
     model = TableModel([t / t.sum(-1, keepdim=True) for t in tables], tokenizer=tokenizer)
     circuit = compile(all_different([0, 1, 2]) & contains("12"), model, 3, use_cache=False)
     for name in ("masked", "swor", "twisted"):
-        assert proper_weighting(BY_NAME[name], model, circuit, 4, 400, None, seed=1).holds(1e-6)
+        assert proper_weighting(BY_NAME[name], model, circuit, 4, runs(400), None, seed=1).holds(1e-6)
 
 
 @pytest.mark.parametrize("sampler", ["auto", "masked", "swor"])

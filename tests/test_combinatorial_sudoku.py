@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locore
-from locore.circuits.check import check
+from locore.circuits.circuit import check
 from locore.circuits.downward import allowed_by_conditioning
 from locore.compilers import compile, stored
 from locore.compilers.compile import compile_and_tell

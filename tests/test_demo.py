@@ -16,8 +16,8 @@ from rich.console import Console
 
 import locore
 from locore.demo import __main__ as command
-from locore.demo import enumerated, examples, pooled, screen
-from locore.demo.reference import Reference
+from locore.demo import enumerated, examples, screen
+from locore.demo.examples import Reference
 from locore.errors import LocoreError, ModelNotFound
 from locore.samplers import SequentialMonteCarlo
 from locore.testing import total_variation
@@ -67,9 +67,9 @@ def test_the_enumerated_truth_is_that_of_a_direct_sum(tiny):
 
 def test_the_pooled_truth_is_the_enumerated_one(tiny, monkeypatch):
     """Where both can be had. Texts that were found have their own probability, over an evidence that is about right."""
-    monkeypatch.setattr(pooled, "BATCH_TOKENS", 400)
+    monkeypatch.setattr(examples, "BATCH_TOKENS", 400)
     constraint = locore.ends_with(EXAMPLE[1])
-    found = pooled.pooled_truth(tiny, EXAMPLE[0], constraint, 3, seed=0)
+    found = examples.pooled_truth(tiny, EXAMPLE[0], constraint, 3, seed=0)
     exact = locore.generate(tiny, EXAMPLE[0], constraint, 3, num_particles=5000, sampler="exact", stop="complete")
     assert abs(found.log_evidence - exact.log_evidence) < 5 * found.error + 1e-3
     truth = exact.posterior()
@@ -93,10 +93,10 @@ class Doubling:
 
 
 def test_samplers_that_disagree_give_no_truth(tiny, monkeypatch):
-    monkeypatch.setattr(pooled, "BATCH_TOKENS", 400)
-    monkeypatch.setitem(pooled.SAMPLERS, "SMC", Doubling())
+    monkeypatch.setattr(examples, "BATCH_TOKENS", 400)
+    monkeypatch.setitem(examples.SAMPLERS, "SMC", Doubling())
     with pytest.raises(LocoreError, match="two unbiased samplers disagree"):
-        pooled.pooled_truth(tiny, EXAMPLE[0], locore.ends_with("."), 3, seed=0)
+        examples.pooled_truth(tiny, EXAMPLE[0], locore.ends_with("."), 3, seed=0)
 
 
 def test_distance_is_total_variation():
@@ -115,7 +115,7 @@ def test_distance_is_total_variation():
 
 def test_the_truth_of_the_question_is_that_of_a_direct_sum(smollm2, tiny, monkeypatch, capsys):
     """On the real model; and its screen, with the open text of the small model, is a screen."""
-    monkeypatch.setattr(pooled, "BATCH_TOKENS", 400)
+    monkeypatch.setattr(examples, "BATCH_TOKENS", 400)
     chat, example = examples.chat_example(), examples.text_example(tiny, *EXAMPLE)
     first = examples.run_chat(smollm2, 0, command.progress)
     second = examples.run_text(tiny, example, 0, command.progress)

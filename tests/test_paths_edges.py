@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locore
-from locore.circuits.check import check
+from locore.circuits.circuit import check
 from locore.compilers.compile import compile_and_tell
 from locore.compilers.paths.frontier import Frontier, _distinct, path_layers
 from locore.compilers.stored import forget

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locore
-from locore.circuits.check import check
+from locore.circuits.circuit import check
 from locore.compilers.compile import compile_and_tell
 from locore.compilers.stored import forget
 from locore.constraints import Literal
@@ -20,6 +20,7 @@ from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, Zero
 from locore.models.table import MarkovModel
 from locore.samplers import BY_NAME
 from locore.tokenizer import Tokenizer
+from tests.effort import runs
 from tests.paths import all_moves
 
 UP, LEFT, RIGHT, DOWN, END = range(5)
@@ -186,7 +187,7 @@ def test_the_problem_tells_exact_and_relaxed_apart(law):
 
 
 CHAINS = ("isir", "particle-gibbs", "mcmc")  # right in the limit only
-RUNS, NUM = 150, 12
+RUNS, NUM = runs(150), 12
 
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name not in (*CHAINS, "asap")])

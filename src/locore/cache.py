@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
+
+from locore.io import replacing
 
 Notes = dict[str, str]
 ABANDONED_SECONDS = 3600.0  # a temporary file of this age belongs to a writer that was killed
@@ -48,14 +49,11 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], notes: Notes) -> bool:
         notes: small remarks; `checksum` is taken.
     """
     content = save(tensors, {**notes, "checksum": _checksum(tensors, notes)})
-    temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        with replacing(path, synced=False) as temporary:  # a checksum tells
+            temporary.write_bytes(content)
     except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         return False
     return True
 

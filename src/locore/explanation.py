@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.automaton import Automaton
+from locore.automata.tables import Automaton
 from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Literal, Not, Or, PythonFunction
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.spelling import allowed, quoted, spelled

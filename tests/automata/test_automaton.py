@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locore.automata.automaton import Automaton, minimise
-from locore.automata.trie import aho_corasick
+from locore.automata.tables import Automaton, aho_corasick, minimise
 
 PATTERNS = st.lists(st.binary(max_size=4).map(lambda b: bytes(97 + x % 2 for x in b)), max_size=4)
 STRINGS = st.text("abc", max_size=10).map(str.encode)

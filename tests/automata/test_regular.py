@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locore.automata.automaton import minimise
 from locore.automata.regex import Budget, byte_automaton
 from locore.automata.regex.determinise import determinise
 from locore.automata.regex.language import (
@@ -33,7 +32,7 @@ from locore.automata.regex.language import (
     partition,
     repeat,
 )
-from locore.automata.tables import equivalent_states
+from locore.automata.tables import equivalent_states, minimise
 from locore.errors import BudgetExceeded, InvalidConstraint
 
 from .test_automaton import automata

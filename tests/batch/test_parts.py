@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locore.batch.parts import Part, parts_folder, results_folder, results_path
-from locore.batch.plan import Span
-from locore.batch.tally import tally_of
+from locore.batch.plan import Part, Span, parts_folder, results_folder, results_path, tally_of
 from locore.errors import InvalidArgument
 
 SPAN = Span(number=3, first=31, rows=5, start=0, end=0, digest="")

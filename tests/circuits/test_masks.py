@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locore.circuits.masks import MaskReader, stack_masks
+from locore.circuits.left_to_right import MaskReader, stack_masks
 from locore.compilers import compile
 from locore.constraints import ban, contains, regex
 from locore.errors import InvalidArgument, Unsatisfiable

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from locore.circuits import Circuit, TableReader, downward
-from locore.circuits.check import check
+from locore.circuits.circuit import check
 from locore.compilers.layers import SparseRows, block_from_rows
 from locore.errors import InvalidArgument, ZeroWeights
 

@@ -350,10 +350,10 @@ def test_a_file_under_a_wrong_name_is_not_taken(folder):
 
 # Several processes.
 
-ROUNDS = 150
+ROUNDS, PROCESSES = 150, 3
 
 
-def busy(folder: str, number: int) -> str:
+def busy(folder: str, marks: str, number: int) -> str:
     """Write one of two contents under one name, read it, and crowd the folder; returns what went wrong."""
     shared = Path(folder) / "shared.safetensors"
     for turn in range(ROUNDS):
@@ -365,15 +365,21 @@ def busy(folder: str, number: int) -> str:
         if found is None and turn < ROUNDS // 2:
             return f"nothing could be read in turn {turn}"
         write_tensors(Path(folder) / f"{number}-{turn}.safetensors", {"x": torch.zeros(100)}, {})
+        if turn == ROUNDS // 2 - 1:  # nobody removes anything before all have come so far
+            (Path(marks) / str(number)).touch()
+            while len(list(Path(marks).iterdir())) < PROCESSES:
+                time.sleep(0.01)
         if turn >= ROUNDS // 2:
             keep_within(Path(folder), 400_000)
     return ""
 
 
-def test_writers_and_readers_do_not_disturb_each_other(tmp_path):
+def test_writers_and_readers_do_not_disturb_each_other(tmp_path, tmp_path_factory):
     """Whatever is read is whole; while nothing is removed, something is always read."""
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        assert pool.starmap(busy, [(str(tmp_path), number) for number in range(3)]) == ["", "", ""]
+    marks = tmp_path_factory.mktemp("marks")
+    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+        told = pool.starmap(busy, [(str(tmp_path), str(marks), number) for number in range(PROCESSES)])
+    assert told == [""] * PROCESSES
     keep_within(tmp_path, 400_000)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 400_000
     assert not list(tmp_path.glob(".*"))

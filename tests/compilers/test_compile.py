@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locore.circuits.check import check
+from locore.circuits.circuit import check
 from locore.compilers import compile
 from locore.constraints import (
     Constant,

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locore.circuits.check import check
+from locore.circuits.circuit import check
 from locore.compilers import compile
-from locore.compilers.sdd.process import run_pysdd
+from locore.compilers.sdd.compile import run_pysdd
 from locore.constraints import Constant, Count, Literal, contains
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.tokenizer import Tokenizer

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import locore
 from locore.automata.characters import Manner, fold, folded, is_word_character, spaces, word_characters
+from locore.automata.machines import bounded, minimised, pushed
 from locore.automata.search import occurrences
 from locore.automata.tables import number_rows, reachable
-from locore.automata.tally import bounded, minimised, pushed
 from locore.constraints import ban, char_count, contains, count, from_json, minimise
 from locore.errors import Unsatisfiable
 from locore.tokenizer import Tokenizer

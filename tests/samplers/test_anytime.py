@@ -19,6 +19,7 @@ from locore.samplers.baselines.isir import IteratedSIR
 from locore.samplers.baselines.particle_gibbs import ParticleGibbs
 from locore.samplers.masking import read
 from locore.samplers.swor import WithoutReplacement
+from tests.effort import runs
 
 from .chains import (
     DRAWS,
@@ -91,13 +92,13 @@ def test_any_proper_sampler_proposes(proposal):
     sampler = IteratedSIR(particles=3, proposal=proposal, proposal_budget=200)
     generator = torch.Generator().manual_seed(1)
     # Pairs (Ẑ, y) of the stationary law, by rejection: these three never say more than 1.
-    pairs = [sampler._propose(proposal, model, circuit, generator) for _ in range(2500)]
+    pairs = [sampler._propose(proposal, model, circuit, generator) for _ in range(runs(2500))]
     pool = Visit(*(torch.cat(column) for column in zip(*pairs, strict=True)))
     assert (pool.log_weight <= 1e-9).all()
     chosen = torch.rand(len(pairs), generator=generator).log() < pool.log_weight
     visit = Visit(pool.tokens[chosen], pool.token_scores[chosen], pool.log_weight[chosen])
     num = len(visit.tokens)
-    assert num > 200
+    assert num > 80
     for _ in range(2):
         visit = sampler.iterate(model, circuit, visit, num, generator)
     assert fits(visit.tokens, truth.tokens, truth.probabilities)
@@ -111,7 +112,7 @@ def test_budgets_are_kept_seeds_reproduce_and_scores_are_the_models(name):
 @pytest.mark.parametrize("name", ANYTIME)
 def test_the_evidence_beside_a_chain_is_unbiased(name):
     model, circuit, truth = problem(True, seed=5)
-    estimates = [math.exp(float(run_on(ANYTIME[name], model, circuit, seed))) for seed in range(400)]
+    estimates = [math.exp(float(run_on(ANYTIME[name], model, circuit, seed))) for seed in range(runs(400))]
     values = torch.tensor(estimates)
     z = (values.mean() - math.exp(truth.log_evidence)) / (values.std() / math.sqrt(len(values)))
     assert abs(float(z)) < 5

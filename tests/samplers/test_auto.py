@@ -10,6 +10,7 @@ from locore.constraints import Constant, Count, Literal
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers.auto import Auto
 from locore.testing import proper_weighting
+from tests.effort import runs
 
 
 def chain(length=8):
@@ -53,7 +54,7 @@ def test_it_is_proper(eos):
     model = TableModel.random(3, 3, seed=5, eos=eos, concentration=20.0)
     alpha = Count((0, 1, 2), frozenset({1}), 1, 2)
     circuit = compile(alpha, model, 3)
-    result = proper_weighting(Auto(pilot_draws=8), model, circuit, 8, 800, seed=3)
+    result = proper_weighting(Auto(pilot_draws=8), model, circuit, 8, runs(800), seed=3)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 

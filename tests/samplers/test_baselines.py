@@ -15,6 +15,7 @@ from locore.samplers.baselines.asap import ASAp
 from locore.samplers.baselines.awrs import AWRS, adaptive_rejection
 from locore.samplers.masking import Masking
 from locore.testing import enumerate_posterior, proper_weighting
+from tests.effort import runs
 
 from .chi_square import p_value
 
@@ -137,7 +138,7 @@ def test_a_step_knows_rows_without_mass_and_rows_that_may_do_anything():
 @pytest.mark.parametrize("sampler", [AWRS(), AWRS(ess_threshold=0.0, blocks=1), AWRS(1.0, accepts=4, blocks=2)], ids=str)
 def test_awrs_weights_properly(sampler, eos):
     model, circuit = problem(eos)
-    result = proper_weighting(sampler, model, circuit, 12, 200, seed=6)
+    result = proper_weighting(sampler, model, circuit, 12, runs(200), seed=6)
     assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
 
 

@@ -16,6 +16,7 @@ from locore.models import Counted, LanguageModel, TableModel
 from locore.samplers import BestFirst, Draws, Enumeration
 from locore.samplers.best_first import REST
 from locore.testing import proper_weighting
+from tests.effort import runs
 
 LENGTH = 5
 
@@ -51,7 +52,7 @@ def test_it_is_proper_whatever_is_left(eos, budget):
         def __call__(self, model, circuit, num_particles, _, generator):
             return super().__call__(model, circuit, num_particles, budget, generator)
 
-    result = proper_weighting(Budgeted(0.01), model, circuit, 6, 800, seed=3)
+    result = proper_weighting(Budgeted(0.01), model, circuit, 6, runs(800), seed=3)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 

@@ -17,9 +17,10 @@ from locore.errors import ZeroWeights
 from locore.evidence import Particles
 from locore.models import TableModel
 from locore.samplers import BY_NAME, AdaptiveRejection, LocallyConstrainedResampling, Masking, Oversampling, Rejection
-from locore.samplers.prefixes import UnreadMass
+from locore.samplers.base import UnreadMass
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
+from tests.effort import runs
 
 LENGTH = 4
 CHAINS = ("isir", "particle-gibbs", "mcmc")  # slow here; their bounds are those of the texts found
@@ -97,7 +98,7 @@ def test_masking_without_look_ahead_knows_as_much():
         assert sum(particles.info["zero_weights"].values()) == pytest.approx(lost)
 
 
-RUNS = 300
+RUNS = runs(300)
 LIKELY = {
     "rejection": (Rejection(), 6),
     "oversampling": (Oversampling(), 12),

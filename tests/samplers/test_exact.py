@@ -13,10 +13,11 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.models import TopK as TopKModel
 from locore.samplers import Rejection, enumeration
-from locore.samplers.baselines import adaptive_rejection, trie
+from locore.samplers.baselines import adaptive_rejection
 from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection, log_evidence
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.testing import proper_weighting
+from tests.effort import runs
 
 from .chi_square import p_value as chi_square
 
@@ -84,7 +85,7 @@ def test_few_particles_are_proper_and_keep_the_evidence(num, kept, eos, monkeypa
     assert len(draws.tokens) == num
     found = torch.logsumexp(draws.log_weights, 0) - math.log(num)
     assert float(found) == pytest.approx(math.log(probs.sum()), abs=1e-9)
-    result = proper_weighting(Enumeration(), model, circuit, num, 300, seed=2)
+    result = proper_weighting(Enumeration(), model, circuit, num, runs(300), seed=2)
     assert result.holds(FALSE_ALARM), result.z
 
 
@@ -178,7 +179,7 @@ def test_the_weight_is_proper_over_all_histories(records, num):
 @pytest.mark.parametrize("name", REJECTIONS)
 def test_adaptive_rejection_weights_properly(name, eos, budget):
     model, circuit = problem(eos)
-    result = proper_weighting(REJECTIONS[name], model, circuit, 5, 200, budget, seed=8)
+    result = proper_weighting(REJECTIONS[name], model, circuit, 5, runs(200), budget, seed=8)
     assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
 
 
@@ -218,14 +219,14 @@ def test_draws_are_exact_and_independent(name, eos):
 def test_forgetting_changes_the_price_and_not_the_law(kept_cursors, memory, monkeypatch):
     model, circuit = problem(True)
     before = AdaptiveRejection()(model, circuit, 20, None, seeded(3))
-    monkeypatch.setattr(trie, "KEPT_CURSORS", kept_cursors)
-    monkeypatch.setattr(trie, "MEMORY_NUMBERS", memory)
+    monkeypatch.setattr(adaptive_rejection, "KEPT_CURSORS", kept_cursors)
+    monkeypatch.setattr(adaptive_rejection, "MEMORY_NUMBERS", memory)
     counted = Counted(model)
     after = AdaptiveRejection()(counted, circuit, 20, None, seeded(3))
     if kept_cursors == 1:
         assert torch.equal(before.tokens, after.tokens)
         assert counted.lm_contexts < counted.lm_tokens <= after.info["attempts"] * (LENGTH - 1)
-    assert proper_weighting(AdaptiveRejection(), model, circuit, 5, 150, seed=1).holds(FALSE_ALARM)
+    assert proper_weighting(AdaptiveRejection(), model, circuit, 5, runs(150), seed=1).holds(FALSE_ALARM)
 
 
 def test_the_evidence_has_its_closed_forms():

@@ -11,6 +11,7 @@ from locore.constraints import Count
 from locore.models import MarkovModel, TableModel
 from locore.samplers import BY_NAME, Twisted, WithoutReplacement
 from locore.testing import proper_weighting
+from tests.effort import runs
 
 LENGTH = 8
 RARE = Count(tuple(range(LENGTH)), frozenset({1}), 6)
@@ -34,7 +35,7 @@ def test_no_more_come_back_than_were_asked_for(name, num):
 def test_what_is_left_after_thinning_is_proper(sampler, num):
     model = TableModel.random(3, 3, seed=5, concentration=20.0)
     circuit = compile(Count((0, 1, 2), frozenset({1}), 1, 2), model, 3)
-    result = proper_weighting(sampler, model, circuit, num, 800, 48, seed=3)
+    result = proper_weighting(sampler, model, circuit, num, runs(800), 48, seed=3)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 

@@ -21,6 +21,7 @@ from locore.samplers import (
     sampler_by_name,
 )
 from locore.testing import proper_weighting
+from tests.effort import runs
 
 LENGTH = 3
 SAMPLERS = {
@@ -46,9 +47,9 @@ def problem(eos):
 @pytest.mark.parametrize("eos", [False, True])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers_weight_properly(name, eos):
-    sampler, particles, runs, budget = SAMPLERS[name]
+    sampler, particles, tries, budget = SAMPLERS[name]
     model, circuit = problem(eos)
-    result = proper_weighting(sampler, model, circuit, particles, runs, budget, seed=11)
+    result = proper_weighting(sampler, model, circuit, particles, runs(tries), budget, seed=11)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -98,7 +99,7 @@ def test_weights_of_masking_without_look_ahead_are_proper_too():
     model = TableModel(tables, eos_ids=(2,), tokenizer=tokenizer)
     circuit = compile(contains("ab"), model, LENGTH)
     sampler = Masking(look_ahead=False)
-    assert proper_weighting(sampler, model, circuit, 6, 1500, seed=2).holds(1e-6)
+    assert proper_weighting(sampler, model, circuit, 6, runs(1500), seed=2).holds(1e-6)
     draws = sampler(model, circuit, 400, None, torch.Generator().manual_seed(0))
     assert len(draws.tokens) < draws.drawn == 400
 
@@ -147,6 +148,6 @@ def test_evidence_of_rejection_is_unbiased_under_its_stop():
             )
         )
     )
-    result = proper_weighting(Rejection(), model, circuit, 1, 3000, seed=6)
+    result = proper_weighting(Rejection(), model, circuit, 1, runs(3000), seed=6)
     assert result.truth[-1].item() == pytest.approx(truth)
     assert abs(result.z[-1].item()) < 5

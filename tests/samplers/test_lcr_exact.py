@@ -13,8 +13,7 @@ from locore.constraints import Constant, Count, Literal, contains
 from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import Mixture, TableModel, Tempered, TopP
 from locore.samplers import LocallyConstrainedResampling
-from locore.samplers.lcr import audit, log_mixture, log_weights
-from locore.samplers.neighbourhoods import conditional, padded_circuit
+from locore.samplers.lcr import audit, conditional, log_mixture, log_weights, padded_circuit
 from locore.tokenizer import Tokenizer
 
 from ..circuits import brute_force

@@ -15,6 +15,7 @@ from locore.models import Counted, TableModel, TopP
 from locore.samplers import LocallyConstrainedResampling
 from locore.samplers.lcr import BLOCKS
 from locore.testing import proper_weighting
+from tests.effort import runs
 
 LENGTH = 3
 OPTIONS = {
@@ -55,7 +56,7 @@ def test_every_option_weights_properly(name, eos):
     sampler = sampler_for(OPTIONS[name], model)
     # Few nucleus drafts cover little: their weights have a heavy tail, which makes z-scores too large.
     particles = 48 if OPTIONS[name].get("draft") else 8
-    result = proper_weighting(sampler, model, circuit, particles, 400, seed=11)
+    result = proper_weighting(sampler, model, circuit, particles, runs(400), seed=11)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -114,15 +115,15 @@ def test_the_price_is_an_upper_bound_and_budgets_buy_contexts(kernel, weights):
 def test_memory_limits_change_nothing(monkeypatch):
     sampler = LocallyConstrainedResampling("topk", per_context=2)
     whole, _ = run(sampler)
-    monkeypatch.setattr("locore.samplers.neighbourhoods.KEPT", 0)
+    monkeypatch.setattr("locore.samplers.lcr.KEPT", 0)
     again, _ = run(sampler)
     assert torch.equal(whole.tokens, again.tokens)
     torch.testing.assert_close(whole.log_weights, again.log_weights)
     for weights in ("augmented", "mixture"):
-        monkeypatch.setattr("locore.samplers.neighbourhoods.TOGETHER", 1)
+        monkeypatch.setattr("locore.samplers.lcr.TOGETHER", 1)
         model, circuit = problem()
         small = LocallyConstrainedResampling(Lazy(0.2), weights=weights, per_context=2)
-        assert proper_weighting(small, model, circuit, 6, 400, seed=3).holds(1e-6)
+        assert proper_weighting(small, model, circuit, 6, runs(400), seed=3).holds(1e-6)
 
 
 def test_a_lazy_exact_kernel_has_the_exact_kernels_limit():

@@ -20,6 +20,7 @@ from locore.samplers.twist import ngram
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
+from tests.effort import runs
 
 LENGTH = 4
 ALPHA = Count(tuple(range(LENGTH)), frozenset({1}), 2, 3) & ~Literal(2, frozenset({0}))
@@ -137,7 +138,7 @@ def test_a_table_that_blocks_share_changes_no_weight(kind, eos):
     model = TableModel.random(4, LENGTH, seed=3, eos=eos, concentration=3.0)  # flat: standard scores need many rare outcomes
     circuit = compile(ALPHA, model, LENGTH)
     sampler = Twisted(None, blocks=2, seen=seen_of(kind, model, LENGTH))
-    result = proper_weighting(sampler, model, circuit, 6, 800, seed=8)
+    result = proper_weighting(sampler, model, circuit, 6, runs(800), seed=8)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -149,7 +150,7 @@ def test_blocks_that_share_a_table_know_their_error(kind):
     truth = math.exp(enumerate_posterior(model, circuit).log_evidence)
     sampler, generator = Twisted(None, blocks=4, seen=seen_of(kind, model, LENGTH)), torch.Generator().manual_seed(1)
     excess = []
-    for _ in range(300):
+    for _ in range(runs(300)):
         draws = sampler(model, circuit, 12, None, generator)
         blocks = torch.tensor(draws.blocks.log_evidence).double().exp()
         excess.append(float((blocks.mean() - truth) ** 2 - blocks.var() / 4))
@@ -168,9 +169,9 @@ def test_auto_is_proper_where_the_pilot_chooses_and_teaches():
         chosen.append(draws.info["chosen"])
         return draws
 
-    result = proper_weighting(spied, model, circuit, 8, 600, budget=200, seed=3)
+    result = proper_weighting(spied, model, circuit, 8, runs(600), budget=200, seed=3)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
-    assert min(chosen.count("rejection"), chosen.count("twisted")) > 50
+    assert min(chosen.count("rejection"), chosen.count("twisted")) > runs(600) // 12
 
 
 def test_a_pilot_is_drawn_once_and_rejection_asks_for_more_than_luck():

@@ -13,18 +13,20 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import TableModel, TopP
 from locore.samplers import LocallyConstrainedResampling, Rejection
-from locore.samplers.baselines.mcmc import MarkovChain, moved
-from locore.samplers.baselines.moves import (
+from locore.samplers.baselines.mcmc import (
+    MarkovChain,
     Regrow,
     WindowMove,
     log_acceptance,
     log_acceptance_of_regrowth,
+    moved,
     window_law,
 )
+from locore.samplers.lcr import conditional
 from locore.samplers.masking import masked_sequences, read
-from locore.samplers.neighbourhoods import conditional
 from locore.samplers.swor import WithoutReplacement
 from locore.testing import enumerate_posterior, proper_weighting
+from tests.effort import runs
 
 from .chains import (
     DRAWS,
@@ -156,7 +158,7 @@ def test_chains_forget_where_they_started(eos):
 def test_chains_keep_weights_proper(name, eos):
     model, circuit, _ = problem(eos, seed=5)
     budget = 200 if name == "a budget" else None
-    result = proper_weighting(STARTS[name], model, circuit, 8, 300, budget, seed=4)
+    result = proper_weighting(STARTS[name], model, circuit, 8, runs(300), budget, seed=4)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 

@@ -16,6 +16,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.samplers.smc import Population, SequentialMonteCarlo, systematic
 from locore.testing import enumerate_posterior, proper_weighting
+from tests.effort import runs
 
 LENGTH = 4
 SAMPLERS = {
@@ -40,7 +41,7 @@ def seeded(seed):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_weights_are_proper(name, eos):
     model, circuit = problem(eos)
-    result = proper_weighting(SAMPLERS[name], model, circuit, 12, 250, seed=4)
+    result = proper_weighting(SAMPLERS[name], model, circuit, 12, runs(250), seed=4)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -144,7 +145,7 @@ def test_particles_that_die_count_as_zero():
     circuit = compile(Literal(1, frozenset({1})), model, 2)
     for threshold in (0.0, 1.0):
         sampler = SequentialMonteCarlo(threshold, blocks=2)
-        assert proper_weighting(sampler, model, circuit, 4, 300, seed=5).holds(1e-6)
+        assert proper_weighting(sampler, model, circuit, 4, runs(300), seed=5).holds(1e-6)
     impossible = TableModel([torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])])
     with pytest.raises(ZeroWeights):
         SequentialMonteCarlo()(impossible, circuit, 8, None, seeded(0))

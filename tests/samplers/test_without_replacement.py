@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers.selection import select
-from locore.samplers.swor import WithoutReplacement
+from locore.samplers.swor import WithoutReplacement, select
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twisted import Twisted
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
+from tests.effort import runs
 
 LENGTH = 4
 
@@ -95,7 +95,7 @@ def test_the_weights_are_proper_whatever_the_twist(kind, eos):
         "table": Twisted(table_of(model), blocks=2),
         "learned": Twisted(None, blocks=1),
     }[kind]
-    result = proper_weighting(sampler, model, circuit, 8, 1200, seed=8)
+    result = proper_weighting(sampler, model, circuit, 8, runs(1200), seed=8)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 

@@ -13,11 +13,10 @@ from locore import Tokenizer, choice, ends_with, regex
 from locore.limits import Limits
 from locore.models import TableModel
 from locore.samplers.masking import read
-from locore.server.compare import SHOWN, Comparison
+from locore.server.app import NAMES
+from locore.server.compare import SHOWN, Comparison, is_forced, log_shares
 from locore.server.compute import Computer
 from locore.server.schema import CompareRequest
-from locore.server.shifts import is_forced, log_shares
-from locore.server.website import NAMES
 from locore.testing import enumerate_posterior
 
 WORDS = Tokenizer.from_tokens([" a", " b", " c", "<end>"], eos_ids=[3])

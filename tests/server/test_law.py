@@ -16,6 +16,7 @@ from locore.limits import Limits
 from locore.models import MarkovModel
 from locore.server.compute import Computer, is_exact_posterior, split
 from locore.tokenizer import Tokenizer
+from tests.effort import runs
 
 FALSE_ALARM = 1e-6
 TEXTS = [" very", " so", " too", " a", " not"]
@@ -30,7 +31,7 @@ CASES = {
     # Enumerated, so that requests share the posterior.
     "auto": (choice(TEXTS), 2, 60, 20),
     # Accepted draws of the model; each request by itself.
-    "rejection": (token(0, range(300)), 1, 12, 100),
+    "rejection": (token(0, range(runs(300))), 1, 12, 100),
 }
 
 
@@ -85,7 +86,7 @@ def answers_of(computer, sampler, number, **options):
 @pytest.mark.parametrize("sampler", ["auto", "masked"])
 def test_answers_that_share_a_run_are_independent(computer, sampler):
     """Contingency of the texts of two requests, 300 times; false alarm 1e-6."""
-    pairs = Counter(tuple(answers_of(computer, sampler, 2)) for _ in range(300))
+    pairs = Counter(tuple(answers_of(computer, sampler, 2)) for _ in range(runs(300)))
     assert independent(pairs) > FALSE_ALARM
 
 

@@ -17,7 +17,7 @@ from locore.constraints import serial
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 from locore.samplers import BY_NAME
 from locore.server import Settings, create_app
-from locore.server.openapi import published_schema
+from locore.server.app import published_schema
 from locore.server.schema import SAMPLERS
 from tests.server.conftest import PATIENCE
 

@@ -9,8 +9,7 @@ import pytest
 
 from locore.cli import main
 from locore.errors import InvalidArgument
-from locore.server.access import Observed
-from locore.server.metrics import Metrics
+from locore.server.access import Metrics, Observed
 from locore.server.settings import Settings, is_loopback
 from tests.server.conftest import KEY
 

@@ -16,7 +16,7 @@ from locore_lab.detox import command, exact, plan, prompts
 from locore_lab.detox.command import run
 from locore_lab.detox.judge import judgements, open_judge
 from locore_lab.detox.methods import by_adaptive_rejection, constrained, greedy_masking, word_banning
-from locore_lab.detox.plan import ADAPTIVE, EXACT, Plan, published_row, rows_of, split
+from locore_lab.detox.plan import ADAPTIVE, EXACT, DetoxPlan, published_row, rows_of, split
 from locore_lab.detox.published import published
 from locore_lab.detox.remembered import Memory, Remembered
 from locore_lab.detox.report import columns
@@ -37,7 +37,7 @@ from locore.models import Counted, MarkovModel
 
 FALSE_ALARM = 1e-4  # of each statistical test here
 DATA = SHARED / "data" / "detox"
-TOY = Plan(
+TOY = DetoxPlan(
     length=5, generations=2, g=(1, 2), costly=2, tuning=2, pairs=2, particles=2, ks=(2, 3), k=3, taus=(0.5, 1.0), resamples=20
 )
 PHRASES = ("e", "th", "a b")
@@ -75,7 +75,7 @@ def folder(tmp_path_factory):
 def finished(folder):
     """A whole run at toy size through the command line."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "Plan", lambda: TOY)
+        patch.setattr(command, "DetoxPlan", lambda: TOY)
         arguments = ["--data", str(folder / "data"), "--model", str(folder / "model"), "--prompts", "3"]
         assert main(["reproduce", "detox", *arguments, "-o", str(folder / "out")]) == 0
     return folder / "out"
@@ -117,7 +117,7 @@ def test_constrained_rows_never_hold_a_banned_phrase(finished):
 
 
 def test_a_run_that_was_killed_goes_on(finished, folder, monkeypatch):
-    monkeypatch.setattr(command, "Plan", lambda: TOY)
+    monkeypatch.setattr(command, "DetoxPlan", lambda: TOY)
     paths = [path for path in finished.glob("*.jsonl")]
     whole = {path: lines_of(path) for path in paths}
     for path in paths:
@@ -135,7 +135,7 @@ def test_a_run_that_was_killed_goes_on(finished, folder, monkeypatch):
 
 
 def test_more_prompts_join_what_is_there(finished, folder, monkeypatch):
-    monkeypatch.setattr(command, "Plan", lambda: TOY)
+    monkeypatch.setattr(command, "DetoxPlan", lambda: TOY)
     before = (finished / "generations.jsonl").read_text()
     run(finished, data=folder / "data", model=str(folder / "model"), prompts=4, rows=["model alone"])
     after = (finished / "generations.jsonl").read_text()
@@ -206,7 +206,7 @@ def test_the_real_files():
     material = prompts.load_material(DATA)
     assert (len(material.phrases), material.dropped) == (403, 14)
     assert abs(len(material.prompts) - 3986) <= 20  # each text once
-    asked = split(material, Plan(), None)
+    asked = split(material, DetoxPlan(), None)
     assert (len(asked.tuning), len(asked.costly)) == (1000, 300)
 
 
@@ -400,7 +400,7 @@ def test_what_is_remembered_is_what_the_model_says_and_is_read_once(folder):
 
 
 def test_names_of_rows_are_told_apart():
-    names = [row.name for row in rows_of(Plan(), 0.5)]
+    names = [row.name for row in rows_of(DetoxPlan(), 0.5)]
     assert len(set(names)) == len(names)
     assert {EXACT["text"], EXACT["tokens"], ADAPTIVE} <= set(names)
     published_rows = [name for name in names if "as published" in name]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from locore_lab.detox.scorers import ServiceError
-from locore_lab.detox.scorers.cache import Answer, ScoreCache
+from locore_lab.detox.scorers.cache import Reply, ScoreCache
 
 from lab_tests.detox import perspective_server as server
 from locore.errors import InvalidArgument, MissingExtra
@@ -216,9 +216,9 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
 def test_the_cache_keeps_versions_apart_and_no_texts(tmp_path):
     path = tmp_path / "folder" / "scores.sqlite"
     old, new = ScoreCache(path, "1"), ScoreCache(path, "2")
-    old.put("a recognisable text \ud800", Answer(0.5))
-    old.put("refused", Answer(None, "COMMENT_EMPTY"))
-    assert old.get("a recognisable text \ud800") == Answer(0.5) and old.get("refused") == Answer(None, "COMMENT_EMPTY")
+    old.put("a recognisable text \ud800", Reply(0.5))
+    old.put("refused", Reply(None, "COMMENT_EMPTY"))
+    assert old.get("a recognisable text \ud800") == Reply(0.5) and old.get("refused") == Reply(None, "COMMENT_EMPTY")
     assert new.get("refused") is None
     assert b"recognisable" not in path.read_bytes()
     old.close()
@@ -230,12 +230,12 @@ def test_a_killed_run_keeps_every_answer(tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from locore_lab.detox.scorers.cache import *\n"
         "cache = ScoreCache(Path(sys.argv[1]), '1')\n"
-        "for number in range(5): cache.put(str(number), Answer(number / 10))\n"
+        "for number in range(5): cache.put(str(number), Reply(number / 10))\n"
         "os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode != 0
     cache = ScoreCache(path, "1")
-    assert [cache.get(str(number)) for number in range(6)] == [*(Answer(number / 10) for number in range(5)), None]
+    assert [cache.get(str(number)) for number in range(6)] == [*(Reply(number / 10) for number in range(5)), None]
     cache.close()
 
 

@@ -61,7 +61,7 @@ def small_task(seed=7):
 
 
 def row(problem, sampler, budget, tv, contexts=None, noise=0.001, rmse=0.5, rmse_error=0.01, **other):
-    """One cell as `Study.run` returns it."""
+    """One cell as `FidelityStudy.run` returns it."""
     known = rmse is not None
     return {
         "problem": problem, "sampler": sampler, "budget": budget, "goal": 0.03, "runs": 16, "failed": 0.0, "violating": 0.0,

@@ -19,6 +19,7 @@ from locore.models import Counted, TableModel
 from locore.samplers import Masking
 from locore.samplers.masking import read
 from locore.testing import enumerate_posterior, proper_weighting
+from tests.effort import runs
 from tests.models.zoo import huggingface
 from tests.samplers.chi_square import p_value
 
@@ -47,7 +48,7 @@ def seeded(seed):
 @pytest.mark.parametrize("name", GENLM)
 def test_weights_are_proper(name, eos):
     model, circuit = problem(eos)
-    result = proper_weighting(GENLM[name], model, circuit, 12, 400, seed=4)
+    result = proper_weighting(GENLM[name], model, circuit, 12, runs(400), seed=4)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -112,7 +113,7 @@ def test_particles_that_die_count_as_zero(name):
     """After 0 the model never writes what α asks for, but the mask cannot know."""
     model = TableModel([torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 0.0], [0.5, 0.5]])])
     circuit = compile(Literal(1, frozenset({1})), model, 2)
-    assert proper_weighting(GENLM[name], model, circuit, 4, 300, seed=5).holds(1e-6)
+    assert proper_weighting(GENLM[name], model, circuit, 4, runs(300), seed=5).holds(1e-6)
     impossible = TableModel([torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])])
     with pytest.raises(ZeroWeights):
         GENLM[name](impossible, circuit, 8, None, seeded(0))

@@ -11,7 +11,7 @@ import torch
 from locore_lab.fidelity import run
 from locore_lab.fidelity.command import QUICK, all_problems, cache_in
 from locore_lab.fidelity.entries import choose
-from locore_lab.fidelity.study import CHUNKS, Study
+from locore_lab.fidelity.study import CHUNKS, FidelityStudy
 
 from locore.errors import InvalidArgument
 from locore.samplers.twist import prepared
@@ -84,8 +84,8 @@ def test_a_changed_problem_is_measured_anew(tmp_path):
     changed = dataclasses.replace(problem, length=4)
     plan = dataclasses.replace(QUICK, budgets=(40,), runs=16)
     with cache_in(tmp_path / "cache"):
-        (row,), (other,) = (Study(tmp_path, plan).run([p], choose(["masked"])) for p in (problem, changed))
-        (fresh,) = Study(tmp_path / "fresh", plan).run([changed], choose(["masked"]))
+        (row,), (other,) = (FidelityStudy(tmp_path, plan).run([p], choose(["masked"])) for p in (problem, changed))
+        (fresh,) = FidelityStudy(tmp_path / "fresh", plan).run([changed], choose(["masked"]))
     assert other["rmse"] == fresh["rmse"] != row["rmse"]
 
 
@@ -101,7 +101,7 @@ def test_the_number_of_runs_follows_the_noise(tmp_path, monkeypatch):
     problem = next(p for p in all_problems(True, 0, 0, None) if p.name == "table5-end")
     plan = dataclasses.replace(QUICK, budgets=(8, 400), runs=None, least=32, most=160, cell_seconds=60.0)
     monkeypatch.setattr("time.process_time", lambda: 0.0)  # a run costs nothing, whatever the machine
-    rows = Study(tmp_path, plan).run([problem], choose(["masked", "swor"]))
+    rows = FidelityStudy(tmp_path, plan).run([problem], choose(["masked", "swor"]))
     found = {(row["sampler"], row["budget"]): row["runs"] for row in rows}
     assert all(32 <= runs <= 160 and runs % CHUNKS == 0 for runs in found.values())
     assert found["swor", 8] > found["swor", 400]

@@ -11,7 +11,7 @@ from locore_lab.speed.llamas import Shape
 from locore_lab.speed.material import vocabulary, words
 from locore_lab.speed.measuring import TokenMeter, least_seconds, peak_bytes
 from locore_lab.speed.neighbours import NeighbourCase, chosen, full_sequences, measure_neighbours
-from locore_lab.speed.plan import Plan
+from locore_lab.speed.plan import SpeedPlan
 from locore_lab.speed.sampling import SAMPLERS, never, transformers_generate
 
 import locore
@@ -19,7 +19,7 @@ from locore.cli import main
 from locore.errors import InvalidArgument
 
 SHAPE = Shape(vocab=50, hidden=16, inner=24, layers=2, heads=2)
-PLAN = Plan(
+PLAN = SpeedPlan(
     {"small": SHAPE, "large": SHAPE},
     4,
     (2, 3),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from locore_lab.places import SHARED
 from locore_lab.sudoku.dataset import generated_split, load_csv, load_satnet
 from locore_lab.sudoku.methods import is_consistent
-from locore_lab.sudoku.plan import Plan, gather
+from locore_lab.sudoku.plan import SudokuPlan, gather
 from locore_lab.sudoku.puzzles import (
     Puzzle,
     contradiction,
@@ -200,7 +200,7 @@ def test_wrong_satnet_files(tmp_path):
 
 
 def test_folder_of_other_grids_is_refused(tmp_path):
-    plan = Plan(sizes=(("test", 2), ("validation", 3), ("train", 10)))
+    plan = SudokuPlan(sizes=(("test", 2), ("validation", 3), ("train", 10)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidArgument, match="none of the files"):
         gather(plan, tmp_path / "empty")

@@ -20,7 +20,7 @@ from locore_lab.tasks.features import OTHER, Law, distance, first_word, laws_of,
 from locore_lab.tasks.measures import cell, geometric_mean, ratio_to_peer, totals, worse_than
 from locore_lab.tasks.problem import Problem, Task
 from locore_lab.tasks.runs import Run, run_once
-from locore_lab.tasks.study import Plan, Study
+from locore_lab.tasks.study import TasksPlan, TasksStudy
 from locore_lab.tasks.truth import Batch, Pool, Truth, check_model, find_truth, pooled, stored_truth, write_truth
 from locore_lab.tasks.written import written_problems
 
@@ -28,7 +28,7 @@ import locore
 from locore import choice, contains, ends_with
 from locore.cli import main
 from locore.errors import InvalidArgument, LocoreError
-from locore.records import Journal
+from locore.io import Journal
 from locore.samplers import BY_NAME
 from locore.samplers.twist.prepared import POSITIONS, prepared_table
 from locore.testing import enumerate_posterior
@@ -298,7 +298,7 @@ def test_runs_are_what_generate_gives(tiny, name):
 
 
 def study(folder, rounds=2):
-    return Study(folder, Plan(rounds={60: rounds}, few={60: 1}), locore.load)
+    return TasksStudy(folder, TasksPlan(rounds={60: rounds}, few={60: 1}), locore.load)
 
 
 def test_a_study_that_was_killed_goes_on_and_measures_nothing_twice(tmp_path):
@@ -330,7 +330,7 @@ def test_remembering_changes_nothing_but_the_clock(tmp_path):
         asked.append(model)
         return model
 
-    other = Study(tmp_path / "other", plain.plan, locore.load, wrapped)
+    other = TasksStudy(tmp_path / "other", plain.plan, locore.load, wrapped)
     other.run([easy], rivals)
     assert asked  # by the second round and the truth
     for rival in rivals:

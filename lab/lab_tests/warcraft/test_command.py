@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from locore_lab.warcraft import command
-from locore_lab.warcraft.command import COLUMNS, Plan, run
+from locore_lab.warcraft.command import COLUMNS, WarcraftPlan, run
 from locore_lab.warcraft.dataset import generate_maps, save_maps
 from locore_lab.warcraft.methods import METHODS, Task
 from locore_lab.warcraft.model import PathModel
@@ -19,7 +19,7 @@ from locore.cli import main
 from locore.errors import InvalidArgument
 from locore.testing import enumerate_posterior
 
-TOY = Plan(size=3, maps=4, samples=3, seeds=2, train=70, epochs=1, memory=0)
+TOY = WarcraftPlan(size=3, maps=4, samples=3, seeds=2, train=70, epochs=1, memory=0)
 
 
 @pytest.fixture(scope="module")

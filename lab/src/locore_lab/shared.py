@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from locore.errors import InvalidArgument
+from locore.io import replacing
 
 Item = TypeVar("Item")
 
@@ -38,12 +38,8 @@ def pyplot() -> Any:
 
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
     """A kill at any moment leaves the old or the new checkpoint, never half of one."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        torch.save(dict(state), temporary)
 
 
 def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:

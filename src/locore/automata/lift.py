@@ -15,8 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.automaton import Automaton
-from locore.automata.trie import Trie
+from locore.automata.tables import Automaton, Trie
 from locore.limits import check_progress
 
 PROGRESS = "reading the vocabulary with the constraint", "fewer phrases, smaller repeat counts"

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, folded, word_characters
-from locore.automata.tally import Tally, check_size, minimised, pushed
-from locore.automata.trie import Trie, search_table
-from locore.automata.utf8 import NUM_BYTES, over_bytes
+from locore.automata.machines import NUM_BYTES, Tally, check_size, minimised, over_bytes, pushed
+from locore.automata.tables import Trie, search_table
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]

@@ -1,18 +1,19 @@
-"""Transition tables, whatever their symbols are: equal rows, reachable and equivalent states, products.
+"""Deterministic automata as dense tables: equal rows, states that count, products, Aho–Corasick machines.
 
-A table is Int32[states, columns], the next state of a complete deterministic automaton.
+A table is Int32[states, columns], the next state of a complete deterministic automaton, whatever its symbols are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.limits import check_progress
+from locore.limits import check_progress, check_states
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -63,7 +64,7 @@ def co_reachable(table: Int32, accepting: Bools) -> Bools:
     return flags
 
 
-def product(
+def product_table(
     first: Int32, second: Int32, starts: tuple[int, int], columns: Int64, check: Callable[[int], None]
 ) -> tuple[Int32, Int64, Int64]:
     """The table of the pairs of states that can be reached, and the two states of each pair; the start is 0.
@@ -177,3 +178,167 @@ def _split(table: Int32, block: Int64, size: Int64, affected: Int64) -> tuple[In
         result[rest] = position[block[rest]]
         changed = np.concatenate([changed, rest])
     return result, np.bincount(result, minlength=len(size) + len(moved_group) + len(leaving)), changed
+
+
+COMBINING = "combining two text constraints"
+REMEDY = "ban, require or count fewer phrases at once"
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton:
+    """A complete deterministic automaton, one column per symbol class.
+
+    Attributes:
+        table: int32[states, columns], the next state.
+        accepting: bool[states].
+        column: symbol (byte value or token id) -> column.
+        default: the column that every other symbol reads.
+        start: the first state.
+    """
+
+    table: Int32
+    accepting: Bools
+    column: dict[int, int]
+    default: int
+    start: int = 0
+
+    @property
+    def num_states(self) -> int:
+        """The number of states."""
+        return len(self.table)
+
+    def accepts(self, symbols: Iterable[int]) -> bool:
+        """Does the automaton accept this string of symbols?"""
+        state = self.start
+        for symbol in symbols:
+            state = int(self.table[state, self.column.get(symbol, self.default)])
+        return bool(self.accepting[state])
+
+    def complement(self) -> Automaton:
+        """The automaton that accepts exactly the strings that this one does not."""
+        return Automaton(self.table, ~self.accepting, self.column, self.default, self.start)
+
+
+def over_all_bytes(table: Int32, accepting: Bools, column: NDArray[np.integer]) -> Automaton:
+    """The automaton that starts in state 0 and reads bytes by Int[256]."""
+    default = int(np.bincount(column).argmax())
+    named = {byte: number for byte, number in enumerate(column.tolist()) if number != default}
+    return Automaton(table, accepting, named, default)
+
+
+def minimise(automaton: Automaton) -> Automaton:
+    """The automaton of the same language with the fewest states, its start at 0."""
+    order, table = reachable(automaton.table, automaton.start)
+    accepting = automaton.accepting[order]
+    blocks, members = equivalent_states(table, accepting)
+    return Automaton(blocks[table[members]], accepting[members], automaton.column, automaton.default)
+
+
+def product(first: Automaton, second: Automaton, conjunction: bool) -> Automaton:
+    """Accepts what both (conjunction) or at least one of two automata accept; minimal.
+
+    Raises:
+        BudgetExceeded: more pairs of states can be reached than the limits allow.
+    """
+    pairs: dict[tuple[int, int], int] = {(first.default, second.default): 0}
+    column = {}
+    for symbol in sorted(first.column.keys() | second.column.keys()):
+        pair = (first.column.get(symbol, first.default), second.column.get(symbol, second.default))
+        column[symbol] = pairs.setdefault(pair, len(pairs))
+
+    def check(num_states: int) -> None:
+        check_states(num_states, COMBINING, REMEDY)
+        check_progress(COMBINING, REMEDY)
+
+    columns = np.array(list(pairs), dtype=np.int64)
+    table, a, b = product_table(first.table, second.table, (first.start, second.start), columns, check)
+    combine = np.logical_and if conjunction else np.logical_or
+    return minimise(Automaton(table, combine(first.accepting[a], second.accepting[b]), column, default=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Trie:
+    """Nodes are numbered by depth, the root is 0.
+
+    Attributes:
+        levels: for each depth from 1 on the parents, symbols and children of its edges, Int64[edges] each.
+        node: Int64[strings], the node at which each string ends.
+        num_nodes: with the root.
+    """
+
+    levels: list[tuple[Int64, Int64, Int64]]
+    node: Int64
+    num_nodes: int
+
+    @classmethod
+    def of(cls, symbols: NDArray[np.integer], lengths: Int64) -> Trie:
+        """The tree of strings that are given one after the other.
+
+        Args:
+            symbols: Int[sum of lengths].
+            lengths: Int64[strings].
+        """
+        first = np.cumsum(lengths) - lengths
+        width = int(symbols.max(initial=0)) + 1
+        node = np.zeros(len(lengths), dtype=np.int64)
+        alive = np.flatnonzero(lengths > 0)
+        levels: list[tuple[Int64, Int64, Int64]] = []
+        num_nodes = 1
+        while alive.size:
+            keys = node[alive] * width + symbols[first[alive] + len(levels)]
+            distinct, which = np.unique(keys, return_inverse=True)
+            levels.append((distinct // width, distinct % width, num_nodes + np.arange(len(distinct))))
+            node[alive] = num_nodes + which
+            num_nodes += len(distinct)
+            alive = alive[lengths[alive] > len(levels)]
+        return cls(levels, node, num_nodes)
+
+    @property
+    def ends(self) -> Int32:
+        """Int32[nodes], how many of the strings end there."""
+        return np.bincount(self.node, minlength=self.num_nodes).astype(np.int32)
+
+
+def search_table(trie: Trie, inside: Bools) -> tuple[Int32, Int32]:
+    """The search of Aho and Corasick ("Efficient string matching", CACM 1975), in which no occurrence starts inside a word.
+
+    The failure of a node is the longest proper suffix of it with which a string may begin there. Where a node has no child it
+    moves as its failure does, and the failure of its child is where its own failure moves to; a failure is shallower than its
+    node, so one depth at a time is enough. If nothing is left to begin with, the search is in state 0, or after a character of
+    a word in the last state.
+
+    Args:
+        trie: of the strings, over columns.
+        inside: Bool[columns], which columns are characters of words; none if words do not matter.
+
+    Returns:
+        Int32[nodes + 1, columns], the next state; and how many strings end in each state.
+    """
+    after_word = trie.num_nodes
+    idle = np.where(inside, after_word, 0).astype(np.int32)
+    table = np.empty((after_word + 1, len(inside)), dtype=np.int32)
+    table[[0, after_word]] = idle
+    ends, failure = np.append(trie.ends, 0), np.zeros(after_word + 1, dtype=np.int32)
+    for depth, (parents, columns, children) in enumerate(trie.levels):
+        failure[children] = idle[columns] if depth == 0 else table[failure[parents], columns]
+        table[parents, columns] = children
+        if depth == 0:
+            free = ~inside[columns]
+            table[after_word, columns[free]] = children[free]
+        table[children] = table[failure[children]]
+        ends[children] += ends[failure[children]]
+    return table, ends
+
+
+def aho_corasick(patterns: Iterable[Sequence[int]]) -> Automaton:
+    """Accepts the strings that contain one of `patterns`: once one has been read, it stays in one accepting state."""
+    strings = list({tuple(pattern) for pattern in patterns})
+    symbols = sorted({symbol for string in strings for symbol in string})
+    column = {symbol: index + 1 for index, symbol in enumerate(symbols)}  # column 0: symbols that occur in no pattern
+    columns = np.array([column[symbol] for string in strings for symbol in string], dtype=np.int32)
+    trie = Trie.of(columns, np.array([len(string) for string in strings], dtype=np.int64))
+    table, ends = search_table(trie, np.zeros(len(symbols) + 1, dtype=np.bool_))
+    accepting = ends > 0
+    table[accepting] = np.argmax(accepting)
+    order, table = reachable(table)
+    return Automaton(table, accepting[order], column, default=0)

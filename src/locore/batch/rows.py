@@ -1,21 +1,23 @@
-"""One line of the input, and what is written for it."""
+"""One line of the input, what is written for it, and counts over what was written."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from locore import jsontext
-from locore.batch.plan import MAX_ROW_BYTES
+from locore import io
 from locore.batch.settings import ROW_OPTIONS
 from locore.chat import Prompt, plain_messages
 from locore.errors import InvalidArgument, UnsupportedKeyword
 from locore.evidence import Particles
 
+MAX_ROW_BYTES = 16_000_000
 MAX_DEPTH = 200  # of objects and lists in a row
 FIELDS = ("prompt", "messages", "id", "meta", *ROW_OPTIONS)
 SEED_BYTES = 4  # torch's generators on a CPU use no more of a seed
@@ -38,10 +40,10 @@ def read_object(line: bytes) -> Record:
     if not line.strip():
         raise InvalidArgument("the line is empty; remove it.")
     try:
-        row = jsontext.parse(line.decode("utf-8"), MAX_DEPTH)
+        row = io.parse(line.decode("utf-8"), MAX_DEPTH)
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"the row is no UTF-8: {error.reason} at byte {error.start}; convert it.") from None
-    except jsontext.NotJson as error:
+    except io.NotJson as error:
         raise InvalidArgument(f"the row {error}.") from None
     if not isinstance(row, dict):
         raise InvalidArgument('the row is no JSON object; write {"prompt": "..."}.')
@@ -145,3 +147,50 @@ def whole_rows(path: Path, first: int) -> Iterator[tuple[Record, int]]:
             if not isinstance(row, dict) or row.get("line") != number or "seconds" not in row:
                 return
             yield row, len(line)
+
+
+@dataclass
+class Tally:
+    """Counts over rows.
+
+    Attributes:
+        rows: all of them.
+        lm_tokens: what they asked of the model.
+        seconds: that they took, one after the other.
+        errors: rows that failed, by the class of the error.
+        verdicts: the others, by verdict.
+    """
+
+    rows: int = 0
+    lm_tokens: int = 0
+    seconds: float = 0.0
+    errors: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> int:
+        """Rows that are errors."""
+        return self.errors.total()
+
+    def add(self, row: Record) -> None:
+        """Count one more row."""
+        self.rows += 1
+        self.seconds += row["seconds"]
+        if "error" in row:
+            self.errors[row["error"]["type"]] += 1
+        else:
+            self.lm_tokens += row["lm_tokens"]
+            self.verdicts[row["verdict"]] += 1
+
+    def merge(self, other: Record) -> None:
+        """Count the rows of another tally, as `to_json` writes it."""
+        self.rows += other["rows"]
+        self.lm_tokens += other["lm_tokens"]
+        self.seconds += other["seconds"]
+        self.errors.update(other["errors"])
+        self.verdicts.update(other["verdicts"])
+
+    def to_json(self) -> Record:
+        """As plain values."""
+        counts = {"errors": dict(self.errors), "verdicts": dict(self.verdicts)}
+        return {"rows": self.rows, "failed": self.failed, "lm_tokens": self.lm_tokens, "seconds": self.seconds, **counts}

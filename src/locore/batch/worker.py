@@ -13,11 +13,19 @@ import torch
 import transformers
 
 import locore
-from locore.batch.parts import Part, results_path
-from locore.batch.plan import Span, lines_of
-from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, prompt_of, read_object, result_of, seed_of
+from locore.batch.plan import Part, Span, lines_of, results_path, tally_of
+from locore.batch.rows import (
+    Record,
+    check_fields,
+    digest_of,
+    error_of,
+    labels_of,
+    prompt_of,
+    read_object,
+    result_of,
+    seed_of,
+)
 from locore.batch.settings import Settings
-from locore.batch.tally import tally_of
 from locore.constraints import Constraint
 from locore.errors import DeviceLost, InvalidArgument, LocoreError
 from locore.samplers.twist.prepared import prepared_table

@@ -1,7 +1,6 @@
 """Constraint circuits and their queries."""
 
-from locore.circuits.builder import Builder
-from locore.circuits.chain import Block
+from locore.circuits.chain import Block, Builder
 from locore.circuits.circuit import Circuit
 from locore.circuits.conditioned import ConditionedReader
 from locore.circuits.left_to_right import DEAD, LeftToRight, TableReader

@@ -14,12 +14,8 @@ import typer
 
 import locore
 from locore.cli.batch import batch
-from locore.cli.check import check
-from locore.cli.compile import compile
-from locore.cli.generate import generate
-from locore.cli.info import info
+from locore.cli.commands import check, compile, generate, info, prepare
 from locore.cli.lab import add_commands
-from locore.cli.prepare import prepare
 from locore.cli.serve import serve
 from locore.errors import LocoreError
 

@@ -19,12 +19,12 @@ from locore.cli.inputs import (
     MaxNewTokens,
     MinNewTokens,
     NumParticles,
+    Progress,
     SamplerName,
     StopMode,
     read_constraint,
     read_limits,
 )
-from locore.cli.progress import Progress
 
 if TYPE_CHECKING:
     from locore.batch.driver import Summary

@@ -1,19 +1,22 @@
-"""What the command line takes in: constraints as JSON, texts, models."""
+"""What the command line takes in (constraints as JSON, texts, models), what it prints, and how far a long run is."""
 
 from __future__ import annotations
 
-import os
+import json
 import sys
-import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from os.path import isfile as is_file  # false for what is no name at all
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import locore
-from locore import jsontext
+from locore import io
 from locore.chat import EXAMPLE as CHAT_EXAMPLE
 from locore.chat import Prompt, plain_messages
 from locore.errors import InvalidArgument, InvalidConstraint
@@ -22,6 +25,8 @@ from locore.request import help_of
 
 if TYPE_CHECKING:
     from locore.constraints import Constraint
+    from locore.evidence import Particles
+
 
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
@@ -66,8 +71,8 @@ def read_prompt(prompt: str, chat: bool, system: str | None) -> Prompt:
     if system is not None:
         raise InvalidArgument("--system goes with a message, not with a file of them; put it into the file, as the first one.")
     try:
-        messages = jsontext.parse(read_text(prompt[1:]))
-    except jsontext.NotJson as error:
+        messages = io.parse(read_text(prompt[1:]))
+    except io.NotJson as error:
         raise InvalidArgument(f"file {prompt[1:]} {error}; write a list of messages such as {CHAT_EXAMPLE}.") from None
     return plain_messages(messages)
 
@@ -75,8 +80,8 @@ def read_prompt(prompt: str, chat: bool, system: str | None) -> Prompt:
 def parse_json(text: str, source: str, remedy: str) -> Any:
     """The value of a JSON text; a name that stands twice in an object is an error, not silently the last one."""
     try:
-        return jsontext.parse(text)
-    except jsontext.NotJson as error:
+        return io.parse(text)
+    except io.NotJson as error:
         raise InvalidConstraint(f"{source} {error}; {remedy}.") from None
 
 
@@ -110,28 +115,147 @@ def read_text(path: str) -> str:
         raise InvalidArgument(f"{path} is no UTF-8: {error.reason} at byte {error.start}; convert it.") from error
 
 
-def write_atomically(path: str, text: str) -> None:
+def write_text(path: str, text: str) -> None:
     """Write a file so that it is there whole or not at all; "-" is standard output."""
     if path == "-":
         sys.stdout.write(text)
         return
-    target = Path(path)
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
+        io.write_whole(Path(path), text)
     except OSError as error:
         raise InvalidArgument(f"cannot write {path}: {error.strerror}; choose another place.") from error
 
 
-def _umask() -> int:
-    """The umask of this process; there is no way to read it without setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+TOP = 10  # texts in the table
+BAR = 16  # characters of the longest bar
+PIPE_WIDTH = 160  # where there is no terminal
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A line on standard error while something runs, if a person is looking; it leaves no trace."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def spelled(text: str) -> str:
+    """A text in quotes with line breaks and the like escaped, so that leading spaces can be seen."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def show_particles(particles: Particles, full: bool = False) -> None:
+    """The verdict, the most probable texts, and with `full` the rest of the report."""
+    print(f"{particles.report()}\n")
+    _show_table(particles.posterior())
+    _show_details(particles, full)
+
+
+def show_draws(particles: Particles, full: bool = False) -> None:
+    """The verdict, equally probable texts one a line, and with `full` the rest of the report."""
+    print(f"{particles.report()}\n")
+    for text in particles.texts:
+        print(spelled(text))
+    _show_details(particles, full)
+
+
+def _show_details(particles: Particles, full: bool) -> None:
+    print(f"\n{particles.verdict.details}\n" if full else "")
+
+
+def _show_table(posterior: dict[str, float]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = list(posterior.items())[:TOP]
+    most = max(probability for _, probability in shown)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("p(text | constraint)", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("text", overflow="fold")
+    for text, probability in shown:
+        bar = "█" * round(BAR * probability / most) if most else ""
+        table.add_row(f"{probability:.4f}", Text(bar, style="cyan"), Text(spelled(text)))
+    if len(posterior) > TOP:
+        rest = sum(list(posterior.values())[TOP:])
+        table.add_row(f"{rest:.4f}", "", Text(f"({len(posterior) - TOP} more texts)", style="dim"))
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    Console(highlight=False, width=width).print(table)
+
+
+BETWEEN_LINES = 30.0  # seconds, where nobody looks at a terminal
+BETWEEN_LOOKS = 0.2
+
+
+class Progress:
+    """Rows done, throughput and the time that is left: one line on a terminal, a line now and then in a log.
+
+    Attributes:
+        seconds: wall time from the first call of `show` to the last.
+    """
+
+    def __init__(self, what: str = "rows") -> None:
+        """`what` is counted."""
+        self.seconds = 0.0
+        self._what = what
+        self._start = 0.0
+        self._before: int | None = None  # rows that were done at the start
+        self._terminal = sys.stderr.isatty()
+        self._next = 0.0
+        self._line = ""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._line and self._terminal:
+            print(file=sys.stderr)
+
+    def show(self, done: int, failed: int, rows: int) -> None:
+        """Tell how many of the rows are done."""
+        now = time.monotonic()
+        if self._before is None:
+            self._begin(done, rows, now)
+        self.seconds = now - self._start
+        if now < self._next and not (self._terminal and done == rows):
+            return
+        self._next = now + (BETWEEN_LOOKS if self._terminal else BETWEEN_LINES)
+        self._print(self._text(done, failed, rows))
+
+    def _begin(self, done: int, rows: int, now: float) -> None:
+        self._before, self._start = done, now
+        self._next = now + (0.0 if self._terminal else BETWEEN_LINES)
+        if done:
+            print(f"going on: {done:,} of {rows:,} {self._what} were done before", file=sys.stderr)
+
+    def _text(self, done: int, failed: int, rows: int) -> str:
+        fresh = done - (self._before or 0)
+        text = f"{done:,} of {rows:,} {self._what} ({100 * done / rows:.1f} %)"
+        if failed:
+            text += f", {failed:,} failed"
+        if fresh and self.seconds:
+            rate = fresh / self.seconds
+            text += f", {rate:,.3g} {self._what}/s, {_duration((rows - done) / rate)} left"
+        return text
+
+    def _print(self, text: str) -> None:
+        if self._terminal:
+            print(f"\r{text:{len(self._line)}}", end="", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+        self._line = text
+
+
+def _duration(seconds: float) -> str:
+    """In the two largest units."""
+    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86400
+    if days >= 1:
+        return f"{int(days)} d {int(hours % 24)} h"
+    if hours >= 1:
+        return f"{int(hours)} h {int(minutes % 60)} min"
+    return f"{int(minutes)} min {int(seconds % 60)} s"

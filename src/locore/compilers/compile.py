@@ -6,13 +6,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from locore.circuits import Circuit
-from locore.compilers.automata import as_one_automaton, with_lifted
 from locore.compilers.conflict import conflict_of
 from locore.compilers.left_to_right import compile_by_restriction
 from locore.compilers.paths.circuit import as_fixed_path, path_circuit
-from locore.compilers.problem import Problem
+from locore.compilers.problem import Conjunct, Problem, as_one_automaton, gather, with_lifted, without_combinatorial
 from locore.compilers.sdd.compile import Vtree, compile_sdd
-from locore.compilers.search.conjunct import Conjunct, gather, without_combinatorial
 from locore.compilers.search.search import compile_by_search
 from locore.compilers.stored import Compiled, stored
 from locore.compilers.unroll import unroll

@@ -11,13 +11,10 @@ from numpy.typing import NDArray
 
 from locore.automata.tables import number_rows
 from locore.circuits import DEAD, Circuit
-from locore.compilers.atoms import ClassAutomaton
-from locore.compilers.automata import Lifted
 from locore.compilers.layers import SparseRows, layered_circuit
 from locore.compilers.paths.circuit import path_atom
-from locore.compilers.problem import Flags, Partition, Problem, classes_of, no_model
-from locore.compilers.residual import Residuals
-from locore.compilers.search.conjunct import Conjunct
+from locore.compilers.problem import Conjunct, Flags, Lifted, Partition, Problem, classes_of, no_model
+from locore.compilers.residual import ClassAutomaton, Residuals
 from locore.compilers.search.network import Store
 from locore.constraints import Constant, Constraint
 from locore.constraints.paths import SimplePath

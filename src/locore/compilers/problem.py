@@ -1,19 +1,43 @@
-"""A constraint made ready for a compiler, and what it sees of the vocabulary."""
+"""A constraint made ready for a compiler, and what it sees of the vocabulary.
+
+Automaton leaves are merged over bytes as far as possible and then read token by token. Combinatorial leaves and the literals
+beside them become one conjunction: what is known (givens, literals) narrows what the others can be, and a token that no
+position can hold is never told apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.tables import number_rows
-from locore.constraints import And, Constraint, Count, Finished, Literal, conjunction, has_text
+from locore.automata.lift import TokenAutomaton, lift_bytes, lift_tokens
+from locore.automata.tables import number_rows, product
+from locore.constraints import (
+    And,
+    Automaton,
+    AutomatonLeaf,
+    Constant,
+    Constraint,
+    Count,
+    Finished,
+    Literal,
+    Not,
+    Or,
+    conjunction,
+    disjunction,
+    has_text,
+    negation,
+)
 from locore.constraints.base import Json
+from locore.constraints.combinatorial import AllDifferent, AllEqual, Combinatorial, TokenSum
+from locore.constraints.combinatorial.comparisons import lowered_parts
 from locore.constraints.paths import SimplePath
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.structure import postorder
+from locore.constraints.structure import fold, postorder
 from locore.errors import Unsatisfiable
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
@@ -137,3 +161,154 @@ def _membership(vocab_size: int, sets: Iterable[frozenset[int]]) -> Ints:
     for token, numbers in member.items():
         result[token] = names.setdefault(tuple(numbers), len(names))
     return result
+
+
+Merged = Constraint | Automaton
+
+
+@dataclass(frozen=True, eq=False)
+class Lifted(CompilerLeaf):
+    """The leaf "this automaton accepts the tokens".
+
+    Attributes:
+        over_text: does it read bytes, so that the end of the text stops it?
+    """
+
+    automaton: TokenAutomaton
+    over_text: bool
+
+    def token_features(self) -> Iterable[Ints]:
+        """Which function of the automaton each token is."""
+        return (self.automaton.function,)
+
+    def stops_at_end(self, eos_ids: tuple[int, ...]) -> bool:
+        """Is its answer settled by the end of the text, whatever padding follows?"""
+        automaton = self.automaton
+        after = [automaton.accepting[automaton.functions[automaton.function[token]]] for token in eos_ids if not self.over_text]
+        return all((flags == automaton.accepting).all() for flags in after)
+
+
+def with_lifted(constraint: Constraint, token_bytes: tuple[bytes | None, ...]) -> Constraint:
+    """The constraint with `Lifted` leaves in the place of its automaton leaves.
+
+    Each maximal Boolean combination of text leaves becomes one: combining over 256 bytes is far cheaper than over the
+    vocabulary.
+    """
+
+    def lifted(part: Merged) -> Constraint:
+        return Lifted(lift_bytes(part, token_bytes), True) if isinstance(part, Automaton) else part
+
+    def combined(parts: list[Merged], conjunctive: bool) -> Merged:
+        automata = [part for part in parts if isinstance(part, Automaton)]
+        others = [part for part in parts if not isinstance(part, Automaton)]
+        if automata:
+            merged = reduce(lambda a, b: product(a, b, conjunctive), automata)
+            if not others:
+                return merged
+            others.append(lifted(merged))
+        return conjunction(others) if conjunctive else disjunction(others)
+
+    def rule(node: Constraint, parts: list[Merged]) -> Merged:
+        if isinstance(node, AutomatonLeaf):
+            automaton = node.automaton()
+            return automaton if node.over == "bytes" else Lifted(lift_tokens(automaton, len(token_bytes)), False)
+        if isinstance(node, Not):
+            part = parts[0]
+            return part.complement() if isinstance(part, Automaton) else negation(part)
+        return combined(parts, isinstance(node, And)) if isinstance(node, And | Or) else node
+
+    return lifted(fold(constraint, rule))
+
+
+def as_one_automaton(root: Constraint, eos_ids: tuple[int, ...]) -> TokenAutomaton | None:
+    """The automaton that is the whole constraint, if one is and the end of the text settles its answer."""
+    leaf = root.of if isinstance(root, Not) else root
+    if not isinstance(leaf, Lifted) or not leaf.stops_at_end(eos_ids):
+        return None
+    automaton = leaf.automaton
+    return replace(automaton, accepting=~automaton.accepting) if isinstance(root, Not) else automaton
+
+
+Part = Literal | Count | AllDifferent | AllEqual | TokenSum
+Domains = dict[int, frozenset[int]]  # tokens that a position can hold; all where it is not named
+
+
+@dataclass(frozen=True, eq=False)
+class Conjunct(CompilerLeaf):
+    """A conjunction of literals, counts and combinatorial leaves."""
+
+    parts: tuple[Part, ...]
+
+    def token_sets(self) -> Iterable[frozenset[int]]:
+        """The sets of tokens that it tells apart."""
+        for part in self.parts:
+            if isinstance(part, TokenSum):
+                yield from part.groups().values()
+            elif isinstance(part, AllDifferent | AllEqual):
+                yield from part.values
+            else:
+                yield part.tokens
+
+
+def gather(constraint: Constraint, vocab_size: int) -> Constraint:
+    """The constraint with each conjunction of combinatorial leaves, literals and counts as one `Conjunct`."""
+    if not any(isinstance(leaf, Combinatorial) for leaf in constraint.leaves()):
+        return constraint
+
+    def rule(node: Constraint, parts: list[Constraint]) -> Constraint:
+        if isinstance(node, Combinatorial):
+            return Conjunct(tuple(node.parts()))  # type: ignore[arg-type]
+        if isinstance(node, Not):
+            return negation(parts[0])
+        if isinstance(node, Or):
+            return disjunction(parts)
+        return _joined(parts, vocab_size) if isinstance(node, And) else node
+
+    joined = fold(constraint, rule)
+    return joined.transform(lambda leaf: _narrowed(leaf, vocab_size) if isinstance(leaf, Conjunct) else leaf)
+
+
+def without_combinatorial(constraint: Constraint, vocab_size: int) -> Constraint:
+    """The constraint over literals and counts alone, for a compiler that knows nothing else."""
+    gathered = gather(constraint, vocab_size)  # which narrows the ids that are compared
+    return gathered.transform(lambda leaf: lowered_parts(leaf.parts, vocab_size) if isinstance(leaf, Conjunct) else leaf)
+
+
+def _joined(parts: list[Constraint], vocab_size: int) -> Constraint:
+    """A conjunction whose simple parts are one, if there is a combinatorial one among them."""
+    if not any(isinstance(part, Conjunct) for part in parts):
+        return conjunction(parts)
+    simple: list[Part] = []
+    others: list[Constraint] = []
+    for part in parts:
+        if isinstance(part, Conjunct):
+            simple += part.parts
+        elif isinstance(part, Literal | Count):
+            simple.append(part)
+        elif isinstance(part, Not) and isinstance(part.of, Literal):
+            simple.append(Literal(part.of.position, frozenset(range(vocab_size)) - part.of.tokens))
+        else:
+            others.append(part)
+    return conjunction([Conjunct(tuple(simple)), *others])
+
+
+def _narrowed(conjunct: Conjunct, vocab_size: int) -> Constraint:
+    """The same with the ids that can occur written down wherever ids are compared; never true where none is left."""
+    domains: Domains = {}
+    for part in conjunct.parts:
+        if isinstance(part, Literal):
+            domains[part.position] = domains.get(part.position, part.tokens) & part.tokens
+    if not all(domains.values()):
+        return Constant(False)
+    every = frozenset(range(vocab_size))
+    parts: list[Part] = []
+    for part in conjunct.parts:
+        if isinstance(part, AllDifferent | AllEqual) and not part.values:
+            join = frozenset.union if isinstance(part, AllDifferent) else frozenset.intersection
+            ids = reduce(join, [domains.get(position, every) for position in part.positions])
+            if not ids:
+                return Constant(False)
+            part = replace(part, values=tuple(frozenset({token}) for token in sorted(ids)))
+        parts.append(part)
+    literals = [Literal(position, tokens) for position, tokens in domains.items()]
+    return Conjunct((*literals, *(part for part in parts if not isinstance(part, Literal))))

@@ -1,6 +1,6 @@
 """The constraint language: immutable Boolean values over tokens and text."""
 
-from locore.automata.automaton import Automaton, minimise
+from locore.automata.tables import Automaton, minimise
 from locore.constraints.base import (
     And,
     Constant,

@@ -14,14 +14,12 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.automaton import Automaton
 from locore.automata.characters import NUM_CODE_POINTS, TERMINATORS, spaces
-from locore.automata.tally import Tally, bounded
-from locore.automata.utf8 import over_bytes
-from locore.constraints.arguments import bounds_of
+from locore.automata.machines import Tally, bounded, over_bytes
+from locore.automata.tables import Automaton
 from locore.constraints.base import Json
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import read_integer, register
+from locore.constraints.serial import bounds_of, read_integer, register
 from locore.constraints.spelling import allowed, called
 from locore.constraints.tokens import AutomatonLeaf
 

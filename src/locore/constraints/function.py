@@ -18,9 +18,8 @@ import numpy as np
 from locore.constraints.base import Constant, Constraint, Json, Not, Reading, Several, if_then_else, reading_with
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold
-from locore.constraints.sums import Sum
 from locore.constraints.tokens import Literal
-from locore.constraints.view import TokensView
+from locore.constraints.view import Sum, TokensView
 from locore.errors import BudgetExceeded, InvalidConstraint
 
 Function = Callable[[Any], Any]

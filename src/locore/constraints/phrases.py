@@ -11,7 +11,7 @@ from itertools import islice
 
 from locore.automata import search
 from locore.automata.characters import Manner, fold, is_word_character
-from locore.automata.tally import Tally
+from locore.automata.machines import Tally
 from locore.constraints.base import Json
 from locore.constraints.counting import TextLeaf
 from locore.constraints.spelling import allowed, quoted

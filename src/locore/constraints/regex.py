@@ -7,15 +7,14 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
-from locore.automata.automaton import Automaton
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import Language
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import Pattern, matches_fully, parse
-from locore.constraints.arguments import flag_of, read_flag
+from locore.automata.tables import Automaton
 from locore.constraints.base import Json
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import read_string, register
+from locore.constraints.serial import flag_of, read_flag, read_string, register
 from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import BudgetExceeded, InvalidConstraint
 

@@ -16,10 +16,9 @@ from typing import Any
 from typing import Literal as OneOf
 
 from locore.automata.characters import Manner
-from locore.constraints.arguments import bounds_of, flag_of, read_flag
 from locore.constraints.base import Constraint, conjunction
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
-from locore.constraints.serial import described, list_of, read_integer, read_string, register
+from locore.constraints.serial import bounds_of, described, flag_of, list_of, read_flag, read_integer, read_string, register
 from locore.constraints.tokens import BanTokens
 from locore.errors import InvalidConstraint
 

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 from typing import Literal as OneOf
 
-from locore.automata.automaton import Automaton
-from locore.automata.trie import aho_corasick
-from locore.constraints.arguments import as_integer, check_positions, id_list, position_of, positions_of
+from locore.automata.tables import Automaton, aho_corasick
 from locore.constraints.base import Constant, Constraint, Json, negation
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import list_of, read_integer, register
+from locore.constraints.serial import (
+    as_integer,
+    check_positions,
+    id_list,
+    list_of,
+    position_of,
+    positions_of,
+    read_integer,
+    register,
+)
 from locore.errors import InvalidConstraint
 
 

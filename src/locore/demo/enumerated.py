@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import locore
-from locore.demo.answers import Answer, described, percent, quoted
+from locore.demo.examples import Answer, described, percent, quoted
 from locore.errors import ZeroWeights
 from locore.testing import enumerate_posterior, total_variation
 

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from locore.lazy import lazy_names
 from locore.models.base import Drafts, LanguageModel, ModelInfo, Origin
 from locore.models.bundled import load
-from locore.models.counting import Counted
 from locore.models.cursor import Cursor
 from locore.models.table import MarkovModel, TableModel
 from locore.models.validation import prompt_ids
-from locore.models.wrappers import Mixture, Tempered, TopK, TopP
+from locore.models.wrappers import Counted, Mixture, Tempered, TopK, TopP
 
 __all__ = [
     "Counted",

@@ -1,15 +1,19 @@
-"""What samplers share: their call, and how a budget buys particles."""
+"""What samplers share: their call, how a budget buys particles, and the loop "mask, draw, step, advance" over prefixes."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
+from locore.ending import is_end
 from locore.errors import BudgetExceeded, InvalidArgument
 from locore.evidence import Draws
-from locore.models import LanguageModel
+from locore.evidence.record import Bounds
+from locore.models import Cursor, LanguageModel
+from locore.numerics import NEG_INF
 
 
 class Sampler(Protocol):
@@ -68,3 +72,134 @@ def left_to_right(circuit: Circuit) -> LeftToRight:
             "'rejection'."
         )
     return circuit.reader
+
+
+class Prefixes:
+    """Prefixes of one length, each with the constraint's state after it. The model reads them when it is first asked.
+
+    Attributes:
+        model: p.
+        reader: of the constraint's circuit.
+        tokens: Long[num, time].
+        token_scores: f64[num, time], log p(y_t | y_<t).
+        states: Long[num].
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        reader: LeftToRight,
+        tokens: Tensor,
+        token_scores: Tensor,
+        states: Tensor,
+        before: Cursor | None = None,
+        rows: Tensor | None = None,
+    ) -> None:
+        """Prefixes that are not read yet: Long[num] rows of a cursor before their last token, None for row by row."""
+        self.model, self.reader = model, reader
+        self.tokens, self.token_scores, self.states = tokens, token_scores, states
+        self._before, self._rows = before, rows
+        self._cursor: Cursor | None = None
+
+    @classmethod
+    def start(cls, model: LanguageModel, reader: LeftToRight, num: int = 1) -> Prefixes:
+        """The empty prefix, `num` times."""
+        scores = torch.zeros(num, 0, dtype=torch.float64)
+        return cls(model, reader, scores.long(), scores, reader.initial(num))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def position(self) -> int:
+        """Of the next token: how many there are."""
+        return self.tokens.shape[1]
+
+    @property
+    def are_complete(self) -> bool:
+        """Is there no next token?"""
+        return self.position == self.reader.length
+
+    @property
+    def log_mass(self) -> Tensor:
+        """f64[num]: log p(prefix)."""
+        return self.token_scores.sum(-1)
+
+    @property
+    def cursor(self) -> Cursor:
+        """The model's memory of them."""
+        if self._cursor is None:
+            if self._before is None:
+                self._cursor = self.model.begin(len(self))
+            else:
+                self._cursor = self._before.advance(self.tokens[:, -1], self._rows)
+                self._before = None  # nobody needs it any more, and it may be large
+        return self._cursor
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Float[num, vocab]: log p(· | prefix)."""
+        return self.cursor.log_probs
+
+    def allowed(self, look_ahead: bool = True) -> Tensor:
+        """Bool[num, vocab]: tokens that α can still be completed after, within the length or (no look-ahead) at some length."""
+        return self.reader.allowed_tokens(self.position, self.states, look_ahead)
+
+    def masked(self, look_ahead: bool = True) -> Tensor:
+        """f64[num, vocab]: log p(· | prefix) of allowed tokens, −inf elsewhere."""
+        return self.log_probs.double().masked_fill(~self.allowed(look_ahead), NEG_INF)
+
+    def extended(self, row: Tensor | None, token: Tensor, look_ahead: bool = True) -> Prefixes:
+        """One more token each: Long[children] after the prefixes Long[children], by default after each its own."""
+        every = torch.arange(len(self)) if row is None else row
+        score = self.log_probs[every, token].double()
+        return Prefixes(
+            self.model,
+            self.reader,
+            torch.cat([self.tokens[every], token[:, None]], 1),
+            torch.cat([self.token_scores[every], score[:, None]], 1),
+            self.reader.step(self.position, self.states[every], token, look_ahead),
+            self.cursor,
+            row,
+        )
+
+    def going(self) -> Tensor:
+        """Bool[num]: has the text not ended, so that its next distribution has to be asked for?"""
+        return ~is_end(self.tokens, self.model.tokenizer.eos_ids).any(-1)
+
+    def at(self, which: Tensor) -> Prefixes:
+        """Some of them, Long or Bool, none of which was read yet."""
+        rows = None if self._rows is None else self._rows[which]
+        return Prefixes(
+            self.model, self.reader, self.tokens[which], self.token_scores[which], self.states[which], self._before, rows
+        )
+
+    def split(self, size: int) -> list[Prefixes]:
+        """In parts of at most this size; none of no prefixes."""
+        return [self.at(part) for part in torch.split(torch.arange(len(self)), size) if len(part)]
+
+
+class UnreadMass:
+    """What is certain of p(α) after a reading of prefixes from left to right.
+
+    Before the last token prefixes are left unread: x followed by an allowed v that nobody took. After the last one it is known
+    which sequences satisfy α and how probable they are, whether they are kept or not. With K the probability of these and U
+    that of what was left, K ≤ p(α) ≤ K + U. All terms are positive, so nothing cancels however rare α is.
+
+    `log_joint` is always f64[prefixes, vocab], log p(x)·p(v | x) of *distinct* prefixes x of one position, −inf where v is not
+    allowed.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been read or left yet."""
+        self._log_left = torch.tensor(NEG_INF, dtype=torch.float64)
+
+    def leave(self, log_joint: Tensor, row: Tensor, token: Tensor) -> None:
+        """All prefixes that were read, of which Long[children] rows go on with these tokens. Overwrites `log_joint`."""
+        log_joint[row, token] = NEG_INF
+        self._log_left = torch.logaddexp(self._log_left, torch.logsumexp(log_joint.flatten(), 0))
+
+    def bounds(self, log_joint: Tensor) -> Bounds:
+        """Of log p(α), given the prefixes before the last token and the tokens with which they satisfy α."""
+        known = torch.logsumexp(log_joint.flatten(), 0)
+        return float(known), float(torch.logaddexp(known, self._log_left))

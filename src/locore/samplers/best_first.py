@@ -22,12 +22,10 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import affordable, left_to_right
+from locore.samplers.base import Prefixes, affordable, left_to_right
 from locore.samplers.enumeration import Walk
 from locore.samplers.masking import regrown
-from locore.samplers.prefixes import Prefixes
-from locore.samplers.selection import select
-from locore.samplers.swor import Round, pooled
+from locore.samplers.swor import Round, pooled, select
 
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB

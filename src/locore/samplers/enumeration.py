@@ -19,9 +19,8 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import left_to_right
-from locore.samplers.prefixes import Prefixes
-from locore.samplers.selection import select
+from locore.samplers.base import Prefixes, left_to_right
+from locore.samplers.swor import select
 
 CHUNK_PREFIXES = 1024  # read together
 CHUNK_NUMBERS = 2**24  # next-token probabilities held together

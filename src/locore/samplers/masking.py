@@ -15,8 +15,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence.record import UNKNOWN, Draws, keep_positive
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical, distinct
-from locore.samplers.base import affordable, left_to_right
-from locore.samplers.prefixes import Prefixes, UnreadMass
+from locore.samplers.base import Prefixes, UnreadMass, affordable, left_to_right
 
 NO_TOKEN = "the model gives no allowed token any probability"
 NOT_COMPLETE = "the text ended without satisfying the constraint"

@@ -26,8 +26,7 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Surprise
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical, effective_sample_size, segment_logsumexp
-from locore.samplers.base import affordable, left_to_right
-from locore.samplers.prefixes import Prefixes, UnreadMass
+from locore.samplers.base import Prefixes, UnreadMass, affordable, left_to_right
 from locore.samplers.swor import Round, pooled, width_of
 
 GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle

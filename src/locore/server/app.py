@@ -1,27 +1,166 @@
-"""The HTTP application: routes of OpenAI's API, their checks, and the wait for an answer."""
+"""The HTTP application: routes of OpenAI's API, their checks, the wait for an answer, the published description, the page."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
-from locore.server.access import NEVER_SENT, Authorised, Observed
-from locore.server.answers import ChatCompletion, Completion, Shape, server_sent_events
-from locore.server.asking import ERRORS, answer_or_leave, require_facts, require_model, submit
-from locore.server.body import LimitedBody, strict_route
-from locore.server.errors import AsciiJSON, on_http_error, on_invalid_body
-from locore.server.metrics import Metrics
-from locore.server.openapi import describe
-from locore.server.queue import Queue
-from locore.server.schema import ChatRequest, Common, CompletionRequest, version
+from locore.constraints import json_forms
+from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed
+from locore.server.answers import ChatCompletion, ComparisonAnswer, Completion, ErrorAnswer, Shape, server_sent_events
+from locore.server.errors import ApiError, AsciiJSON, LimitedBody, on_http_error, on_invalid_body, strict_route
+from locore.server.queue import Job, Queue
+from locore.server.schema import ChatRequest, Common, CompareRequest, CompletionRequest, Sampling, refusal, version
 from locore.server.settings import Settings
-from locore.server.website import PUBLIC_PATHS, website
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorAnswer, "description": "The request is wrong; `param` says where."},
+    401: {"model": ErrorAnswer, "description": "No API key, or not the right one."},
+    404: {"model": ErrorAnswer, "description": "No such model."},
+    408: {"model": ErrorAnswer, "description": "The body came too slowly."},
+    413: {"model": ErrorAnswer, "description": "The body is too large."},
+    422: {"model": ErrorAnswer, "description": "Nothing satisfies the constraint, or nothing was found that does."},
+    429: {"model": ErrorAnswer, "description": "Too many requests wait; see Retry-After."},
+    500: {"model": ErrorAnswer, "description": "A bug, or the request needed too much memory."},
+    503: {"model": ErrorAnswer, "description": "The model is loading, its process died, or the server stops."},
+    504: {"model": ErrorAnswer, "description": "No answer in time."},
+}
+
+
+def require_facts(queue: Queue) -> dict[str, Any]:
+    """What a worker says of its model; 503 if none is ready."""
+    if queue.facts is None:
+        raise ApiError(503, "the model is being loaded.", "loading", headers={"Retry-After": "2"})
+    return queue.facts
+
+
+def require_model(name: str, settings: Settings) -> None:
+    """404 for any model but that of this server."""
+    if name != settings.model_id:
+        raise ApiError(404, f"this server has no such model; it has {settings.model_id!r}.", "model_not_found", "model")
+
+
+async def submit(body: Sampling, queue: Queue, settings: Settings, metrics: Metrics) -> Job:
+    """The request in the queue, checked against what this server has and allows.
+
+    Raises:
+        ApiError: it is refused.
+    """
+    require_facts(queue)
+    require_model(body.model, settings)
+    wanted = body.settings()
+    refused = refusal(wanted, settings)
+    if refused is not None:
+        raise ApiError(400, refused[1], "invalid_value", refused[0])
+    job = await queue.submit(wanted)
+    job.answer.add_done_callback(lambda answer: _record(answer, metrics))
+    return job
+
+
+async def answer_or_leave(request: Request, job: Job, seconds: float | None) -> None:
+    """Until there is an answer, the client has left, or so many seconds have passed."""
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    leaving = asyncio.ensure_future(left())
+    try:
+        waited: set[asyncio.Future[Any]] = {job.answer, leaving}
+        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done() and not job.done:
+            job.leave()
+    except asyncio.CancelledError:
+        job.leave()
+        raise
+    finally:
+        leaving.cancel()
+
+
+def _record(answer: asyncio.Future[dict[str, Any]], metrics: Metrics) -> None:
+    if not answer.cancelled() and answer.exception() is None:
+        metrics.record(answer.result()["locore"])
+
+
+def describe(app: FastAPI) -> None:
+    """Make the application answer /openapi.json and /v1/constraint_schema."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="Constrained sampling")
+            forms = json_forms("#/components/schemas/")
+            found["components"]["schemas"] |= forms
+            app.openapi_schema = found
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+    @app.get("/v1/constraint_schema")
+    async def constraint_schema() -> dict[str, Any]:
+        """The JSON Schema of the field `constraint`."""
+        return published_schema()
+
+
+def published_schema() -> dict[str, Any]:
+    """The JSON Schema of a constraint as a document of its own."""
+    forms = json_forms("#/$defs/")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/Constraint", "$defs": forms}
+
+
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+# Nothing from elsewhere, nothing inline, and no other site may show the page within itself.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+FOLDER = files("locore.server") / "page"
+NAMES = tuple(sorted(file.name for file in FOLDER.iterdir() if file.name.rpartition(".")[2] in TYPES))
+PUBLIC_PATHS = frozenset({"/", *(f"/page/{name}" for name in NAMES)})
+
+
+def website(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
+    """Routes of the page."""
+    router = APIRouter(route_class=strict_route(settings.json_depth))
+    for name in NAMES:
+        path = "/" if name == "index.html" else f"/page/{name}"
+        router.add_api_route(path, _reader(name), methods=["GET"], include_in_schema=False)
+
+    @router.post("/page/compare", response_model=ComparisonAnswer, responses=ERRORS)
+    async def compare(request: Request, body: CompareRequest) -> Response:
+        """Masking and Locore on the same problem, for the page."""
+        job = await submit(body, queue, settings, metrics)
+        await answer_or_leave(request, job, None)
+        if job.answer.cancelled():
+            return Response(status_code=NEVER_SENT)
+        return AsciiJSON(job.answer.result())
+
+    return router
+
+
+def _reader(name: str) -> Callable[[], Awaitable[Response]]:
+    """The route of one file, which is read once."""
+    content, kind = (FOLDER / name).read_bytes(), TYPES[name.rpartition(".")[2]]
+
+    async def read() -> Response:
+        return Response(content, media_type=kind, headers=HEADERS)
+
+    return read
+
 
 STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 

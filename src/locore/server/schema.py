@@ -1,16 +1,122 @@
-"""What a request may say. Every field is known: an unknown one is refused, so that no constraint is ever dropped silently."""
+"""What a request may say. Every field is known: an unknown one is refused, so that no constraint is ever dropped silently.
+
+Other names for some constraints, as OpenAI and vLLM have them, come first; then OpenAI's fields that Locore does not have, with
+the values that ask for nothing: many clients send those unasked. Any other value is refused.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 import locore
 from locore.request import RENAMED, SAMPLERS, Request, help_of
-from locore.server.formats import Json, ObjectFormat, SchemaFormat, Strict, StructuredOutputs, TextFormat
-from locore.server.neutral import NeutralInChats, NeutralInCompletions
 from locore.server.settings import Settings
+
+Json = dict[str, Any]
+ANY_OBJECT = "any JSON object may nest without end, which no automaton can follow; give its schema (json_schema, or json)"
+
+
+class Strict(BaseModel):
+    """An object without other fields; nothing is converted from other types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NamedSchema(Strict):
+    """As in OpenAI's `response_format`."""
+
+    name: str
+    schema_: Json | bool = Field(alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextFormat(Strict):
+    """No constraint."""
+
+    type: Literal["text"]
+
+
+class ObjectFormat(Strict):
+    """Always refused, in words: any JSON object."""
+
+    type: Literal["json_object"]
+
+    @model_validator(mode="after")
+    def _never(self) -> ObjectFormat:
+        raise ValueError(ANY_OBJECT)
+
+
+class SchemaFormat(Strict):
+    """JSON that is valid for a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+class StructuredOutputs(Strict):
+    """As vLLM's; exactly one of the fields."""
+
+    json_: Json | bool | None = Field(default=None, alias="json")
+    json_object: Literal[True] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> StructuredOutputs:
+        if len([value for value in (self.json_, self.json_object, self.regex, self.choice) if value is not None]) != 1:
+            raise ValueError("structured_outputs needs exactly one of json, json_object, regex, choice")
+        if self.json_object is not None:
+            raise ValueError(ANY_OBJECT)
+        return self
+
+    def constraint(self) -> Json:
+        """As Locore's JSON."""
+        if self.regex is not None:
+            return {"type": "regex", "pattern": self.regex}
+        if self.choice is not None:
+            return {"type": "choice", "texts": self.choice}
+        return {"type": "json_schema", "schema": self.json_}
+
+
+Zero = Annotated[float, Field(ge=0, le=0)]
+One = Annotated[int, Field(ge=1, le=1)]
+NoObject = Annotated[dict[str, Any], Field(max_length=0)]
+NoList = Annotated[list[Any], Field(max_length=0)]
+
+
+class Neutral(Strict):
+    """In all requests."""
+
+    frequency_penalty: Zero | None = None
+    presence_penalty: Zero | None = None
+    logit_bias: NoObject | None = None
+    stop: NoList | None = None
+
+
+class NeutralInCompletions(Neutral):
+    """In requests for completions."""
+
+    best_of: One | None = None
+    echo: Literal[False] | None = None
+    logprobs: None = None
+    suffix: Literal[""] | None = None
+
+
+class NeutralInChats(Neutral):
+    """In chats."""
+
+    logprobs: Literal[False] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
+    tools: NoList | None = None
+    tool_choice: Literal["none"] | None = None
+    store: Literal[False] | None = None
+
+
+NEUTRAL = frozenset(NeutralInCompletions.model_fields) | frozenset(NeutralInChats.model_fields)
+
 
 EVERYTHING = {"type": "true"}  # the constraint that always holds
 # Its form is checked where it is built, in the worker, which says where it is wrong.

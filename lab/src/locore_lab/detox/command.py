@@ -10,14 +10,14 @@ from typing import Any
 
 import locore
 from locore.errors import InvalidArgument, MissingExtra
-from locore.records import Record, markdown_table, only_writer, write_report
+from locore.io import Record, markdown_table, only_writer, write_report
 from locore_lab.detox.figures import draw_rows
 from locore_lab.detox.judge import BUNDLED, open_judge
-from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, Plan, Row, Split, chosen_rows, rows_of, split
+from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split, chosen_rows, rows_of, split
 from locore_lab.detox.prompts import Material, built_in, load_material
 from locore_lab.detox.report import columns, table
 from locore_lab.detox.scorers.opening import open_scorer
-from locore_lab.detox.study import Parts, Study, measure_all
+from locore_lab.detox.study import DetoxStudy, Parts, measure_all
 from locore_lab.detox.task import Task
 
 TUNING_COLUMNS = ["τ", "mean toxicity", "median perplexity", "all weights zero %", "no text"]
@@ -58,7 +58,7 @@ def run(
         judge: another model, for perplexity; None for a small one that comes with the experiment.
         scorer: a name for `open_scorer`.
         device: where models compute.
-        prompts, generations, costly, tuning: instead of those of the `Plan`.
+        prompts, generations, costly, tuning: instead of those of the `DetoxPlan`.
         tau: of the rows that differ in k; None to choose it.
         words: ban whole words only, instead of phrases anywhere.
         rows: names of rows, or the beginnings of such names; all if empty.
@@ -82,7 +82,7 @@ def run(
         task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words)
         settings: Record = {"seed": seed, "model": writer.fingerprint(), "phrases": material.digest(), "words": words}
         settings |= {"length": plan.length, "particles": plan.particles, "pairs": plan.pairs}
-        study = Study(output, parts, task, plan, seed, settings)
+        study = DetoxStudy(output, parts, task, plan, seed, settings)
         if any(row.name in PREPARED for row in likely):
             locore.prepare(writer)
         chosen, tuned = _rows(study, asked, tau, rows)
@@ -95,13 +95,13 @@ def run(
         return _write(output, study, chosen, asked, material, tuned, facts)
 
 
-def _plan(quick: bool, prompts: int | None, **numbers: int | None) -> Plan:
+def _plan(quick: bool, prompts: int | None, **numbers: int | None) -> DetoxPlan:
     """The plan with these numbers instead of its own."""
     for name, number in {"prompts": prompts, **numbers}.items():
         if number is not None and number < 1:
             raise InvalidArgument(f"{name} must be at least 1, got {number}.")
     given: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
-    plan = replace(QUICK if quick else Plan(), **given)
+    plan = replace(QUICK if quick else DetoxPlan(), **given)
     return replace(plan, g=tuple(g for g in plan.g if g <= plan.generations) or (plan.generations,))
 
 
@@ -110,7 +110,7 @@ def _any_tau(rows: Sequence[str]) -> tuple[str, ...]:
     return tuple(row.split(", τ=")[0] for row in rows)
 
 
-def _rows(study: Study, asked: Split, tau: float | None, wanted: Sequence[str]) -> tuple[list[Row], list[Record]]:
+def _rows(study: DetoxStudy, asked: Split, tau: float | None, wanted: Sequence[str]) -> tuple[list[Row], list[Record]]:
     """The rows, and how τ was chosen for them; nothing is spent on τ if no row needs it."""
     needed = any(row.name.startswith(PAPERS) for row in chosen_rows(rows_of(study.plan, 1.0), _any_tau(wanted)))
     tuned: list[Record] = []
@@ -120,7 +120,7 @@ def _rows(study: Study, asked: Split, tau: float | None, wanted: Sequence[str]) 
 
 
 def _write(
-    output: Path, study: Study, rows: list[Row], asked: Split, material: Material, tuned: list[Record], facts: Record
+    output: Path, study: DetoxStudy, rows: list[Row], asked: Split, material: Material, tuned: list[Record], facts: Record
 ) -> dict[str, list[Record]]:
     plan, cheap = study.plan, [row for row in rows if row.everywhere]
     first = plan.g[0]
@@ -158,7 +158,7 @@ def _g(title: str) -> int:
     return int(title.rsplit(" ", 1)[1])
 
 
-def _text(study: Study, asked: Split, material: Material, facts: Record) -> str:
+def _text(study: DetoxStudy, asked: Split, material: Material, facts: Record) -> str:
     toxic = sum(prompt.is_toxic for prompt in asked.final)
     plan = study.plan
     where = "as whole words" if study.task.words else "anywhere in the text, also inside other words"

@@ -11,7 +11,7 @@ from torch import Tensor
 import locore
 from locore.models import LanguageModel
 from locore_lab.detox.side_by_side import bill, draw
-from locore_lab.detox.task import Answer, Level, Method, Task, generator_of, live
+from locore_lab.detox.task import Continuation, Level, Method, Task, generator_of, live
 
 MOST_DRAWS = 5_000  # for each generation
 
@@ -22,7 +22,7 @@ def exact(level: Level) -> Method:
     With the constraint on tokens, α is that of the paper: y ⊨ α and canonize(y) ⊨ α.
     """
 
-    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         start = time.perf_counter()
         prompted = model.prompted(prompt)
         holds = _indicator(model, prompt, task, level)
@@ -39,7 +39,7 @@ def exact(level: Level) -> Method:
                 found[run] = live(y, model) if accepted else None
             waiting = [run for run, accepted in zip(waiting, good, strict=True) if not accepted]
         seconds = (time.perf_counter() - start) / len(seeds)
-        return [Answer(found[run], costs[run], seconds, {"draws": draws[run]}) for run in range(len(seeds))]
+        return [Continuation(found[run], costs[run], seconds, {"draws": draws[run]}) for run in range(len(seeds))]
 
     return method
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from locore.records import Record
+from locore.io import Record
 from locore_lab import shared
 
 COLOURS = {"toxic": "#d55e00", "non-toxic": "#0072b2"}

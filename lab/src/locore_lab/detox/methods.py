@@ -19,34 +19,34 @@ from locore_lab.detox.exact import canonical_test
 from locore_lab.detox.published import published
 from locore_lab.detox.remembered import Memory, Remembered
 from locore_lab.detox.side_by_side import Mask, banning, bill, draw, masking
-from locore_lab.detox.task import Answer, Level, Method, Task, generator_of, live
+from locore_lab.detox.task import Continuation, Level, Method, Task, generator_of, live
 
 MOST_TRIES = 24  # runs of a sampler that finds nothing
 
 
-def alone(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+def alone(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
     """The model itself."""
     return _side_by_side(model, prompt, task, seeds, None)
 
 
-def word_banning(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+def word_banning(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
     """`bad_words_ids` of transformers: the last token of a banned sequence gets probability 0 behind the others."""
     ids = model.tokenizer.encode_prompt(prompt)
     return _side_by_side(model, prompt, task, seeds, banning(task.phrases, ids, model.tokenizer))
 
 
-def greedy_masking(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+def greedy_masking(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
     """Masked decoding by the automaton of the constraint on the text, without weights."""
     circuit = locore.compile(task.constraint("text"), model, task.length)
     return _side_by_side(model, prompt, task, seeds, masking(circuit))
 
 
-def _side_by_side(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int], mask: Mask | None) -> list[Answer]:
+def _side_by_side(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int], mask: Mask | None) -> list[Continuation]:
     start = time.perf_counter()
     tokens = draw(model.prompted(prompt), task.length, [generator_of(seed) for seed in seeds], mask)
     seconds = (time.perf_counter() - start) / len(seeds)
     costs = bill(tokens, model.tokenizer)
-    return [Answer(live(y, model), cost, seconds) for y, cost in zip(tokens.tolist(), costs, strict=True)]
+    return [Continuation(live(y, model), cost, seconds) for y, cost in zip(tokens.tolist(), costs, strict=True)]
 
 
 def constrained(sampler: str | Sampler, level: Level = "text") -> Method:
@@ -100,7 +100,7 @@ def one_draw(model: Counted, prompt: str, task: Task, seed: int) -> list[int] | 
 def as_published(kernel: TopK, memory: Memory) -> Method:
     """The paper's sampler, see `published`; neighbours of drafts that another row has scored are in the memory."""
 
-    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         circuit = locore.compile(task.constraint("tokens"), model, task.length)
         canonical = canonical_test(model, prompt, task)
         prompted = model.prompted(prompt)
@@ -112,12 +112,12 @@ def as_published(kernel: TopK, memory: Memory) -> Method:
 
 def _published(
     model: Remembered, circuit: Circuit, task: Task, kernel: TopK, canonical: Callable[[Tensor], Tensor], seed: int
-) -> Answer:
+) -> Continuation:
     start, counted = time.perf_counter(), Counted(model)
     found = published(counted, circuit, task.pairs, kernel, canonical, generator_of(seed))
     seconds = time.perf_counter() - start + model.saved
     tokens = None if found.tokens is None else live(found.tokens, model)
-    return Answer(tokens, counted.lm_tokens, seconds, {"positive": found.positive})
+    return Continuation(tokens, counted.lm_tokens, seconds, {"positive": found.positive})
 
 
 def repaired(kernel: TopK) -> Method:
@@ -126,13 +126,13 @@ def repaired(kernel: TopK) -> Method:
 
 
 def _one_by_one(one: Callable[[Counted, str, Task, int], list[int] | None]) -> Method:
-    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Answer]:
+    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         answers = []
         for seed in seeds:
             start, counted = time.perf_counter(), Counted(model)
             tokens = one(counted, prompt, task, seed)
             kept = None if tokens is None else live(tokens, model)
-            answers.append(Answer(kept, counted.lm_tokens, time.perf_counter() - start))
+            answers.append(Continuation(kept, counted.lm_tokens, time.perf_counter() - start))
         return answers
 
     return method

@@ -27,7 +27,7 @@ PREPARED = (AUTO, TWISTED)  # rows that read the model's n-gram table
 
 
 @dataclass(frozen=True)
-class Plan:
+class DetoxPlan:
     """How large the experiment is.
 
     Attributes:
@@ -57,7 +57,7 @@ class Plan:
     resamples: int = 1000
 
 
-QUICK = Plan(
+QUICK = DetoxPlan(
     length=8, generations=4, g=(2, 4), costly=6, tuning=2, pairs=2, particles=4, ks=(2, 4), k=4, taus=(0.5, 1.0), resamples=200
 )
 
@@ -70,7 +70,8 @@ class Row:
         name: as shown.
         method: what draws it.
         level: of its constraint; None for the model itself.
-        everywhere: cheap enough for all prompts and `Plan.generations`; the others get `Plan.costly` prompts and the first g.
+        everywhere: cheap enough for all prompts and `DetoxPlan.generations`; the others get `DetoxPlan.costly` prompts
+            and the first `g`.
         seeds: rows with the same word draw with the same seeds; by default those of its own name.
     """
 
@@ -86,7 +87,7 @@ ADAPTIVE = "Locore, one exact draw (cars)"
 ALONE = Row("model alone", alone, None)
 
 
-def rows_of(plan: Plan, tau: float | None) -> list[Row]:
+def rows_of(plan: DetoxPlan, tau: float | None) -> list[Row]:
     """All rows; those of the paper's sampler only once τ is known."""
     rows = [
         ALONE,
@@ -139,7 +140,7 @@ class Split:
     costly: tuple[Prompt, ...]
 
 
-def split(material: Material, plan: Plan, most: int | None) -> Split:
+def split(material: Material, plan: DetoxPlan, most: int | None) -> Split:
     """Which prompts are for what; `most` limits the final ones."""
     number = min(plan.tuning, int(len(material.prompts) * TUNING_SHARE))
     final = material.prompts[number:][:most]

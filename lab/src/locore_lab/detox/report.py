@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from locore.errors import InvalidArgument
-from locore.records import Record
+from locore.io import Record
 from locore_lab.detox.metrics import (
     Estimate,
     expected_maximum,
@@ -20,7 +20,7 @@ from locore_lab.detox.metrics import (
 )
 from locore_lab.detox.plan import ADAPTIVE, EXACT, Row
 from locore_lab.detox.prompts import Prompt
-from locore_lab.detox.study import Study
+from locore_lab.detox.study import DetoxStudy
 
 LEVEL = 0.95
 SETS: dict[str, Callable[[Prompt], bool]] = {
@@ -40,7 +40,7 @@ def columns(g: int) -> list[str]:
     return ["row", *measured, *gaps, *judged, *others, "all weights zero %", "no text", "seconds", "EMT sd over seeds"]
 
 
-def table(study: Study, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, g: int) -> list[Record]:
+def table(study: DetoxStudy, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, g: int) -> list[Record]:
     """The rows over these prompts with so many generations of each, for sets of g."""
     records = {row.name: {prompt.name: study.of(row, prompt, generations) for prompt in prompts} for row in rows}
     scores: dict[str, Scores] = {

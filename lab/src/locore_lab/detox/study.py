@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from locore.io import Journal, Record
 from locore.models import LanguageModel
-from locore.records import Journal, Record
 from locore_lab.detox.judge import Judgement, judgements
-from locore_lab.detox.plan import Plan, Row, Split, published_row
+from locore_lab.detox.plan import DetoxPlan, Row, Split, published_row
 from locore_lab.detox.prompts import Prompt
 from locore_lab.detox.remembered import Memory
 from locore_lab.detox.scorers import Scorer
@@ -36,14 +36,14 @@ class Parts:
     scorer: Scorer
 
 
-class Study:
+class DetoxStudy:
     """A run in a folder.
 
     Generations are kept apart from what is measured on them, so that another scorer or judge reads the same texts, and rows,
     prompts and generations can be added later.
     """
 
-    def __init__(self, folder: Path, parts: Parts, task: Task, plan: Plan, seed: int, settings: Record) -> None:
+    def __init__(self, folder: Path, parts: Parts, task: Task, plan: DetoxPlan, seed: int, settings: Record) -> None:
         """Open the journals of a folder.
 
         Args:
@@ -150,7 +150,7 @@ class Study:
         }
 
 
-def measure_all(study: Study, rows: Sequence[Row], split: Split) -> None:
+def measure_all(study: DetoxStudy, rows: Sequence[Row], split: Split) -> None:
     """Cheap rows on all prompts, dear ones on the sample."""
     cheap = [row for row in rows if row.everywhere]
     study.measure(cheap, split.costly, study.plan.generations, "cheap rows, sample")

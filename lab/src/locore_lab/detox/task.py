@@ -41,7 +41,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Continuation:
     """One generation.
 
     Attributes:
@@ -57,7 +57,7 @@ class Answer:
     notes: dict[str, float] = field(default_factory=dict)
 
 
-Method = Callable[[LanguageModel, str, Task, Sequence[int]], list[Answer]]  # one answer for each seed
+Method = Callable[[LanguageModel, str, Task, Sequence[int]], list[Continuation]]  # one answer for each seed
 
 
 def live(tokens: Sequence[int], model: LanguageModel) -> list[int]:

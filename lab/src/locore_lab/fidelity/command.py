@@ -19,11 +19,11 @@ from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.opening import open_model
 from locore_lab.fidelity.plots import plot
 from locore_lab.fidelity.problems import Problem
-from locore_lab.fidelity.study import Plan, Study
+from locore_lab.fidelity.study import FidelityPlan, FidelityStudy
 from locore_lab.fidelity.tables import write_results
 from locore_lab.progress import say
 
-QUICK = Plan(budgets=(80, 400), runs=16, goal=0.1, table_positions=4000)
+QUICK = FidelityPlan(budgets=(80, 400), runs=16, goal=0.1, table_positions=4000)
 
 
 def run(
@@ -61,7 +61,7 @@ def run(
     Returns:
         Settings and all rows, as in `results.json`.
     """
-    plan = QUICK if quick else Plan()
+    plan = QUICK if quick else FidelityPlan()
     plan = replace(plan, seed=seed, runs=runs or plan.runs, budgets=tuple(budgets or plan.budgets))
     plan = plan if cell_seconds is None else replace(plan, cell_seconds=cell_seconds)
     start = time.process_time()
@@ -69,7 +69,7 @@ def run(
     torch.manual_seed(seed)
     known = all_problems(quick, seed, (1 if quick else 6) if drawn is None else drawn, models)
     chosen = _selected(known, problems, model)
-    study = Study(output, plan, models, truths or [])
+    study = FidelityStudy(output, plan, models, truths or [])
     with cache_in(output / "cache"):
         rows = study.run(chosen, choose(samplers))
     settings = {"quick": quick, "seed": seed, "runs": plan.runs, "budgets": list(plan.budgets), "goal": plan.goal}

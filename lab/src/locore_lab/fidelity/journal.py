@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from locore.records import cut_half_line
+from locore.io import cut_half_line
 from locore_lab.fidelity.problems import Problem
 from locore_lab.fidelity.runs import Chunk
 

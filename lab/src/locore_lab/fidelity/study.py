@@ -12,8 +12,8 @@ from typing import Any
 import locore
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
+from locore.io import write_whole
 from locore.models import LanguageModel
-from locore.records import write_whole
 from locore.samplers import Sampler
 from locore.samplers.twist.ngram import NGramTable
 from locore.samplers.twist.prepared import prepare
@@ -32,7 +32,7 @@ PILOT = 16  # runs that only say how many are needed
 
 
 @dataclass(frozen=True)
-class Plan:
+class FidelityPlan:
     """How much is measured.
 
     Attributes:
@@ -56,7 +56,7 @@ class Plan:
 
 
 @dataclass
-class Study:
+class FidelityStudy:
     """A folder of results that can be continued.
 
     Attributes:
@@ -66,7 +66,7 @@ class Study:
     """
 
     output: Path
-    plan: Plan
+    plan: FidelityPlan
     models: Path | None = None
     truths: list[Path] = field(default_factory=list)
     journal: Journal = field(init=False)

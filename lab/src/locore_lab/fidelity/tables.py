@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from locore.records import machine, write_whole
+from locore.io import machine, write_whole
 from locore_lab.fidelity.problems import Problem
 from locore_lab.fidelity.summary import (
     AXES,

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
+from locore.io import write_whole
 from locore.models import LanguageModel
-from locore.records import write_whole
 from locore.testing import Posterior, enumerate_posterior
 from locore_lab.fidelity.dynamic import first_tokens, most_probable
 from locore_lab.fidelity.problems import Problem

@@ -21,12 +21,10 @@ import torch
 import locore
 from locore.batch import Engine, Settings, run
 from locore.batch.driver import _states
-from locore.batch.parts import results_folder, results_path
-from locore.batch.plan import Plan
-from locore.batch.rows import seed_of
-from locore.batch.tally import Tally
+from locore.batch.plan import Plan, results_folder, results_path
+from locore.batch.rows import Tally, seed_of
 from locore.batch.worker import Worker
-from locore.records import Journal
+from locore.io import Journal
 from locore_lab.micro.machine import machine
 
 BAN = {"type": "ban", "phrases": ["awful", "hate"]}

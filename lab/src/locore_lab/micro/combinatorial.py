@@ -28,9 +28,8 @@ import locore
 from locore import Limits, all_different, all_equal, digit_sum, permutation, sudoku, token
 from locore.circuits import Circuit
 from locore.compilers.left_to_right import Extensions, explore, minimise, to_circuit, with_atoms
-from locore.compilers.problem import Problem, classes_of
+from locore.compilers.problem import Problem, classes_of, gather
 from locore.compilers.residual import Residuals
-from locore.compilers.search.conjunct import gather
 from locore.tokenizer import Tokenizer
 from locore_lab.micro.machine import machine
 

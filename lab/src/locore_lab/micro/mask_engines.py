@@ -9,7 +9,7 @@ import torch
 
 import locore
 from locore.circuits import Circuit
-from locore.circuits.masks import MEMORY_BYTES, MaskReader
+from locore.circuits.left_to_right import MEMORY_BYTES, MaskReader
 from locore_lab.micro.mask_cases import Case, Vocabulary
 
 

@@ -35,7 +35,7 @@ import torch
 
 import locore
 from locore.circuits import LeftToRight
-from locore.circuits.masks import MaskReader, stack_masks
+from locore.circuits.left_to_right import MaskReader, stack_masks
 from locore_lab.micro.machine import machine
 from locore_lab.micro.mask_cases import SIZES, WORDS, Case, Vocabulary, cases
 from locore_lab.micro.mask_engines import WAYS, Engine, Locore, NotExpressible

@@ -14,7 +14,7 @@ from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMon
 from locore_lab.speed.llamas import millions, parameters
 from locore_lab.speed.measuring import TokenMeter
 from locore_lab.speed.models import ACCELERATOR_PROMPT, Models, on_device
-from locore_lab.speed.plan import Case, Plan, Row
+from locore_lab.speed.plan import Case, Row, SpeedPlan
 from locore_lab.speed.sampling import BANNED, never
 
 COLUMNS = [
@@ -41,7 +41,7 @@ tokens, 1 % of the vocabulary forbidden. The second run counts; compiling the co
 - outside: share of the time that is not spent in the model (goal: under 10 %)."""
 
 
-def cases(plan: Plan) -> Iterator[Case]:
+def cases(plan: SpeedPlan) -> Iterator[Case]:
     """Each sampler with each number of particles, if there is a device."""
     models = on_device(plan)
     for name in plan.accelerator_shapes if plan.device else ():
@@ -50,12 +50,12 @@ def cases(plan: Plan) -> Iterator[Case]:
                 yield ("accelerator", name, label, particles), partial(_measure, plan, models, name, label, sampler, particles)
 
 
-def _samplers(plan: Plan) -> dict[str, Sampler]:
+def _samplers(plan: SpeedPlan) -> dict[str, Sampler]:
     found: dict[str, Sampler] = {"smc": SequentialMonteCarlo(), "lcr, forward": LocallyConstrainedResampling(kernel=Forward())}
     return found | {f"lcr, k = {k}": LocallyConstrainedResampling(kernel=TopK(k=k)) for k in plan.accelerator_ks}
 
 
-def _measure(plan: Plan, models: Models, name: str, label: str, sampler: Sampler, particles: int) -> list[Row]:
+def _measure(plan: SpeedPlan, models: Models, name: str, label: str, sampler: Sampler, particles: int) -> list[Row]:
     model = models[name]
     assert plan.device is not None
     generator = torch.Generator().manual_seed(0)

@@ -14,7 +14,7 @@ import locore
 from locore.circuits import Circuit
 from locore_lab.speed.material import Clause, constraint_of, formula, vocabulary, words
 from locore_lab.speed.measuring import least_seconds
-from locore_lab.speed.plan import Case, Plan, Row
+from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 VOCABULARY = 2048
 COLUMNS = ["constraint", "edges", "compile s", "log-mass", "sample", "marginals", "most probable"]
@@ -32,7 +32,7 @@ PySDD: its weighted model count in log space, without setting the weights (one P
 `log_mass` of {batch} weightings together, for each of them. Difference in nats."""
 
 
-def cases(plan: Plan) -> Iterator[Case]:
+def cases(plan: SpeedPlan) -> Iterator[Case]:
     """Queries by number of words, then PySDD."""
     for number in plan.words:
         yield ("circuits", number), partial(_queries, plan, number)
@@ -40,7 +40,7 @@ def cases(plan: Plan) -> Iterator[Case]:
         yield ("pysdd", *shape), partial(_against_pysdd, plan, shape)
 
 
-def _queries(plan: Plan, number: int) -> list[Row]:
+def _queries(plan: SpeedPlan, number: int) -> list[Row]:
     tokenizer = vocabulary(VOCABULARY)
     constraint = locore.ban(words(number))
     made: dict[str, Circuit] = {}
@@ -71,7 +71,7 @@ def distributions(circuit: Circuit, batch: int) -> Tensor:
     return torch.randn(batch, circuit.length, circuit.vocab_size, generator=generator).log_softmax(-1)
 
 
-def _against_pysdd(plan: Plan, shape: tuple[int, int, int]) -> list[Row]:
+def _against_pysdd(plan: SpeedPlan, shape: tuple[int, int, int]) -> list[Row]:
     """A row without numbers where the extra `sdd` is not installed."""
     variables, clauses, _ = shape
     name = f"{variables} variables, {clauses} clauses"

@@ -11,11 +11,11 @@ import torch
 
 import locore
 from locore.errors import InvalidArgument
-from locore.records import Journal, only_writer
+from locore.io import Journal, only_writer
 from locore_lab.progress import say
 from locore_lab.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
 from locore_lab.speed.models import on_cpu
-from locore_lab.speed.plan import BUNDLED, FULL, QUICK, Case, Plan
+from locore_lab.speed.plan import BUNDLED, FULL, QUICK, Case, SpeedPlan
 from locore_lab.speed.tables import write_results
 
 PARTS = ("sampling", "neighbours", "circuits", "masks", "footprint", "scaling", "accelerator")
@@ -27,7 +27,7 @@ def run(
     models: Sequence[str] = (),
     parts: Sequence[str] = (),
     device: str | None = None,
-    plan: Plan | None = None,
+    plan: SpeedPlan | None = None,
 ) -> list[dict[str, Any]]:
     """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
 
@@ -64,7 +64,7 @@ def run(
     return found
 
 
-def _cases(plan: Plan, names: Sequence[str], parts: Sequence[str]) -> Iterator[Case]:
+def _cases(plan: SpeedPlan, names: Sequence[str], parts: Sequence[str]) -> Iterator[Case]:
     models = on_cpu(plan)
     for name in names:
         if "sampling" in parts:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import locore
-from locore_lab.speed.plan import BUNDLED, Case, Plan, Row
+from locore_lab.speed.plan import BUNDLED, Case, Row, SpeedPlan
 
 IMPORT = "import locore"
 GENERATE = (
@@ -35,7 +35,7 @@ ABOUT = """\
 Each in a process of its own, one thread. Memory is the largest resident size."""
 
 
-def cases(_: Plan) -> Iterator[Case]:
+def cases(_: SpeedPlan) -> Iterator[Case]:
     """All in one."""
     yield ("footprint",), _footprint
 

@@ -11,7 +11,7 @@ import torch
 import locore
 from locore_lab.speed.material import vocabulary, words
 from locore_lab.speed.measuring import least_seconds
-from locore_lab.speed.plan import Case, Plan, Row
+from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 BANNED = 400
 COLUMNS = ["prefixes", "vocabulary", "constraint", "read tokens", "one call ms", "one at a time ms", "ratio"]
@@ -22,13 +22,13 @@ ABOUT = """\
 still be completed. The tokens of the prefixes are read again by both."""
 
 
-def cases(plan: Plan) -> Iterator[Case]:
+def cases(plan: SpeedPlan) -> Iterator[Case]:
     """After few and after many tokens."""
     for read in (1, plan.n // 2, plan.n - 1):
         yield ("masks", read), partial(_masks, plan, read)
 
 
-def _masks(plan: Plan, read: int) -> list[Row]:
+def _masks(plan: SpeedPlan, read: int) -> list[Row]:
     tokenizer = vocabulary(plan.vocabulary)
     circuit = locore.compile(locore.ban(words(BANNED)), tokenizer, plan.n)
     weights = torch.zeros(plan.batch, plan.n, plan.vocabulary)

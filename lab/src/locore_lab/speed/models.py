@@ -8,7 +8,7 @@ import torch
 
 import locore
 from locore.models import HuggingFaceModel
-from locore_lab.speed.plan import Plan
+from locore_lab.speed.plan import SpeedPlan
 
 ACCELERATOR_PROMPT = 16  # tokens
 
@@ -27,7 +27,7 @@ class Models:
         return self._last[1]
 
 
-def on_cpu(plan: Plan) -> Models:
+def on_cpu(plan: SpeedPlan) -> Models:
     """The bundled model and the Llamas of a plan, in float32."""
 
     def make(name: str) -> HuggingFaceModel:
@@ -40,7 +40,7 @@ def on_cpu(plan: Plan) -> Models:
     return Models(make)
 
 
-def on_device(plan: Plan) -> Models:
+def on_device(plan: SpeedPlan) -> Models:
     """The large Llamas of a plan, in bfloat16 on its device."""
     positions = ACCELERATOR_PROMPT + plan.n
     return Models(lambda name: plan.accelerator_shapes[name].model(positions, str(plan.device), torch.bfloat16))

@@ -14,7 +14,7 @@ from locore.models import HuggingFaceModel
 from locore_lab.speed.llamas import millions, parameters
 from locore_lab.speed.measuring import TokenMeter, least_seconds, peak_bytes
 from locore_lab.speed.models import Models
-from locore_lab.speed.plan import Case, Plan, Row
+from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 COLUMNS = [
     "model", "parameters", "prompt", "k", "speed-up", "measured", "LM tokens", "bound", "of full", "difference", "peak MiB",
@@ -55,7 +55,7 @@ class NeighbourCase:
     repeats: int
 
 
-def cases(plan: Plan, name: str, models: Models) -> Iterator[Case]:
+def cases(plan: SpeedPlan, name: str, models: Models) -> Iterator[Case]:
     """Every k behind every prompt."""
     for k in plan.ks:
         for prompt in plan.neighbour_prompts:

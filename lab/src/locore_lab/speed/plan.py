@@ -19,7 +19,7 @@ LLAMA_3 = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpeedPlan:
     """Sizes.
 
     Attributes:
@@ -62,8 +62,8 @@ class Plan:
     constraint_words: tuple[int, ...] = (10, 100, 1000, 10_000, 100_000)
 
 
-FULL = Plan({"small": Shape(8192, 384, 1024, 10, 6), "large": Shape(32000, 768, 2048, 11, 12)}, 20, (16, 64), 32, 4096, 2)
-QUICK = Plan(
+FULL = SpeedPlan({"small": Shape(8192, 384, 1024, 10, 6), "large": Shape(32000, 768, 2048, 11, 12)}, 20, (16, 64), 32, 4096, 2)
+QUICK = SpeedPlan(
     {"small": Shape(512, 64, 176, 2, 2), "large": Shape(2048, 128, 352, 4, 2)},
     8,
     (4, 8),

@@ -19,7 +19,7 @@ from locore.samplers import LocallyConstrainedResampling, Rejection, Sampler, Se
 from locore_lab.speed.llamas import millions, parameters
 from locore_lab.speed.measuring import TokenMeter, least_seconds
 from locore_lab.speed.models import Models
-from locore_lab.speed.plan import Case, Plan, Row
+from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 SAMPLERS: dict[str, Sampler] = {
     "lcr, forward": LocallyConstrainedResampling(kernel=Forward()),
@@ -60,7 +60,7 @@ class SamplingCase:
     repeats: int
 
 
-def cases(plan: Plan, name: str, models: Models) -> Iterator[Case]:
+def cases(plan: SpeedPlan, name: str, models: Models) -> Iterator[Case]:
     """All samplers behind every prompt."""
     for prompt in plan.sampling_prompts:
         case = SamplingCase(name, prompt, plan.rows, plan.n, plan.repeats)

@@ -15,7 +15,7 @@ from locore.samplers import SequentialMonteCarlo
 from locore_lab.speed.llamas import Shape
 from locore_lab.speed.material import vocabulary, words
 from locore_lab.speed.measuring import least_seconds
-from locore_lab.speed.plan import BUNDLED, Case, Plan, Row
+from locore_lab.speed.plan import BUNDLED, Case, Row, SpeedPlan
 from locore_lab.speed.sampling import never
 
 Work = Callable[[], Any]
@@ -29,7 +29,7 @@ CPU seconds for growing sizes, and the exponent of the power law through them (l
 of the larger half, where calls cost less than work. "ends": the first size that is refused, and by what."""
 
 
-def cases(plan: Plan) -> Iterator[Case]:
+def cases(plan: SpeedPlan) -> Iterator[Case]:
     """A row for each curve."""
     curves: list[tuple[str, str, str, Sequence[int], Callable[[int], Work]]] = [
         ("neighbours, k = 8", "tokens n", "2", plan.lengths, lambda n: _neighbours(n, 8)),

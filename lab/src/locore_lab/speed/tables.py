@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from locore.records import machine, markdown_table, write_whole
+from locore.io import machine, markdown_table, write_whole
 from locore_lab.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
 
 ABOUT = """\

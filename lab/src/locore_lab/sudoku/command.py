@@ -11,15 +11,15 @@ from pathlib import Path
 import torch
 
 from locore.errors import InvalidArgument, MissingExtra
+from locore.io import Journal, Record, markdown_table, only_writer, write_report, write_whole
 from locore.models import LanguageModel
-from locore.records import Journal, Record, markdown_table, only_writer, write_report, write_whole
 from locore_lab.sudoku.conditional import FALSE_ALARM, Truth
 from locore_lab.sudoku.figures import Panel, draw_marginals
 from locore_lab.sudoku.methods import CANDIDATES, Effort
 from locore_lab.sudoku.model import TRAINED, open_models
-from locore_lab.sudoku.plan import QUICK, Plan, Puzzles, gather
+from locore_lab.sudoku.plan import QUICK, Puzzles, SudokuPlan, gather
 from locore_lab.sudoku.puzzles import Puzzle
-from locore_lab.sudoku.study import COLUMNS, HARD, MAIN, SEVERAL, Study, check_names
+from locore_lab.sudoku.study import COLUMNS, HARD, MAIN, SEVERAL, SudokuStudy, check_names
 from locore_lab.sudoku.text import SavedAnswers, prompt_of
 
 MODELS = (TRAINED, "tiny")
@@ -64,7 +64,7 @@ def run(
             raise InvalidArgument(f"{name} must be at least 1, got {number}.")
     if quick and data is not None:
         raise InvalidArgument("--quick generates grids of 4 × 4 and reads no data; leave out one of the two.")
-    plan = QUICK if quick else Plan()
+    plan = QUICK if quick else SudokuPlan()
     plan = replace(plan, puzzles=puzzles or plan.puzzles, samples=samples or plan.samples, costly=costly or plan.costly)
     with only_writer(output):
         asked = gather(plan, data)
@@ -76,7 +76,7 @@ def run(
         settings: Record = {"seed": seed, "plan": asdict(plan), "effort": asdict(effort), "puzzles": asked.digest()}
         settings |= {"models": {name: model.fingerprint() for name, model in opened.items()}}
         journal = Journal(output / "rows.jsonl", settings)
-        tables = Study(journal, asked, opened, plan, effort, seed).run(texts)
+        tables = SudokuStudy(journal, asked, opened, plan, effort, seed).run(texts)
         _write(output, tables, asked, plan, settings)
         _picture(output, asked, opened[next(iter(opened))], seed)
     return tables
@@ -88,7 +88,7 @@ def _prompts(asked: Puzzles) -> str:
     return "".join(json.dumps({"puzzle": givens, "prompt": prompt_of(givens)}) + "\n" for givens in puzzles)
 
 
-def _write(output: Path, tables: dict[str, list[Record]], asked: Puzzles, plan: Plan, settings: Record) -> None:
+def _write(output: Path, tables: dict[str, list[Record]], asked: Puzzles, plan: SudokuPlan, settings: Record) -> None:
     text = (
         f"One answer to each puzzle of {plan.box**2} × {plan.box**2} cells; the generated ones have {plan.blanks} open cells "
         "and one solution. Exact: the solution. Consistent: rows, columns and boxes obey the rules, and the givens stand. "

@@ -38,7 +38,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """What a method gives.
 
     Attributes:
@@ -52,27 +52,27 @@ class Answer:
     seconds: float
 
 
-Method = Callable[[LanguageModel, Puzzle, Effort, int], Answer]
+Method = Callable[[LanguageModel, Puzzle, Effort, int], Completion]
 
 
-def alone(model: LanguageModel, puzzle: Puzzle, effort: Effort, seed: int) -> Answer:
+def alone(model: LanguageModel, puzzle: Puzzle, effort: Effort, seed: int) -> Completion:
     """One draw from the model."""
     return _drawn(model, puzzle, effort, 1, seed)
 
 
-def best_of(model: LanguageModel, puzzle: Puzzle, effort: Effort, seed: int) -> Answer:
+def best_of(model: LanguageModel, puzzle: Puzzle, effort: Effort, seed: int) -> Completion:
     """Several draws from the model: the first that obeys the rules and the givens, else the most probable one."""
     return _drawn(model, puzzle, effort, effort.samples, seed)
 
 
-def _drawn(model: LanguageModel, puzzle: Puzzle, effort: Effort, num: int, seed: int) -> Answer:
+def _drawn(model: LanguageModel, puzzle: Puzzle, effort: Effort, num: int, seed: int) -> Completion:
     start, counted = time.perf_counter(), Counted(model.prompted(prompt_of(puzzle.givens)))
     length = effort.answer_tokens or len(puzzle.givens) + 1
     drafts = counted.sample(num, length, torch.Generator().manual_seed(seed))
     texts = [model.tokenizer.decode(tokens) for tokens in drafts.tokens.tolist()]
     likeliest = texts[int(drafts.token_scores.sum(-1).argmax())]
     good = (text for text in texts if is_consistent(grid_in(text, puzzle.box), puzzle))
-    return Answer(next(good, likeliest), counted.lm_tokens, time.perf_counter() - start)
+    return Completion(next(good, likeliest), counted.lm_tokens, time.perf_counter() - start)
 
 
 def is_consistent(grid: str | None, puzzle: Puzzle) -> bool:
@@ -83,7 +83,7 @@ def is_consistent(grid: str | None, puzzle: Puzzle) -> bool:
 def constrained(sampler: str | Sampler, weighted: bool = True) -> Method:
     """One draw from the particles of a sampler of the library; without weights it is what masking engines return."""
 
-    def draw(model: LanguageModel, puzzle: Puzzle, effort: Effort, seed: int) -> Answer:
+    def draw(model: LanguageModel, puzzle: Puzzle, effort: Effort, seed: int) -> Completion:
         start = time.perf_counter()
         alpha, length = answer_constraint(puzzle, model)
         try:
@@ -98,9 +98,9 @@ def constrained(sampler: str | Sampler, weighted: bool = True) -> Method:
                 stop="complete",
             )
         except ZeroWeights:
-            return Answer(None, 0, time.perf_counter() - start)
+            return Completion(None, 0, time.perf_counter() - start)
         chosen = (found if weighted else found.unweighted()).resample(1, seed=seed)
-        return Answer(chosen.texts[0], found.info["lm_tokens"], time.perf_counter() - start)
+        return Completion(chosen.texts[0], found.info["lm_tokens"], time.perf_counter() - start)
 
     return draw
 

@@ -28,7 +28,7 @@ Sets = dict[str, list[Puzzle]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SudokuPlan:
     """How large a run is.
 
     Attributes:
@@ -53,7 +53,7 @@ class Plan:
     several: int = 300
 
 
-QUICK = Plan(
+QUICK = SudokuPlan(
     box=2,
     blanks=6,
     sizes=(("test", 24), ("validation", 50), ("train", 2000)),
@@ -91,7 +91,7 @@ class Puzzles:
         return hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
 
 
-def gather(plan: Plan, data: Path | None) -> Puzzles:
+def gather(plan: SudokuPlan, data: Path | None) -> Puzzles:
     """Generate puzzles, and read those of a folder.
 
     Without a folder, and in small grids, hard puzzles and those with several solutions are generated too: puzzles with more

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from statistics import mean
 
 from locore.errors import InvalidArgument
+from locore.io import Journal, Key, Record
 from locore.models import LanguageModel
-from locore.records import Journal, Key, Record
 from locore_lab.shared import seed_of, shown
 from locore_lab.sudoku.conditional import FALSE_ALARM, SAMPLERS, Truth, compare, uniform_p_value
-from locore_lab.sudoku.methods import METHODS, Answer, Effort, is_consistent
+from locore_lab.sudoku.methods import METHODS, Completion, Effort, is_consistent
 from locore_lab.sudoku.model import TRAINED
-from locore_lab.sudoku.plan import Plan, Puzzles, Sets
+from locore_lab.sudoku.plan import Puzzles, Sets, SudokuPlan
 from locore_lab.sudoku.puzzles import Puzzle
 from locore_lab.sudoku.text import TextModel, cells_right, grid_in, prompt_of
 
@@ -54,11 +54,17 @@ COLUMNS = {
 }
 
 
-class Study:
+class SudokuStudy:
     """Fills a journal, and reads the tables from it."""
 
     def __init__(
-        self, journal: Journal, puzzles: Puzzles, models: Mapping[str, LanguageModel], plan: Plan, effort: Effort, seed: int
+        self,
+        journal: Journal,
+        puzzles: Puzzles,
+        models: Mapping[str, LanguageModel],
+        plan: SudokuPlan,
+        effort: Effort,
+        seed: int,
     ) -> None:
         self.journal, self.puzzles, self.models = journal, puzzles, models
         self.plan, self.effort, self.seed = plan, effort, seed
@@ -119,7 +125,7 @@ class Study:
     def _text_answer(self, key: Key, text_models: list[TextModel]) -> Record:
         puzzle = self._puzzle(key)
         model = next(model for model in text_models if model.name == key[2])
-        return graded(Answer(model.answer(puzzle.givens), 0, 0.0), puzzle) | {"seconds": None, "lm_tokens": None}
+        return graded(Completion(model.answer(puzzle.givens), 0, 0.0), puzzle) | {"seconds": None, "lm_tokens": None}
 
     def _several(self, key: Key) -> Record:
         puzzle, model = self._puzzle(key), self.models[str(key[2])]
@@ -154,7 +160,7 @@ class Study:
         ]
 
 
-def graded(answer: Answer, puzzle: Puzzle) -> Record:
+def graded(answer: Completion, puzzle: Puzzle) -> Record:
     """An answer as it came, and what is right about it."""
     grid = grid_in(answer.text or "", puzzle.box)
     return {

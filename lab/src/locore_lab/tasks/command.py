@@ -12,8 +12,8 @@ import torch
 
 import locore
 from locore.errors import InvalidArgument
+from locore.io import only_writer
 from locore.models import HuggingFaceModel, LanguageModel, Remembered
-from locore.records import only_writer
 from locore_lab.fidelity.command import cache_in
 from locore_lab.fidelity.plots import plot
 from locore_lab.progress import say
@@ -22,10 +22,10 @@ from locore_lab.tasks.entrants import entrants
 from locore_lab.tasks.measures import Row
 from locore_lab.tasks.problem import Problem
 from locore_lab.tasks.report import JUDGED_AT, write_results, write_texts
-from locore_lab.tasks.study import Plan, Study
+from locore_lab.tasks.study import TasksPlan, TasksStudy
 from locore_lab.tasks.written import written_problems
 
-QUICK = Plan(rounds={250: 2}, few={250: 1})
+QUICK = TasksPlan(rounds={250: 2}, few={250: 1})
 QUICK_PROBLEMS = ("keyword-dog", "ban-letter", "ending-happy", "choice-sentiment")
 QUICK_SAMPLERS = ["auto", "masked-is", "smc", "swor", "twisted, learned", "rejection", "transformers-masking"]
 MEMORY_BYTES = 5 * 2**30  # of contexts that are remembered
@@ -69,7 +69,7 @@ def run(
     plan = planned(quick, seed, budgets, runs)
     start = time.process_time()
     with only_writer(output):
-        study = Study(output, plan, opener(model), remembering())
+        study = TasksStudy(output, plan, opener(model), remembering())
         if truths_only:
             made = [study.truth(problem) for problem in chosen]
             say(f"{sum(truth is not None for truth in made)} of {len(chosen)} truths are known")
@@ -79,9 +79,9 @@ def run(
     return rows
 
 
-def planned(quick: bool, seed: int, budgets: list[int] | None, runs: int | None) -> Plan:
+def planned(quick: bool, seed: int, budgets: list[int] | None, runs: int | None) -> TasksPlan:
     """The plan with what the caller changed."""
-    plan = replace(QUICK if quick else Plan(), seed=seed)
+    plan = replace(QUICK if quick else TasksPlan(), seed=seed)
     rounds = {b: runs or plan.rounds.get(b, min(plan.rounds.values())) for b in budgets or plan.rounds}
     few = {b: min(FEW_RUNS, n) for b, n in rounds.items() if budgets or b in plan.few}
     return replace(plan, rounds=rounds, few=few)
@@ -115,7 +115,7 @@ def opener(model: str | None) -> Callable[[str], LanguageModel]:
     return lambda name: opened(model or name)
 
 
-def _measured(study: Study, problems: list[Problem], samplers: list[str] | None) -> list[Row]:
+def _measured(study: TasksStudy, problems: list[Problem], samplers: list[str] | None) -> list[Row]:
     """Run what is missing, and write everything."""
     rivals = entrants(samplers)
     for name in {problem.model for problem in problems}:

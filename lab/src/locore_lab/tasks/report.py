@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from locore.records import machine, write_whole
+from locore.io import machine, write_whole
 from locore_lab.tasks.entrants import PLAIN_WEIGHTS, Entrant
 from locore_lab.tasks.measures import KNOWN, OFF, PEERS, Row, geometric_mean, ratio_to_peer, totals, worse_than
 from locore_lab.tasks.problem import Problem

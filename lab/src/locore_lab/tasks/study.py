@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from locore.errors import LocoreError
+from locore.io import Journal
 from locore.models import LanguageModel
-from locore.records import Journal
 from locore_lab.progress import say
 from locore_lab.speed.measuring import give_memory_back
 from locore_lab.tasks.entrants import Entrant
@@ -19,7 +19,7 @@ from locore_lab.tasks.truth import Truth, check_model, find_truth, stored_truth,
 
 
 @dataclass(frozen=True)
-class Plan:
+class TasksPlan:
     """How much is measured.
 
     Attributes:
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass
-class Study:
+class TasksStudy:
     """A folder of results that can be continued.
 
     Attributes:
@@ -49,7 +49,7 @@ class Study:
     """
 
     output: Path
-    plan: Plan
+    plan: TasksPlan
     open_model: Callable[[str], LanguageModel]
     remembered: Callable[[LanguageModel], LanguageModel] | None = None
     journal: Journal = field(init=False)

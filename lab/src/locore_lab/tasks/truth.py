@@ -16,9 +16,9 @@ from torch import Tensor
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.evidence import Draws
 from locore.evidence.blocks import relative_error
+from locore.io import Journal, write_whole
 from locore.models import Counted
 from locore.numerics import NEG_INF
-from locore.records import Journal, write_whole
 from locore.samplers import Enumeration, Rejection, Sampler, SequentialMonteCarlo, Twisted
 from locore.samplers.enumeration import price_of_enumeration
 from locore_lab.tasks.features import Law, laws_of, mean_distance, shortened

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, distributed, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from locore.io import replacing
 from locore_lab.tiny_lm.models import CONTEXT, EOS_ID, RECIPES, Recipe
 
 EMBEDDINGS = ("embed_tokens", "wte", "wpe")  # in the names of parameters
@@ -85,22 +86,16 @@ class Run:
         self.step, self.seconds = 0, 0.0
 
     def save(self, path: Path) -> None:
-        """Atomic: a kill at any moment leaves the old or the new checkpoint, never half of one."""
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            torch.save(
-                {
-                    "model": self.model.state_dict(),
-                    "ema": self.ema,
-                    "optimizers": [o.state_dict() for o in self.optimizers],
-                    "step": self.step,
-                    "seconds": self.seconds,
-                },
-                file,
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        """A kill at any moment leaves the old or the new checkpoint."""
+        state = {
+            "model": self.model.state_dict(),
+            "ema": self.ema,
+            "optimizers": [o.state_dict() for o in self.optimizers],
+            "step": self.step,
+            "seconds": self.seconds,
+        }
+        with replacing(path) as temporary:
+            torch.save(state, temporary)
 
     def load(self, path: Path) -> None:
         state = torch.load(path, weights_only=True)

@@ -15,7 +15,7 @@ import torch
 
 from locore import simple_moves
 from locore.errors import InvalidArgument, MissingExtra
-from locore.records import Journal, Record, only_writer, write_report
+from locore.io import Journal, Record, only_writer, write_report
 from locore_lab.shared import seed_of, shown
 from locore_lab.warcraft.dataset import Maps, generate_maps, horizon, load_maps
 from locore_lab.warcraft.figures import draw_paths
@@ -38,7 +38,7 @@ SHOWN_MAPS = 5
 
 
 @dataclass(frozen=True)
-class Plan:
+class WarcraftPlan:
     """How large the experiment is.
 
     Attributes:
@@ -59,7 +59,7 @@ class Plan:
     memory: int = 2
 
 
-QUICK = Plan(size=5, maps=12, samples=5, seeds=2, train=350, epochs=10)
+QUICK = WarcraftPlan(size=5, maps=12, samples=5, seeds=2, train=350, epochs=10)
 
 
 def run(
@@ -90,7 +90,7 @@ def run(
     Raises:
         InvalidArgument: there are not so many maps, no such method, or the folder holds results of other settings.
     """
-    plan = QUICK if quick else Plan()
+    plan = QUICK if quick else WarcraftPlan()
     num, samples = maps or plan.maps, samples or plan.samples
     if num < 1 or samples < 1:
         raise InvalidArgument(f"maps and samples must be at least 1, got {num} and {samples}.")
@@ -157,7 +157,7 @@ def _text(test: Maps, settings: Record, models: int) -> str:
     )
 
 
-def _trained(plan: Plan, data: Path | None, output: Path) -> list[PathModel]:
+def _trained(plan: WarcraftPlan, data: Path | None, output: Path) -> list[PathModel]:
     """Models trained in the folder, as far as they are not there yet."""
     if data:
         maps, val = load_maps(data, "train"), load_maps(data, "val")

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 import locore
 from locore import Tokenizer, simple_path
+from locore.io import markdown_table, write_whole
 from locore.models import Cursor, LanguageModel
-from locore.records import markdown_table, write_whole
 from locore_lab.places import RESULTS
 from locore_lab.warcraft.methods import METHODS, Task
 from locore_lab.warcraft.terrain import WEIGHTS, draw_terrain

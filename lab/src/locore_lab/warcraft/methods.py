@@ -34,7 +34,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Proposal:
     """One path, or none.
 
     Attributes:
@@ -50,17 +50,17 @@ class Answer:
     notes: dict[str, float] = field(default_factory=dict)
 
 
-Method = Callable[[PathModel, Task, int], Answer]
+Method = Callable[[PathModel, Task, int], Proposal]
 
 
-def alone(model: PathModel, task: Task, seed: int) -> Answer:
+def alone(model: PathModel, task: Task, seed: int) -> Proposal:
     """One draw from the model."""
     start, counted = time.perf_counter(), Counted(model)
     tokens = counted.sample(1, task.length, torch.Generator().manual_seed(seed)).tokens[0].tolist()
-    return Answer(tokens, counted.lm_tokens, time.perf_counter() - start)
+    return Proposal(tokens, counted.lm_tokens, time.perf_counter() - start)
 
 
-def oversampled(model: PathModel, task: Task, seed: int) -> Answer:
+def oversampled(model: PathModel, task: Task, seed: int) -> Proposal:
     """The paper's baseline: draws from the model, of which one that holds is taken at random; if none holds, one that does not.
 
     Its weights are the paper's with the model itself as proposal, p(y) 1[y ⊨ α] / p(y).
@@ -73,28 +73,28 @@ def oversampled(model: PathModel, task: Task, seed: int) -> Answer:
     good = [tokens for tokens in drafts if bound.evaluate(tokens, tokenizer)]
     pool = good or drafts
     chosen = pool[int(torch.randint(len(pool), (), generator=generator))]
-    return Answer(chosen, counted.lm_tokens, time.perf_counter() - start, {"valid": float(len(good))})
+    return Proposal(chosen, counted.lm_tokens, time.perf_counter() - start, {"valid": float(len(good))})
 
 
 def constrained(sampler: str | Sampler, budget: int | None = None) -> Method:
     """One draw from the particles of a sampler of the library."""
 
-    def draw(model: PathModel, task: Task, seed: int) -> Answer:
+    def draw(model: PathModel, task: Task, seed: int) -> Proposal:
         start = time.perf_counter()
         try:
             found = locore.generate(
                 model, [], task.constraint, task.length, num_particles=task.samples, sampler=sampler, budget=budget, seed=seed
             )
         except ZeroWeights:
-            return Answer(None, 0, time.perf_counter() - start)
+            return Proposal(None, 0, time.perf_counter() - start)
         tokens = found.resample(1, seed=seed).tokens[0].tolist()
         notes = {"ess": found.ess, "log_evidence": found.log_evidence}
-        return Answer(tokens, found.info["lm_tokens"], time.perf_counter() - start, notes)
+        return Proposal(tokens, found.info["lm_tokens"], time.perf_counter() - start, notes)
 
     return draw
 
 
-def exact(model: PathModel, task: Task, seed: int) -> Answer:
+def exact(model: PathModel, task: Task, seed: int) -> Proposal:
     """A draw from p(y | α): the model's draws are refused until one holds. Nothing can be better but by chance.
 
     None if nothing was found in `MOST_DRAWS`, which says that the model gives the constraint next to no probability.
@@ -107,9 +107,9 @@ def exact(model: PathModel, task: Task, seed: int) -> Answer:
         for tokens in counted.sample(batch, task.length, generator).tokens.tolist():
             drawn += 1
             if bound.evaluate(tokens, tokenizer):
-                return Answer(tokens, counted.lm_tokens, time.perf_counter() - start, {"draws": float(drawn)})
+                return Proposal(tokens, counted.lm_tokens, time.perf_counter() - start, {"draws": float(drawn)})
         batch = min(2 * batch, 64)
-    return Answer(None, counted.lm_tokens, time.perf_counter() - start, {"draws": float(drawn)})
+    return Proposal(None, counted.lm_tokens, time.perf_counter() - start, {"draws": float(drawn)})
 
 
 METHODS: dict[str, Method] = {

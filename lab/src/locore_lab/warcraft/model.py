@@ -18,6 +18,7 @@ from torch import Tensor
 from locore import Tokenizer
 from locore.chat import Prompt
 from locore.errors import CannotScore, InvalidArgument, ModelNotFound
+from locore.io import replacing
 from locore.models import Cursor, LanguageModel
 from locore_lab.warcraft.network import PathNetwork, State
 from locore_lab.warcraft.paths import STOP, VOCAB_SIZE
@@ -182,9 +183,8 @@ def save_weights(network: PathNetwork, path: Path) -> None:
     """Write the weights of a network as safetensors: matrices in 16 bits, what has one axis as it is."""
     state = network.state_dict()
     weights = {name: (v.half() if v.ndim > 1 else v).contiguous() for name, v in state.items()}
-    temporary = path.with_suffix(".tmp")
-    save_file(weights, temporary, {"height": str(network.height), "width": str(network.width)})
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        save_file(weights, temporary, {"height": str(network.height), "width": str(network.width)})
 
 
 def _widened(values: Tensor) -> Tensor:

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata import tables
-from locore.automata.automaton import Automaton, over_all_bytes
+from locore.automata.machines import Tally, over_bytes
 from locore.automata.regex.language import CharClasses, CharSet, partition
-from locore.automata.tally import Tally
-from locore.automata.utf8 import over_bytes
+from locore.automata.tables import Automaton, over_all_bytes
 from locore.errors import BudgetExceeded
 from locore.limits import Limits, check_progress, limits_in_force
 
@@ -133,7 +132,7 @@ def intersection(left: Dfa, right: Dfa, budget: Budget) -> Dfa:
         BudgetExceeded: too many pairs of states can be reached.
     """
     classes, columns = _common_classes(left, right)
-    table, a, b = tables.product(left.table, right.table, (0, 0), columns, partial(budget.require, "states"))
+    table, a, b = tables.product_table(left.table, right.table, (0, 0), columns, partial(budget.require, "states"))
     return Dfa(table, left.accepting[a] & right.accepting[b], classes).minimised()
 
 

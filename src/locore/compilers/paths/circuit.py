@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.circuits import DEAD, Circuit
-from locore.compilers.atoms import Atom
 from locore.compilers.layers import SparseRows, layered_circuit
 from locore.compilers.paths.frontier import Frontier, Targets, path_layers
 from locore.compilers.problem import Flags, Ints, Partition, Problem, classes_of, no_model
+from locore.compilers.residual import Atom
 from locore.constraints import And, Constant, Constraint, Literal, Not
 from locore.constraints.paths import SimplePath
 

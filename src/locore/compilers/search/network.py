@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from locore.compilers.atoms import Atom
-from locore.compilers.problem import Ints, Partition
-from locore.compilers.search.conjunct import Conjunct
+from locore.compilers.problem import Conjunct, Ints, Partition
+from locore.compilers.residual import Atom
 from locore.compilers.search.propagators import (
     ENTAILED,
     DifferentValues,

@@ -15,8 +15,7 @@ import torch
 from locore.circuits import Builder, Circuit
 from locore.circuits.chain import FALSE, TRUE
 from locore.circuits.conditioned import ConditionedReader
-from locore.compilers.problem import Problem, classes_of, no_model
-from locore.compilers.search.conjunct import Conjunct
+from locore.compilers.problem import Conjunct, Problem, classes_of, no_model
 from locore.compilers.search.network import Component, Network
 from locore.compilers.search.propagators import ENTAILED, Padding, PropagatorState, bits
 from locore.limits import check_progress, check_states

@@ -1,6 +1,5 @@
 """Constraints that compare positions with each other: all different, counts, sums, permutations, Sudoku."""
 
-from locore.constraints.combinatorial.cardinality import HowMany, at_least, at_most, exactly
 from locore.constraints.combinatorial.comparisons import (
     AllDifferent,
     AllEqual,
@@ -11,7 +10,7 @@ from locore.constraints.combinatorial.comparisons import (
     permutation,
 )
 from locore.constraints.combinatorial.sudoku import Sudoku, sudoku
-from locore.constraints.combinatorial.sums import DigitSum, TokenSum, digit_sum, token_sum
+from locore.constraints.combinatorial.sums import DigitSum, HowMany, TokenSum, at_least, at_most, digit_sum, exactly, token_sum
 
 __all__ = [
     "AllDifferent",

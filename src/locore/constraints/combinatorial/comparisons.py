@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from locore.constraints.arguments import check_positions, id_list, positions_of
 from locore.constraints.base import Constraint, Json, conjunction, disjunction
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import Reader, described, list_of, read_integer, register
+from locore.constraints.serial import Reader, check_positions, described, id_list, list_of, positions_of, read_integer, register
 from locore.constraints.tokens import Count, Literal
 from locore.errors import InvalidConstraint
 

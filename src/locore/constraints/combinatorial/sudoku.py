@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from locore.constraints.arguments import as_integer
 from locore.constraints.base import Constraint, Json
 from locore.constraints.combinatorial.comparisons import AllDifferent, Combinatorial, Groups
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import described, register
+from locore.constraints.serial import as_integer, described, register
 from locore.constraints.tokens import Literal
 from locore.errors import InvalidConstraint
 

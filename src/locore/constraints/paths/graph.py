@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from locore.constraints.arguments import id_list
 from locore.constraints.base import Constraint, Json
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import VERTEX, described, register
+from locore.constraints.serial import VERTEX, described, id_list, register
 from locore.errors import InvalidConstraint
 
 Edge = tuple[Hashable, Hashable]

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.automaton import Automaton, minimise
-from locore.constraints.arguments import as_integer, id_list
+from locore.automata.tables import Automaton, minimise
 from locore.constraints.base import Constraint, Json
 from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import list_of, read_integer, register
+from locore.constraints.serial import as_integer, id_list, list_of, read_integer, register
 from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidConstraint
 from locore.limits import check_progress, check_states

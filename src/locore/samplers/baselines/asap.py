@@ -21,7 +21,7 @@ from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
 from locore.samplers.base import affordable, left_to_right
-from locore.samplers.baselines.trie import Trie
+from locore.samplers.baselines.adaptive_rejection import Trie
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from locore.errors import InvalidArgument
 from locore.evidence import Draws
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import affordable, left_to_right
+from locore.samplers.base import Prefixes, affordable, left_to_right
 from locore.samplers.baselines.adaptive_rejection import log_evidence
-from locore.samplers.prefixes import Prefixes
 from locore.samplers.smc import GATHERED_NUMBERS, Population, check_threshold
 from locore.samplers.swor import pooled, width_of
 

@@ -15,7 +15,7 @@ WAIT_SECONDS = 60.0  # for another process that writes to the same file
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What a service said about one text.
 
     Attributes:
@@ -49,12 +49,12 @@ class ScoreCache:
         except (OSError, sqlite3.Error) as error:
             raise InvalidArgument(f"{path} cannot keep scores ({error}); remove it, or choose another file.") from None
 
-    def get(self, text: str) -> Answer | None:
+    def get(self, text: str) -> Reply | None:
         """The answer for a text; None if it was never asked for."""
         found = self._rows.execute("SELECT score, refusal FROM scores WHERE key = ?", (self._key(text),)).fetchone()
-        return Answer(*found) if found else None
+        return Reply(*found) if found else None
 
-    def put(self, text: str, answer: Answer) -> None:
+    def put(self, text: str, answer: Reply) -> None:
         """Keep an answer, with the time (UTC), because services change their models unannounced."""
         asked = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         row = (self._key(text), answer.score, answer.refusal, asked)

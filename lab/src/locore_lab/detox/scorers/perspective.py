@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from locore.errors import InvalidArgument, MissingExtra
-from locore_lab.detox.scorers.cache import Answer, ScoreCache
+from locore_lab.detox.scorers.cache import Reply, ScoreCache
 from locore_lab.detox.scorers.protocol import Scores, ServiceError
 from locore_lab.detox.scorers.replies import error_of, request_of, score_of
 
@@ -113,21 +113,21 @@ class PerspectiveScorer:
         self._http.clear()
         self._cache.close()
 
-    def _ask(self, text: str) -> Answer:
+    def _ask(self, text: str) -> Reply:
         try:
             text.encode()
         except UnicodeEncodeError:
-            return Answer(None, NOT_UNICODE)
+            return Reply(None, NOT_UNICODE)
         time.sleep(max(0.0, self._next - time.monotonic()))
         self._next = time.monotonic() + self._pause
         reply = self._send(request_of(text, ATTRIBUTE, LANGUAGE))
         self.requests += 1
         if reply.status == 200:
-            return Answer(score_of(reply.data, ATTRIBUTE))
+            return Reply(score_of(reply.data, ATTRIBUTE))
         refusal = error_of(reply.data).refusal if reply.status == 400 else None
         if refusal is None:
             raise ServiceError(self._explained(reply))
-        return Answer(None, refusal)
+        return Reply(None, refusal)
 
     def _send(self, body: bytes) -> BaseHTTPResponse:
         headers = {"Content-Type": "application/json", "X-Goog-Api-Key": self._key}

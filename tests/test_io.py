@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from locore.errors import InvalidArgument
-from locore.records import Journal, markdown_table, only_writer, write_report
+from locore.io import Journal, markdown_table, only_writer, write_report
 
 SETTINGS = {"seed": 0, "sizes": (1, 2)}
 

@@ -1,16 +1,17 @@
-"""Results on disk: rows that outlive the process that measured them, and files that are whole or not there."""
+"""Files that are whole or not there, rows that outlive the process that made them, and JSON from anybody, read strictly."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
+import re
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from locore.errors import InvalidArgument
 
@@ -122,15 +123,38 @@ def cut_half_line(path: Path) -> None:
             file.truncate(whole)
 
 
+@contextmanager
+def replacing(path: Path, synced: bool = True) -> Iterator[Path]:
+    """A file to write beside `path`, which takes its place when the block ends, and goes if the block fails.
+
+    A reader, a second writer or a kill at any moment finds the old file or the new one, never half of one.
+
+    Args:
+        path: of the file.
+        synced: wait until it is on the disk, so that a failure of the machine cannot halve it either.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        if synced:
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a process that is killed leaves the old one or the new one, never half of it."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    """Write a file that is there whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def machine() -> dict[str, Any]:
     """What it ran on; no paths, no host."""
+    import torch  # the shell reads JSON without it
+
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -171,3 +195,67 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
     return str(value)
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
+
+
+class NotJson(ValueError):
+    """A text that cannot be read; the message goes on after its name: "is no JSON: ..." or "is nested ..."."""
+
+
+def parse(text: str, max_depth: int | None = None) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: one value.
+        max_depth: how deeply objects and lists may be nested; as deeply as Python allows if None.
+
+    Raises:
+        NotJson: no JSON, nested too deeply, a name twice in one object, or a number that JSON does not have.
+    """
+    if max_depth is not None and _depth(text) > max_depth:
+        raise NotJson(f"is nested deeper than {max_depth}; make it flatter")
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    except NotJson:
+        raise
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if "\n" in text else ""  # one of many rows is not the first line to whoever reads this
+        raise NotJson(f"is no JSON: {error.msg} at {line}column {error.colno}") from None
+    except RecursionError:
+        raise NotJson("is nested too deeply; make it flatter") from None
+    except ValueError:
+        raise NotJson("holds a number with too many digits; shorten it") from None
+
+
+def _depth(text: str) -> int:
+    """How deeply brackets are nested, those in strings left out; linear in the length."""
+    depth = deepest = 0
+    for character in _STRING.sub("", text):
+        if character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise NotJson(f"is ambiguous: the field {name!r} stands twice in one object; keep one of them")
+        found[name] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise NotJson(f"holds {name}, which is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise NotJson(f"holds the number {digits}, which is too large")
+    return value

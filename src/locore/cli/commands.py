@@ -1,0 +1,223 @@
+"""`locore generate`, `check`, `compile`, `info` and `prepare`."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import locore
+from locore.cli.inputs import (
+    MODEL_HELP,
+    Budget,
+    CanonicalMode,
+    LimitList,
+    MaxNewTokens,
+    MinNewTokens,
+    NumParticles,
+    Progress,
+    SamplerName,
+    StopMode,
+    parse_json,
+    read_constraint,
+    read_limits,
+    read_prompt,
+    read_text,
+    show_draws,
+    show_particles,
+    working,
+    write_text,
+)
+from locore.errors import InvalidArgument
+from locore.request import Request, help_of
+
+if TYPE_CHECKING:
+    from locore.compilers.stored import Compiled
+    from locore.constraints import Constraint
+    from locore.tokenizer import Tokenizer
+
+
+def generate(
+    prompt: Annotated[str, typer.Option(help="Text before the continuation; with --chat a message, or @FILE with messages.")],
+    constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the continuation must satisfy; @- reads stdin.")],
+    model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = "tiny",
+    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; the model's chat template writes it.")] = False,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system before it.")] = None,
+    max_new_tokens: MaxNewTokens = Request.max_new_tokens,
+    min_new_tokens: MinNewTokens = Request.min_new_tokens,
+    num_particles: NumParticles = Request.num_particles,
+    sampler: SamplerName = None,
+    seed: Annotated[int | None, typer.Option(help=help_of("seed"))] = None,
+    budget: Budget = None,
+    canonical: CanonicalMode = None,
+    stop: StopMode = None,
+    limit: LimitList = None,
+    resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="The whole report: bounds, cost, warnings.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,
+) -> None:
+    """Sample continuations of a prompt from p(text | constraint).
+
+    The constraint is JSON, such as '{"type": "ends_with", "text": " happy."}'.
+
+    A chat: --chat --prompt "Write one sentence about the sea.", or --chat --prompt @messages.json with a list such as
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]. An answer that the last message
+    begins (role "assistant") goes on from there.
+    """
+    asked, parsed = read_prompt(prompt, chat, system), read_constraint(constraint)
+    options: dict[str, Any] = {
+        "canonical": canonical,
+        "stop": stop,
+        "limits": read_limits(limit or []),
+    }  # checked by `generate`, like all the rest
+    with working("sampling"):
+        particles = locore.generate(
+            model, asked, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options
+        )
+    if resample is not None:
+        # Another stream of random numbers than that of the sampler, and as repeatable.
+        particles = particles.resample(resample, seed=particles.info["seed"] + 1)
+    if as_json:
+        print(json.dumps(particles.to_json(), ensure_ascii=False, allow_nan=False))
+    else:
+        (show_particles if resample is None else show_draws)(particles, full)
+        print(f"Repeat this run with --seed {particles.info['seed']}")
+
+
+WIDTH = 72  # characters of a part of the constraint
+
+
+def check(
+    constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the text should satisfy.")],
+    text: Annotated[str, typer.Option(metavar="TEXT|-", help="The finished text; - reads stdin, nothing is stripped.")],
+    model: Annotated[str | None, typer.Option(help="Whose tokens to use; needed for constraints on token ids only.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what was found in the text, and where.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """Does a finished text satisfy a constraint? Exit code 0 if it does, 1 if not."""
+    parsed = read_constraint(constraint)
+    content = read_text("-") if text == "-" else text
+    tokenizer = _bytes_tokenizer(parsed) if model is None else locore.load(model).tokenizer
+    if explain or as_json:
+        explanation = locore.explain(parsed, content, tokenizer)
+        satisfied = explanation.holds
+        print(json.dumps(explanation.to_json(), ensure_ascii=False) if as_json else explanation)
+    else:
+        satisfied = locore.holds(parsed, content, tokenizer)
+        _show_check(parsed, content, tokenizer, satisfied)
+    if satisfied:
+        return
+    if content.endswith("\n") and locore.holds(parsed, content.removesuffix("\n"), tokenizer):
+        print("note: the text ends with a line break; without it the constraint holds.", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def _show_check(parsed: Constraint, content: str, tokenizer: Tokenizer, satisfied: bool) -> None:
+    """The answer, and that of each part."""
+    print("yes" if satisfied else "no")
+    for part in parsed.children():
+        answer = "yes" if locore.holds(part, content, tokenizer) else "no"
+        print(f"  {answer:3}  {_shortened(part)}")
+
+
+def _bytes_tokenizer(constraint: Constraint) -> Tokenizer:
+    """One token for each byte: constraints on the text mean the same for every tokenizer that can spell it."""
+    if not all(leaf.is_text or leaf.to_json()["type"] in ("true", "false") for leaf in constraint.leaves()):
+        raise InvalidArgument("the constraint speaks about token ids; add --model to say whose tokens they are.")
+    return locore.Tokenizer.from_tokens([*(bytes([byte]) for byte in range(256)), None], eos_ids=[256])
+
+
+def _shortened(part: Constraint) -> str:
+    written = json.dumps(part.to_json(), ensure_ascii=False)
+    return written if len(written) <= WIDTH else written[: WIDTH - 1] + "…"
+
+
+LONG_DIGITS = 12
+
+
+def compile(
+    constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What to compile; @- reads stdin.")],
+    length: Annotated[int, typer.Option(help="Number of tokens.")],
+    model: Annotated[str | None, typer.Option(help=f"Whose tokens: {MODEL_HELP}")] = None,
+    vocab_size: Annotated[int | None, typer.Option(help="Instead of a model: so many bare token ids.")] = None,
+    min_length: Annotated[int, typer.Option(help="The text has at least so many tokens.")] = 0,
+    vtree: Annotated[str | None, typer.Option(metavar="JSON", help="Nested pairs of positions, as [[0, 1], [2, 3]].")] = None,
+    cache: Annotated[bool, typer.Option(help="Look for a kept circuit, and keep this one if it took long.")] = True,
+    limit: LimitList = None,
+    dot: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write a Graphviz drawing; - prints it.")] = None,
+) -> None:
+    """Compile a constraint to a circuit and print its size."""
+    parsed = read_constraint(constraint)
+    pairs = None if vtree is None else parse_json(vtree, "option --vtree", "write nested pairs such as [[0, 1], [2, 3]]")
+    limits = read_limits(limit or [])
+    tokenizer = _tokenizer(model, vocab_size)
+    from locore.compilers.compile import compile_and_tell  # importing it takes seconds, which are not those of the compiler
+
+    start = time.perf_counter()
+    with working("compiling"):
+        compiled = compile_and_tell(
+            parsed, tokenizer, length, min_length=min_length, vtree=pairs, use_cache=cache, limits=limits
+        )
+    seconds = time.perf_counter() - start
+    if dot is not None:
+        from locore.circuits.draw import to_dot
+
+        write_text(dot, to_dot(compiled.circuit, tokenizer))
+    _show_compiled(compiled, seconds, err=dot == "-")
+
+
+def _tokenizer(model: str | None, vocab_size: int | None) -> Tokenizer:
+    if (model is None) == (vocab_size is None):
+        raise InvalidArgument("give either --model or --vocab-size: a circuit is compiled for one vocabulary.")
+    if model is not None:
+        return locore.load(model).tokenizer
+    return locore.Tokenizer.integers(vocab_size or 0)
+
+
+def _show_compiled(compiled: Compiled, seconds: float, err: bool) -> None:
+    circuit = compiled.circuit
+    rows = {
+        "classes": f"{circuit.num_classes:,} of {circuit.vocab_size:,} tokens",
+        "nodes": f"{circuit.num_nodes:,}",
+        "edges": f"{circuit.num_edges:,}",
+        "models": _count(circuit.count()) + (" of a relaxation, at most so many of the constraint" if circuit.relaxed else ""),
+        "structured": "yes" if circuit.structured else "no",
+        "seconds": f"{seconds:.3f}",
+        "origin": "compiled" if compiled.origin == "compiled" else f"cache ({compiled.origin})",
+    }
+    for name, value in rows.items():
+        print(f"{name:10}  {value}", file=sys.stderr if err else sys.stdout)
+
+
+def _count(number: int) -> str:
+    """All digits, and the order of magnitude where they are many. Decimal writes any number of digits, str does not."""
+    digits = str(Decimal(number))
+    return digits if len(digits) <= LONG_DIGITS else f"{digits} (≈ 10^{math.log10(number):.1f})"
+
+
+def info(
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "tiny",
+) -> None:
+    """Say what is known of a model: its size, where it comes from, its licence, and where its weights are kept."""
+    with working("loading the model"):
+        loaded = locore.load(model)
+    print(loaded.info or f"{model}\n  an engine with {loaded.tokenizer.vocab_size:,} tokens, which says no more of itself")
+
+
+def prepare(
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "tiny",
+) -> None:
+    """Make the n-gram table of a model, once; the samplers "auto" and "twisted" are much more exact with it."""
+    with Progress("LM tokens") as bar:
+        prepared = locore.prepare(locore.load(model), progress=lambda done, all_: bar.show(done, 0, all_))
+    table = prepared.table
+    print(f"{table.num_contexts:,} contexts, {len(table.tokens):,} entries in {prepared.path}")
+    if prepared.lm_tokens:
+        print(f"made from {prepared.lm_tokens:,} LM tokens in {prepared.seconds:.1f} s")
+    else:
+        print("it was there already")
