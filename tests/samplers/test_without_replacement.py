@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers.swor import WithoutReplacement, select
+from locore.samplers.swor import WithoutReplacement, one_round, select
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twisted import Twisted
@@ -127,27 +128,40 @@ def test_blocks_report_their_evidence():
     assert pooled == pytest.approx(float(torch.logsumexp(evidence, 0)) - math.log(4))
 
 
-def test_the_look_ahead_of_a_markov_chain_is_its_future():
-    """With rows recorded from the chain itself, and no smoothing to speak of, β is the exact probability of the constraint."""
+def chain_and_its_twist():
+    """A Markov chain, a circuit, and β from rows recorded from the chain itself, with no smoothing to speak of."""
     generator = torch.Generator().manual_seed(0)
     transition = torch.softmax(2 * torch.randn(4, 4, generator=generator), -1).double()
     model = MarkovModel(torch.full((4,), 0.25).double(), transition)
-    alpha = Count(tuple(range(6)), frozenset({2}), 2, 3)
-    circuit = compile(alpha, model, 6)
+    circuit = compile(Count(tuple(range(6)), frozenset({2}), 2, 3), model, 6)
     counts = NGramCounts(4, ())
     for _ in range(400):  # every context many times, so that the back-off has no mass
-        last = torch.arange(4)
-        counts.add(torch.full((4,), -1), last, transition.log())
-    twist = look_ahead(counts.table(), circuit.reader)
+        counts.add(torch.full((4,), -1), torch.arange(4), transition.log())
+    return model, circuit, counts.table(), look_ahead(counts.table(), circuit.reader)
+
+
+def test_the_look_ahead_of_a_markov_chain_is_its_future():
+    """β is the exact probability of the constraint."""
+    model, circuit, table, twist = chain_and_its_twist()
     for prefix in ([1], [2, 2], [0, 2, 1], [3, 2, 2, 0]):
         states = circuit.reader.read(torch.tensor([prefix]))
-        found = twist.log_beta[len(prefix)][counts.table().single[prefix[-1]], states[0]]
+        found = twist.log_beta[len(prefix)][table.single[prefix[-1]], states[0]]
         rest = torch.cartesian_prod(*[torch.arange(4)] * (6 - len(prefix))).reshape(-1, 6 - len(prefix))
         whole = torch.cat([torch.tensor([prefix]).expand(len(rest), -1), rest], 1)
         holds = circuit.accepts(whole)
         scores = model.token_scores(whole)[:, len(prefix) :].sum(-1)
         truth = torch.logsumexp(scores[holds], 0)
         assert found.item() == pytest.approx(truth.item(), abs=0.02)
+
+
+def test_a_trial_tells_a_twist_that_foretells_from_one_that_does_not():
+    """Where every prefix is kept, exact forecasts do not change, and those of a twist upside down change more than none."""
+    model, circuit, _, twist = chain_and_its_twist()
+    upside_down = replace(twist, log_beta=tuple(-2 * values for values in twist.log_beta[:-1]) + twist.log_beta[-1:])
+    right, wrong = (
+        one_round(model, circuit.reader, 4**6, torch.Generator(), tried=tried).trial for tried in (twist, upside_down)
+    )
+    assert right.twisted < 0.05 < 0.5 < right.untwisted == wrong.untwisted < wrong.twisted
 
 
 def test_the_table_knows_ends():

@@ -24,14 +24,14 @@ UNKNOWN: Bounds = (NEG_INF, 0.0)
 
 @dataclass(frozen=True)
 class TableUse:
-    """The n-gram table that steered a run.
+    """The n-gram table that steered a run, or was put to the test and did not.
 
     Attributes:
-        origin: "of the model", "given" or "learned in the call".
+        origin: "of the model", "given", "learned in the call", or "left aside": learned, and no help.
         lm_tokens, seconds: what making the model's table cost, once; 0 otherwise.
     """
 
-    origin: Literal["of the model", "given", "learned in the call"]
+    origin: Literal["of the model", "given", "learned in the call", "left aside"]
     lm_tokens: int = 0
     seconds: float = 0.0
 

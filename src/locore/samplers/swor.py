@@ -206,6 +206,7 @@ class Round:
         token_scores: f64[num, length].
         surprise, lineage: what they say of their error, see `locore.evidence.blocks`; None where nothing does.
         lm_tokens: what it cost, where that is counted.
+        trial: what it says of a twist that was put to the test.
     """
 
     tokens: Tensor
@@ -214,6 +215,41 @@ class Round:
     surprise: Surprise | None = None
     lineage: Lineage | None = None
     lm_tokens: int = 0
+    trial: Trial | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How well a twist β would have foretold a round that it did not steer.
+
+    Were β right, the sum of w · β over the prefixes that are kept would be p(α) at every position; were all prefixes as good as
+    each other, so would the sum of w be.
+
+    Attributes:
+        untwisted, twisted: root of the sum of the squares of the steps that these sums take, nats.
+    """
+
+    untwisted: float
+    twisted: float
+
+
+class _Trial:
+    """Takes the sums down while a round goes on."""
+
+    def __init__(self, twist: LookAhead) -> None:
+        self._twist = twist
+        self._sums: list[tuple[float, float]] = []
+
+    def add(self, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor) -> None:
+        """Prefixes that were kept, with f64[prefixes] log weights; Long[prefixes], their last tokens."""
+        beta = self._twist.of(prefixes.position, prefixes.states, before, last).double()
+        self._sums.append((float(torch.logsumexp(weights, 0)), float(torch.logsumexp(weights + beta, 0))))
+
+    def result(self, weights: Tensor) -> Trial:
+        """At the end, where nothing is left to foretell."""
+        total = float(torch.logsumexp(weights, 0))
+        steps = torch.tensor([*self._sums, (total, total)], dtype=torch.float64).diff(dim=0)
+        return Trial(*steps.square().sum(0).sqrt().tolist())
 
 
 class _History:
@@ -268,6 +304,7 @@ def one_round(
     record: Recorder | None = None,
     wanted: int = 0,
     lm_tokens: int | None = None,
+    tried: LookAhead | None = None,
 ) -> Round:
     """One pass over the positions, keeping `width` prefixes at each.
 
@@ -276,13 +313,16 @@ def one_round(
 
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
     selected by p(prefix) · (β(prefix) + κ · doubt); the twist β never enters the weight, and κ limits what a wrong one can do.
+    A twist that is `tried` steers nothing.
     """
     prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
     allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
-    history = _History()
+    history, trial = _History(), None if tried is None else _Trial(tried)
     while not prefixes.are_complete:
         remaining = reader.length - 1 - prefixes.position
         before, last = last_tokens(prefixes.tokens)
+        if trial is not None and prefixes.position:
+            trial.add(prefixes, before, last, weights)
         if record is not None:
             record(before, last, prefixes.log_probs)
         steered = Steered.at(twist, prefixes, before, last, weights) if twist is not None and remaining else None
@@ -299,7 +339,8 @@ def one_round(
         weights = weights[row] + prefixes.token_scores[:, -1] + chosen.log_raise
         if remaining:
             left -= int(prefixes.going().sum())
-    return Round(prefixes.tokens, weights, prefixes.token_scores, history.surprise(), history.lineage(), allowed - left)
+    found = None if trial is None else trial.result(weights)
+    return Round(prefixes.tokens, weights, prefixes.token_scores, history.surprise(), history.lineage(), allowed - left, found)
 
 
 def last_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
