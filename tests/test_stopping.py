@@ -156,7 +156,7 @@ def test_everything_may_come_where_only_one_token_may_not():
 
 FINITE = {
     "choice": (choice([" happy", " sad", " surprised"]), 10),
-    "pattern": (regex(" (red|blue)( and red)?\\."), 10),
+    "pattern": (regex(" (red|dark blue)( and (red|green))?\\."), 18),
     "schema": (json_schema({"enum": ["yes", "no", True]}, whitespace="compact", escapes="minimal"), 6),
 }
 

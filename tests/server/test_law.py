@@ -31,7 +31,7 @@ CASES = {
     # Enumerated, so that requests share the posterior.
     "auto": (choice(TEXTS), 2, 60, 20),
     # Accepted draws of the model; each request by itself.
-    "rejection": (token(0, range(runs(300))), 1, 12, 100),
+    "rejection": (token(0, range(300)), 1, 12, 100),
 }
 
 
