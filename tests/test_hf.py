@@ -57,9 +57,8 @@ def test_texts_follow_the_posterior(parts, language_model):
     assert chisquare([counts[text] for text in truth], expected).pvalue > FALSE_ALARM
 
 
-def test_a_batch_gives_what_each_prompt_gives_alone(parts, language_model, monkeypatch, tmp_path):
+def test_a_batch_gives_what_each_prompt_gives_alone(parts, language_model):
     """Left padding is no part of a prompt."""
-    monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))  # without the table that another test may have prepared
     alpha = ends_with(".") & ban(["happy"])
     prompts = ["The weather is", "I"]
     start, both = generate(parts, prompts, constraint=alpha, num_return_sequences=3, num_particles=16)

@@ -300,3 +300,14 @@ def test_no_beginning_of_canonical_tokens_is_given_up(tokenizer, text, prompt):
     canonical = list(tokenizer.canonize(list(tokenizer.encode(text)), before))
     for end in range(len(canonical) + 1):
         assert tokenizer.may_be_canonical(canonical[:end], before)
+
+
+def test_padding_a_batch_makes_no_other_tokenizer():
+    """How a batch was laid out last stays in the tokenizer of transformers; what is kept under a fingerprint is still found."""
+    fast = byte_level()
+    before = Tokenizer.from_huggingface(fast)
+    fast.pad_token = fast.eos_token
+    fast(["hate", "the weather is nice"], padding=True, truncation=True, max_length=3)
+    after = Tokenizer.from_huggingface(fast)
+    assert after.fingerprint() == before.fingerprint() and after == before
+    assert after.encode("the weather is nice") == before.encode("the weather is nice")

@@ -32,9 +32,12 @@ class HuggingFaceCodec:
             )
         self._tokenizer = tokenizer
         backend = tokenizer.backend_tokenizer
-        self.source: str = backend.to_str()
+        plain = type(backend).from_str(backend.to_str())
+        plain.no_padding()  # both say how the last batch was laid out, not how a text is cut
+        plain.no_truncation()
+        self.source: str = plain.to_str()
         self._spec: dict[str, Any] = json.loads(self.source)
-        spec = {**self._spec, "truncation": None, "padding": None}
+        spec = dict(self._spec)
         for part in ("normalizer", "pre_tokenizer"):
             spec[part] = _without_dummy_prefix(spec[part])
         # A second tokenizer, so that nobody else's is changed.
