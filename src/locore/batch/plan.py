@@ -306,6 +306,3 @@ def writing(output: Path) -> Iterator[None]:
         raise InvalidArgument(
             f"cannot write to {output}: {error.strerror}; what is there is kept, and --resume goes on from it."
         ) from error
-
-
-#

@@ -290,6 +290,3 @@ def _mean_and_error(name: str, batches: list[Batch]) -> tuple[float, float]:
     if not mean:
         raise LocoreError(f"no truth: {name} found no text that satisfies the constraint; try a likelier ending.")
     return mean, max(LEAST_ERROR, relative_error(estimates.log().tolist()))
-
-
-#

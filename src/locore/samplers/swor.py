@@ -233,25 +233,6 @@ class Trial:
     twisted: float
 
 
-class _Trial:
-    """Takes the sums down while a round goes on."""
-
-    def __init__(self, twist: LookAhead) -> None:
-        self._twist = twist
-        self._sums: list[tuple[float, float]] = []
-
-    def add(self, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor) -> None:
-        """Prefixes that were kept, with f64[prefixes] log weights; Long[prefixes], their last tokens."""
-        beta = self._twist.of(prefixes.position, prefixes.states, before, last).double()
-        self._sums.append((float(torch.logsumexp(weights, 0)), float(torch.logsumexp(weights + beta, 0))))
-
-    def result(self, weights: Tensor) -> Trial:
-        """At the end, where nothing is left to foretell."""
-        total = float(torch.logsumexp(weights, 0))
-        steps = torch.tensor([*self._sums, (total, total)], dtype=torch.float64).diff(dim=0)
-        return Trial(*steps.square().sum(0).sqrt().tolist())
-
-
 class _History:
     """What a round remembers of its selections."""
 
@@ -266,14 +247,27 @@ class _History:
 
     def surprise(self) -> Surprise:
         """By the forecasts; the first is left out, as it knows no token yet."""
-        totals = torch.tensor([one.log_total for one in self._selections[1:]], dtype=torch.float64)
         before = self._selections[:-1] or self._selections
         drawn = max(one.drawn for one in self._selections)
         width = sum(len(one.chosen) for one in before) / len(before)
-        return Surprise(float(totals.diff().square().sum().sqrt()), drawn, width)
+        return Surprise(_steps(self._totals[1:]), drawn, width)
+
+    def trial(self, foretold: list[float]) -> Trial:
+        """Of a twist that foretold these sums of w · β; at the end nothing is left to foretell."""
+        return Trial(_steps(self._totals), _steps([*foretold, self._totals[-1]]))
 
     def lineage(self) -> Lineage:
         return Lineage(tuple(self._parents), tuple(one.log_raise for one in self._selections))
+
+    @property
+    def _totals(self) -> list[float]:
+        """Log of the weight before each selection, which keeps it."""
+        return [one.log_total for one in self._selections]
+
+
+def _steps(sums: list[float]) -> float:
+    """Root of the sum of the squares of the steps between numbers."""
+    return float(torch.tensor(sums, dtype=torch.float64).diff().square().sum().sqrt())
 
 
 def blocks_for(blocks: int | None, num_particles: int, length: int, budget: int | None) -> int:
@@ -317,12 +311,13 @@ def one_round(
     """
     prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
     allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
-    history, trial = _History(), None if tried is None else _Trial(tried)
+    history, foretold = _History(), []
     while not prefixes.are_complete:
         remaining = reader.length - 1 - prefixes.position
         before, last = last_tokens(prefixes.tokens)
-        if trial is not None and prefixes.position:
-            trial.add(prefixes, before, last, weights)
+        if tried is not None and prefixes.position:
+            beta = tried.of(prefixes.position, prefixes.states, before, last)
+            foretold.append(float(torch.logsumexp(weights + beta, 0)))
         if record is not None:
             record(before, last, prefixes.log_probs)
         steered = Steered.at(twist, prefixes, before, last, weights) if twist is not None and remaining else None
@@ -339,8 +334,8 @@ def one_round(
         weights = weights[row] + prefixes.token_scores[:, -1] + chosen.log_raise
         if remaining:
             left -= int(prefixes.going().sum())
-    found = None if trial is None else trial.result(weights)
-    return Round(prefixes.tokens, weights, prefixes.token_scores, history.surprise(), history.lineage(), allowed - left, found)
+    trial = None if tried is None else history.trial(foretold)
+    return Round(prefixes.tokens, weights, prefixes.token_scores, history.surprise(), history.lineage(), allowed - left, trial)
 
 
 def last_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,8 @@ class Twisted:
         elif reader.tabulated:
             twist, spent = learned(model, reader, left, blocks, generator, self.seen)
             left -= spent
-            use = use if twist is not None or not spent else TableUse("left aside")
+            if twist is None and spent:
+                use = TableUse("left aside")
         guided = twist is not None and (table is not None or enough)
         wanted, share = math.ceil(num_particles / blocks), left // blocks
         rounds = [
