@@ -21,6 +21,9 @@ from locore.errors import InvalidArgument, MissingTemplate
 ROLES = ("system", "developer", "user", "assistant")
 FIELDS = ("role", "content")
 EXAMPLE = '[{"role": "user", "content": "Hello"}]'
+_PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # characters to which Unicode will never give a meaning
+Messages = list[dict[str, str]]
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 class TextPart(TypedDict):
@@ -112,11 +115,6 @@ def _part_texts(content: object, name: str) -> list[str]:
                 '{"type": "text", "text": "..."}.'
             )
     return [part["text"] for part in content]
-
-
-_PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # characters to which Unicode will never give a meaning
-
-Messages = list[dict[str, str]]
 
 
 class SpecialTokens:
@@ -213,9 +211,6 @@ def unused(messages: Messages, template: object) -> Iterator[str]:
     used = set(chain(str(template), *(m["content"] for m in messages)))
     yield from (chr(code) for codes in _PRIVATE for code in codes if chr(code) not in used)
     raise InvalidArgument("the messages use up the private characters of Unicode (planes 15 and 16); leave some of them out.")
-
-
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 class ChatTemplate:

@@ -17,6 +17,7 @@ from locore.errors import InvalidArgument
 
 Key = tuple[str | int, ...]
 Record = dict[str, Any]
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
 
 class Journal:
@@ -195,9 +196,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
     return str(value)
-
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
 
 class NotJson(ValueError):

@@ -15,6 +15,7 @@ from locore.errors import InvalidArgument, LocoreError, MissingTemplate
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE = "\u2581"  # how SentencePiece writes a space
+_UNDECODABLE = re.compile("([\udc80-\udcff]+)")
 
 
 class HuggingFaceCodec:
@@ -142,9 +143,6 @@ def _byte_level_bytes(token: str) -> bytes:
     if all(c in _BYTE_OF for c in token):
         return bytes(_BYTE_OF[c] for c in token)
     return token.encode()
-
-
-_UNDECODABLE = re.compile("([\udc80-\udcff]+)")
 
 
 @dataclass(frozen=True, eq=False)

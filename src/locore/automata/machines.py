@@ -25,6 +25,11 @@ from locore.automata.tables import SIMPLIFYING, Automaton, equivalent_states, nu
 from locore.limits import check_progress, check_states, check_table
 
 Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+NUM_BYTES, TRAIL = 256, 64  # bytes 0x80 to 0xBF continue a character, six bits each
+CONTINUATIONS = slice(0x80, 0xC0)
+NOTHING = -1  # this byte cannot come next
+CHUNK = 1 << 20  # entries of nodes that are looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,14 +125,6 @@ def _clipped(tally: Tally, top: int) -> Tally:
     settled = tally.gain >= top
     table = np.where(settled, 0, tally.table).astype(np.int32)
     return Tally(table, np.minimum(tally.gain, top), np.minimum(tally.final, top), tally.column)
-
-
-Longs = NDArray[np.int64]
-
-NUM_BYTES, TRAIL = 256, 64  # bytes 0x80 to 0xBF continue a character, six bits each
-CONTINUATIONS = slice(0x80, 0xC0)
-NOTHING = -1  # this byte cannot come next
-CHUNK = 1 << 20  # entries of nodes that are looked at together
 
 
 @dataclass(frozen=True)

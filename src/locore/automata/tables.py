@@ -19,6 +19,8 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 SIMPLIFYING = "merging the states of an automaton", "use fewer or shorter phrases, or smaller repeat counts"
+COMBINING = "combining two text constraints"
+REMEDY = "ban, require or count fewer phrases at once"
 
 
 def number_rows(rows: NDArray[np.integer]) -> tuple[Int32, Int64]:
@@ -178,10 +180,6 @@ def _split(table: Int32, block: Int64, size: Int64, affected: Int64) -> tuple[In
         result[rest] = position[block[rest]]
         changed = np.concatenate([changed, rest])
     return result, np.bincount(result, minlength=len(size) + len(moved_group) + len(leaving)), changed
-
-
-COMBINING = "combining two text constraints"
-REMEDY = "ban, require or count fewer phrases at once"
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,9 @@ from locore.io import Journal, machine, only_writer, write_whole
 from locore.samplers import sampler_by_name
 
 Name = Literal["local", "ray"]
+FORMAT = 1  # of the results
+SHARD_ROWS = 100
+Progress = Callable[[int, int, int], None]  # rows done, of these failed, rows there are
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,6 @@ class Local:
         """One shard after the other; `watch` is called for every row."""
         for span in spans:
             yield self._worker.shard(job.path, job.output, span, job.run, watch)
-
-
-FORMAT = 1  # of the results
-SHARD_ROWS = 100
-
-Progress = Callable[[int, int, int], None]  # rows done, of these failed, rows there are
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,10 @@ from torch import Tensor
 from locore.limits import check_nodes, check_progress
 
 FALSE, TRUE, FIRST_LEAF = 0, 1, 2
+NODES_BETWEEN_CHECKS = 256
+REMEDY = "shorten the sequence, fix more of it, or choose another vtree"
+Node = int  # FALSE, TRUE, or an index handed out by a Builder
+Key = tuple[Node, Node, Node, Node]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,12 +121,6 @@ def classes_of_range(heap: int, num_classes: int) -> range:
     height = (num_classes - 1).bit_length() - (heap.bit_length() - 1)
     first = (heap << height) - (1 << (num_classes - 1).bit_length())
     return range(min(first, num_classes), min(first + (1 << height), num_classes))
-
-
-NODES_BETWEEN_CHECKS = 256
-REMEDY = "shorten the sequence, fix more of it, or choose another vtree"
-Node = int  # FALSE, TRUE, or an index handed out by a Builder
-Key = tuple[Node, Node, Node, Node]
 
 
 class Builder:

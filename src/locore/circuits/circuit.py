@@ -18,6 +18,7 @@ from locore.numerics import NEG_INF, make_generator
 
 SMALL_VOCABULARY = 64  # up to it weights are always read in double precision, which costs next to nothing
 Distributions = Tensor | Callable[[int], Tensor]
+Scope = int  # a set of positions as a bit mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,9 +196,6 @@ class Circuit(Chain):
                 f"distribution {int(empty[0])} of {len(log_mass)} gives the constraint no mass: nothing can be drawn "
                 "from it. Give every token that the constraint needs a positive probability."
             )
-
-
-Scope = int  # a set of positions as a bit mask
 
 
 def check(circuit: Circuit, num_models: int = 256, seed: int = 0) -> None:

@@ -26,6 +26,8 @@ NO_LOOK_AHEAD = (
     "look_ahead on."
 )
 
+MEMORY_BYTES = 64_000_000  # of masks that are kept
+
 
 class LeftToRight(ABC):
     """A layered deterministic automaton over token classes.
@@ -171,9 +173,6 @@ class TableReader(LeftToRight):
         if self.coaccessible is None:
             raise InvalidArgument(NO_LOOK_AHEAD)
         return self.coaccessible
-
-
-MEMORY_BYTES = 64_000_000  # of masks that are kept
 
 
 class MaskReader:

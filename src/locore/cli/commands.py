@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from locore.constraints import Constraint
     from locore.tokenizer import Tokenizer
 
+WIDTH = 72  # characters of a part of the constraint
+LONG_DIGITS = 12
+
 
 def generate(
     prompt: Annotated[str, typer.Option(help="Text before the continuation; with --chat a message, or @FILE with messages.")],
@@ -89,9 +92,6 @@ def generate(
         print(f"Repeat this run with --seed {particles.info['seed']}")
 
 
-WIDTH = 72  # characters of a part of the constraint
-
-
 def check(
     constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the text should satisfy.")],
     text: Annotated[str, typer.Option(metavar="TEXT|-", help="The finished text; - reads stdin, nothing is stripped.")],
@@ -135,9 +135,6 @@ def _bytes_tokenizer(constraint: Constraint) -> Tokenizer:
 def _shortened(part: Constraint) -> str:
     written = json.dumps(part.to_json(), ensure_ascii=False)
     return written if len(written) <= WIDTH else written[: WIDTH - 1] + "…"
-
-
-LONG_DIGITS = 12
 
 
 def compile(

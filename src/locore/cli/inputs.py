@@ -40,6 +40,11 @@ Budget = Annotated[int | None, typer.Option(help=help_of("budget"))]
 CanonicalMode = Annotated[str | None, typer.Option(metavar="alpha|only", help=help_of("canonical"))]
 StopMode = Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("stop"))]
 LimitList = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=help_of("limits"))]
+TOP = 10  # texts in the table
+BAR = 16  # characters of the longest bar
+PIPE_WIDTH = 160  # where there is no terminal
+BETWEEN_LINES = 30.0  # seconds, where nobody looks at a terminal
+BETWEEN_LOOKS = 0.2
 
 
 def read_constraint(value: str) -> Constraint:
@@ -126,11 +131,6 @@ def write_text(path: str, text: str) -> None:
         raise InvalidArgument(f"cannot write {path}: {error.strerror}; choose another place.") from error
 
 
-TOP = 10  # texts in the table
-BAR = 16  # characters of the longest bar
-PIPE_WIDTH = 160  # where there is no terminal
-
-
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """A line on standard error while something runs, if a person is looking; it leaves no trace."""
@@ -186,10 +186,6 @@ def _show_table(posterior: dict[str, float]) -> None:
         table.add_row(f"{rest:.4f}", "", Text(f"({len(posterior) - TOP} more texts)", style="dim"))
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     Console(highlight=False, width=width).print(table)
-
-
-BETWEEN_LINES = 30.0  # seconds, where nobody looks at a terminal
-BETWEEN_LOOKS = 0.2
 
 
 class Progress:

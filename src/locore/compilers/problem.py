@@ -44,6 +44,9 @@ from locore.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Merged = Constraint | Automaton
+Part = Literal | Count | AllDifferent | AllEqual | TokenSum
+Domains = dict[int, frozenset[int]]  # tokens that a position can hold; all where it is not named
 
 
 @dataclass(frozen=True)
@@ -163,9 +166,6 @@ def _membership(vocab_size: int, sets: Iterable[frozenset[int]]) -> Ints:
     return result
 
 
-Merged = Constraint | Automaton
-
-
 @dataclass(frozen=True, eq=False)
 class Lifted(CompilerLeaf):
     """The leaf "this automaton accepts the tokens".
@@ -227,10 +227,6 @@ def as_one_automaton(root: Constraint, eos_ids: tuple[int, ...]) -> TokenAutomat
         return None
     automaton = leaf.automaton
     return replace(automaton, accepting=~automaton.accepting) if isinstance(root, Not) else automaton
-
-
-Part = Literal | Count | AllDifferent | AllEqual | TokenSum
-Domains = dict[int, frozenset[int]]  # tokens that a position can hold; all where it is not named
 
 
 @dataclass(frozen=True, eq=False)

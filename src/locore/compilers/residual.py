@@ -18,6 +18,8 @@ from locore.compilers.problem import CompilerLeaf, Ints, Lifted, Partition
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or, decided, negation
 from locore.constraints.structure import postorder
 
+Row = tuple[list[Constraint], Ints]
+
 
 class Atom(CompilerLeaf):
     """A frozen dataclass that knows what reading one more token makes of it.
@@ -96,9 +98,6 @@ class AutomatonState(Atom):
         for number in () if self.automaton.over_text else classes:
             state = self.automaton.step(state, number)
         return bool(self.automaton.accepting[state])
-
-
-Row = tuple[list[Constraint], Ints]
 
 
 class Residuals:

@@ -26,6 +26,25 @@ from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore.samplers import Sampler, SequentialMonteCarlo, Twisted
 
 REST = "\N{REPLACEMENT CHARACTER}" * 3  # stands for all texts that are not known
+QUESTION = "What is the capital of France?"
+CHOICES = ("Paris", "London", "Rome", "I don't know", "The capital is unknown")
+PROMPT, ENDING = "My favourite animal is", " elephant."
+ANSWER_TOKENS = 8
+FREE_TOKENS = 2  # before the ending: few, so that a truth is there within a minute
+MASKED = 100  # texts by masking, about as dear as Locore's default call
+MORE = 512  # particles, where a default call of 32 is rough
+PAPERS = 8  # of the paper's sampler, whose texts cost hundreds of LM tokens each
+SHOWN = 3  # texts of masking and of Locore that are printed
+ENUMERATED = 100_000  # sequences, at most
+Progress = Callable[[str], None]
+BATCHES, BATCH_TOKENS = 4, 2_000  # of each sampler
+DOUBTFUL = 0.003  # chance of a disagreement from which there is no truth
+LEAST_ERROR = 1e-6
+MEMORY = 2**30  # bytes, for contexts that batches share
+SAMPLERS: dict[str, Sampler] = {
+    "SMC": SequentialMonteCarlo(blocks=1),
+    "twisted": Twisted(table=None, blocks=1),
+}
 
 
 @dataclass(frozen=True)
@@ -128,20 +147,6 @@ def percent(probability: float) -> str:
     return f"{probability:.1%}" if probability else "0"
 
 
-QUESTION = "What is the capital of France?"
-CHOICES = ("Paris", "London", "Rome", "I don't know", "The capital is unknown")
-PROMPT, ENDING = "My favourite animal is", " elephant."
-ANSWER_TOKENS = 8
-FREE_TOKENS = 2  # before the ending: few, so that a truth is there within a minute
-MASKED = 100  # texts by masking, about as dear as Locore's default call
-MORE = 512  # particles, where a default call of 32 is rough
-PAPERS = 8  # of the paper's sampler, whose texts cost hundreds of LM tokens each
-SHOWN = 3  # texts of masking and of Locore that are printed
-ENUMERATED = 100_000  # sequences, at most
-
-Progress = Callable[[str], None]
-
-
 @dataclass(frozen=True)
 class Example:
     """A prompt, a constraint and a length; `hard` asks for more particles and for the paper's sampler, too."""
@@ -208,16 +213,6 @@ def run_text(model: HuggingFaceModel, example: Example, seed: int, progress: Pro
     progress("2. the open text: the truth, pooled from two samplers")
     truth = pooled_truth(model, example.prompt, example.constraint, example.length, seed)
     return truth, example.answers(model, seed, progress)
-
-
-BATCHES, BATCH_TOKENS = 4, 2_000  # of each sampler
-DOUBTFUL = 0.003  # chance of a disagreement from which there is no truth
-LEAST_ERROR = 1e-6
-MEMORY = 2**30  # bytes, for contexts that batches share
-SAMPLERS: dict[str, Sampler] = {
-    "SMC": SequentialMonteCarlo(blocks=1),
-    "twisted": Twisted(table=None, blocks=1),
-}
 
 
 @dataclass(frozen=True)

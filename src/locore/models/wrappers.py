@@ -23,6 +23,10 @@ from locore.models.cursor import Cursor
 from locore.models.validation import positive, row_indices
 from locore.numerics import NEG_INF
 
+_Hashes = NDArray[np.uint64]
+# An odd multiplier; hashes are polynomials in it modulo 2**64 over mixed token ids.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
 
 class Reshaped(Wrapper):
     """A model whose next-token distributions are a function of another's; ends stay absorbing."""
@@ -198,12 +202,6 @@ class _CombinedCursor(Cursor):
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _CombinedCursor:
         cursors = tuple(cursor.advance(tokens, parents) for cursor in self._cursors)
         return _CombinedCursor(cursors, self._combine)
-
-
-_Hashes = NDArray[np.uint64]
-
-# An odd multiplier; hashes are polynomials in it modulo 2**64 over mixed token ids.
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Meter:

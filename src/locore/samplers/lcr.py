@@ -46,6 +46,12 @@ from locore.tokenizer import Tokenizer
 
 TOGETHER = 2**23  # numbers of local distributions that are worked on together
 KEPT = 2**27  # numbers that are kept: 1 GiB; what is not kept is paid for again when needed again
+Weights = Literal["augmented", "mixture"]
+NOT_REACHED = "the distribution around ỹ gives the constraint no probability"
+IMPOSSIBLE = "the model gives the text, or the kernel the way back to ỹ, no probability"
+DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
+BLOCKS = 4
+KEPT_DRAFTS = 2**26  # numbers of next-token distributions that are kept from the drafts: 256 MiB
 
 
 class Neighbourhoods:
@@ -132,14 +138,6 @@ def padded_circuit(model: LanguageModel, length: int) -> Circuit:
 @functools.lru_cache(maxsize=32)
 def _padded(vocab_size: int, eos_ids: tuple[int, ...], length: int) -> Circuit:
     return compile(Constant(True), Tokenizer.integers(vocab_size, eos_ids), length)
-
-
-Weights = Literal["augmented", "mixture"]
-NOT_REACHED = "the distribution around ỹ gives the constraint no probability"
-IMPOSSIBLE = "the model gives the text, or the kernel the way back to ỹ, no probability"
-DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
-BLOCKS = 4
-KEPT_DRAFTS = 2**26  # numbers of next-token distributions that are kept from the drafts: 256 MiB
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,11 @@ from locore.samplers.twist.lookahead import LookAhead
 
 STRETCH = 512  # items
 CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
+JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
+DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
+STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
+LOG_DEFENCE = math.log(DEFENCE)
+Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,13 +162,6 @@ def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float) -> Tens
     last = (within < within[:, -1:]).sum(1)  # the last item with weight
     hit: Tensor = torch.unique_consecutive(stretch * STRETCH + torch.minimum(place, last))
     return hit
-
-
-JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
-DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
-STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
-LOG_DEFENCE = math.log(DEFENCE)
-Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from locore.server.errors import ApiError, from_worker
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.9, 1.0)
+log = logging.getLogger("locore.server")
+OPEN = ("/health", "/ready")  # for whoever watches the server
+NEVER_SENT = 499  # the client had left
 
 
 class Metrics:
@@ -55,12 +58,6 @@ class Metrics:
     def text(self) -> bytes:
         """In the format of Prometheus."""
         return generate_latest(self.registry)
-
-
-log = logging.getLogger("locore.server")
-
-OPEN = ("/health", "/ready")  # for whoever watches the server
-NEVER_SENT = 499  # the client had left
 
 
 class Authorised:

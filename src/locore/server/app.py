@@ -34,6 +34,20 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     503: {"model": ErrorAnswer, "description": "The model is loading, its process died, or the server stops."},
     504: {"model": ErrorAnswer, "description": "No answer in time."},
 }
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+# Nothing from elsewhere, nothing inline, and no other site may show the page within itself.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+FOLDER = files("locore.server") / "page"
+STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
 def require_facts(queue: Queue) -> dict[str, Any]:
@@ -116,19 +130,6 @@ def published_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/Constraint", "$defs": forms}
 
 
-TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-# Nothing from elsewhere, nothing inline, and no other site may show the page within itself.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
-FOLDER = files("locore.server") / "page"
 NAMES = tuple(sorted(file.name for file in FOLDER.iterdir() if file.name.rpartition(".")[2] in TYPES))
 PUBLIC_PATHS = frozenset({"/", *(f"/page/{name}" for name in NAMES)})
 
@@ -160,9 +161,6 @@ def _reader(name: str) -> Callable[[], Awaitable[Response]]:
         return Response(content, media_type=kind, headers=HEADERS)
 
     return read
-
-
-STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
 def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None) -> FastAPI:

@@ -24,6 +24,9 @@ from locore.server.compute import Computer, Message, diagnostics, is_exact_poste
 from locore.stopping import stop_of, stopped
 from locore.tokenizer import Tokenizer
 
+MOST_ARCS, MOST_STATES, MOST_POSITIONS = 160, 14, 16  # of a drawing that can still be read
+SHOWN = 16  # sequences of each side, and texts of each
+
 
 def log_shares(tokens: Tensor, log_weights: Tensor, log_prob: Tensor) -> tuple[Tensor, Tensor]:
     """What weighted sequences say of log p(y_t | y_<t, α): the share of the weight of those that begin like y_<t.
@@ -80,9 +83,6 @@ def _log_sums(log_values: Tensor, groups: Tensor) -> Tensor:
     return sums.log() + top
 
 
-MOST_ARCS, MOST_STATES, MOST_POSITIONS = 160, 14, 16  # of a drawing that can still be read
-
-
 def described(circuit: Circuit, tokenizer: Tokenizer, ours: Particles, masked: Particles | None) -> Message:
     """The size of the circuit, and the circuit itself if it is small."""
     size = {"nodes": circuit.num_nodes, "edges": circuit.num_edges, "classes": circuit.num_classes}
@@ -128,9 +128,6 @@ def flow(circuit: Circuit, particles: Particles) -> dict[tuple[int, int, int], f
             shares[key] = shares.get(key, 0.0) + weight
         states = after
     return shares
-
-
-SHOWN = 16  # sequences of each side, and texts of each
 
 
 class Comparison:

@@ -28,6 +28,11 @@ FROM_LIBRARY = {
     "ZeroWeights": (422, "no_valid_sample"),
 }
 TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+ONE_PROMPT = "prompt must be a text or a list of token ids, one prompt a request; send a request for each."
+OUT_OF_MEMORY = "the request needs more memory than a worker may use; ask for fewer tokens or particles, or for less."
+NO_STOP = "stop sequences are not supported; say with a constraint how the text ends."
+NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients try again after 5xx unless told not to
+DRAINED = 32  # bodies of so many times the limit are read to their end and thrown away, so that the client sees the answer
 
 
 class ApiError(HTTPException):
@@ -74,12 +79,6 @@ def from_worker(kind: str, message: str) -> ApiError:
     if kind == "MemoryError":
         return ApiError(500, OUT_OF_MEMORY, "out_of_memory", headers=NO_RETRY)
     return ApiError(500, "internal error; the log of the server has its traceback.", "internal_error", headers=NO_RETRY)
-
-
-ONE_PROMPT = "prompt must be a text or a list of token ids, one prompt a request; send a request for each."
-OUT_OF_MEMORY = "the request needs more memory than a worker may use; ask for fewer tokens or particles, or for less."
-NO_STOP = "stop sequences are not supported; say with a constraint how the text ends."
-NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients try again after 5xx unless told not to
 
 
 def timed_out(seconds: float) -> ApiError:
@@ -158,9 +157,6 @@ def not_neutral(name: str) -> str:
     if name == "stop":
         return NO_STOP
     return f"{name!r} is not supported; leave it out, or send the value that asks for nothing. Nothing is dropped."
-
-
-DRAINED = 32  # bodies of so many times the limit are read to their end and thrown away, so that the client sees the answer
 
 
 class LimitedBody:

@@ -27,6 +27,12 @@ from locore.server.settings import Settings
 INDIVIDUAL = ("n", "seed", "return_particles")  # what may differ between requests that share a run
 SHARED_SAMPLERS = (None, "auto", "exact", "masked")  # see `locore.server.worker`
 _numbers = itertools.count(1)
+log = logging.getLogger("locore.server")
+LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
+LINE_BYTES = 2**28  # of one answer
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between tries to start a worker again
+USUAL_SECONDS = 1.0  # of a request, before any was measured
+LONGEST_RETRY = 60
 
 
 class Job:
@@ -95,12 +101,6 @@ class Job:
     def leave(self) -> None:
         """The client has left."""
         self.answer.cancel()
-
-
-log = logging.getLogger("locore.server")
-
-LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
-LINE_BYTES = 2**28  # of one answer
 
 
 class StartFailed(LocoreError):
@@ -256,11 +256,6 @@ class WorkerProcess:
             self.metrics.stopped.labels("left" if job.answer.cancelled() else "deadline").inc()
         else:
             job.fail(from_worker(message["error"]["kind"], message["error"]["message"]))
-
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between tries to start a worker again
-USUAL_SECONDS = 1.0  # of a request, before any was measured
-LONGEST_RETRY = 60
 
 
 class Queue:

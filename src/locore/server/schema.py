@@ -16,6 +16,14 @@ from locore.server.settings import Settings
 
 Json = dict[str, Any]
 ANY_OBJECT = "any JSON object may nest without end, which no automaton can follow; give its schema (json_schema, or json)"
+Zero = Annotated[float, Field(ge=0, le=0)]
+One = Annotated[int, Field(ge=1, le=1)]
+NoObject = Annotated[dict[str, Any], Field(max_length=0)]
+NoList = Annotated[list[Any], Field(max_length=0)]
+EVERYTHING = {"type": "true"}  # the constraint that always holds
+# Its form is checked where it is built, in the worker, which says where it is wrong.
+ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
+Count = Annotated[int, Field(ge=1)]
 
 
 class Strict(BaseModel):
@@ -81,12 +89,6 @@ class StructuredOutputs(Strict):
         return {"type": "json_schema", "schema": self.json_}
 
 
-Zero = Annotated[float, Field(ge=0, le=0)]
-One = Annotated[int, Field(ge=1, le=1)]
-NoObject = Annotated[dict[str, Any], Field(max_length=0)]
-NoList = Annotated[list[Any], Field(max_length=0)]
-
-
 class Neutral(Strict):
     """In all requests."""
 
@@ -116,12 +118,6 @@ class NeutralInChats(Neutral):
 
 
 NEUTRAL = frozenset(NeutralInCompletions.model_fields) | frozenset(NeutralInChats.model_fields)
-
-
-EVERYTHING = {"type": "true"}  # the constraint that always holds
-# Its form is checked where it is built, in the worker, which says where it is wrong.
-ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
-Count = Annotated[int, Field(ge=1)]
 
 
 def current_name(sampler: object) -> object:

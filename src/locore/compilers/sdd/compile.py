@@ -27,6 +27,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Mi
 
 Line = list[object]  # ["lit", variable] | ["not", line] | ["and" | "or", line, ...] | ["true"] | ["false"]
 WORKER = Path(__file__).with_name("worker.py")  # run as a file: as a module it would import torch first
+Vtree = int | tuple["Vtree", "Vtree"]  # a position, or a pair
 
 
 @dataclass
@@ -106,9 +107,6 @@ def _parse(text: str) -> Diagram:
     if diagram.true < 0:
         diagram.true = max([diagram.root, diagram.false, *diagram.literals, *diagram.elements]) + 1
     return diagram
-
-
-Vtree = int | tuple["Vtree", "Vtree"]  # a position, or a pair
 
 
 def compile_sdd(problem: Problem, vtree: Vtree) -> Circuit:

@@ -25,6 +25,8 @@ from locore.constraints.view import Sum
 from locore.errors import InvalidConstraint
 
 Values = tuple[tuple[int, int], ...]  # (token id, value), sorted by id
+_BOUNDS = {"total": read_integer, "at_least": read_integer, "at_most": read_integer, "weights": list_of(read_integer)}
+SHOWN = 3  # conditions that a reason names
 
 
 def digit_sum(
@@ -252,7 +254,6 @@ def _bounds(low: int | None, high: int | None) -> str:
     return f"at most {high}" if low is None else allowed(low, high)
 
 
-_BOUNDS = {"total": read_integer, "at_least": read_integer, "at_most": read_integer, "weights": list_of(read_integer)}
 register("digit_sum", digit_sum, {"positions": list_of(read_integer)}, _BOUNDS)
 register(
     "token_sum",
@@ -260,9 +261,6 @@ register(
     {"positions": list_of(read_integer), "values": list_of(list_of(read_integer))},
     _BOUNDS,
 )
-
-
-SHOWN = 3  # conditions that a reason names
 
 
 def exactly(k: int, of: Iterable[Constraint]) -> HowMany:

@@ -44,6 +44,10 @@ from locore.samplers.base import affordable, left_to_right
 Records = Literal["failed", "all", "masked"]
 KEPT_CURSORS = 256  # with their caches; a prefix whose cursor was dropped is read again
 MEMORY_NUMBERS = 2**26  # probabilities that are remembered; later prefixes are forgotten after their attempt
+ATTEMPTS_PER_PARTICLE = 256  # the limit where the caller sets no budget
+NO_ATTEMPT = "the attempt met what cannot satisfy the constraint"
+STEP, REACH = 0.25, 37.0  # of the quadrature, in nats: relative error below 1e-12
+QUADRATURE_NUMBERS = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,12 +202,6 @@ class Trie:
         while len(self._cursors) > max(KEPT_CURSORS, 1):
             self._cursors.popitem(last=False)
         return cursor
-
-
-ATTEMPTS_PER_PARTICLE = 256  # the limit where the caller sets no budget
-NO_ATTEMPT = "the attempt met what cannot satisfy the constraint"
-STEP, REACH = 0.25, 37.0  # of the quadrature, in nats: relative error below 1e-12
-QUADRATURE_NUMBERS = 2**20
 
 
 @dataclass(frozen=True)

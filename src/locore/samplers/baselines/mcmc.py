@@ -37,6 +37,8 @@ from locore.samplers.lcr import conditional, is_exact
 from locore.samplers.masking import Masked, Masking, read, regrown
 from locore.samplers.smc import systematic
 
+SWEEPS = 5  # where no budget says how many
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -169,9 +171,6 @@ def log_acceptance_of_regrowth(new: Masked, old: Masked, cuts: Tensor) -> Tensor
     """f64[batch]: log Π_{t≥c} Z_t(y') / Z_t(y); at the cut itself both are the same."""
     after = torch.arange(new.tokens.shape[1]) > cuts[:, None]
     return torch.where(after, new.log_masses - old.log_masses, 0.0).sum(-1)
-
-
-SWEEPS = 5  # where no budget says how many
 
 
 @dataclass(frozen=True)
