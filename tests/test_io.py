@@ -1,7 +1,8 @@
-"""Rows of long runs: what was written is there once, whatever happened to the process that wrote it."""
+"""Rows of long runs and whole files: what was written is there once, whatever happened to the process that wrote it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ import signal
 import pytest
 
 from locore.errors import InvalidArgument
-from locore.io import Journal, markdown_table, only_writer, write_report
+from locore.io import Journal, markdown_table, only_writer, replacing, write_report, write_whole
 
 SETTINGS = {"seed": 0, "sizes": (1, 2)}
 
@@ -102,3 +103,37 @@ def test_a_report_is_a_table_and_all_fields(tmp_path):
     assert table.startswith("# Title\n\nWhat it is.\n\n| row | exact | seconds |\n")
     assert table.endswith("| model | 62.00 | 0.0123 |\n| exact | – | – |\n")
     assert markdown_table([], ["a"]) == "| a |\n|---|"
+
+
+def test_a_file_is_replaced_whole_or_stays(tmp_path):
+    path = tmp_path / "a.txt"
+    write_whole(path, "old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as temporary:
+        temporary.write_text("half of")
+        assert path.read_text() == "old"
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    for synced in (True, False):
+        with replacing(path, synced) as temporary:
+            temporary.write_text(f"new {synced}")
+        assert path.read_text() == f"new {synced}" and list(tmp_path.iterdir()) == [path]
+
+
+def _replace_until_killed(path):
+    for turn in itertools.count():
+        write_whole(path, str(turn % 10) * 100_000)
+
+
+def test_a_killed_writer_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "a.txt"
+    write_whole(path, "x" * 100_000)
+    for _ in range(3):
+        writer = multiprocessing.get_context("spawn").Process(target=_replace_until_killed, args=(path,))
+        before = path.read_text()
+        writer.start()
+        while path.read_text() == before:
+            assert writer.is_alive()
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        content = path.read_text()
+        assert len(content) == 100_000 and len(set(content)) == 1

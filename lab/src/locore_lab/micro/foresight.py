@@ -17,6 +17,7 @@ from locore.samplers.base import left_to_right
 from locore.samplers.swor import one_round
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
+from locore_lab.tasks.command import selected
 from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.problem import Task
 from locore_lab.tasks.truth import stored_truth
@@ -48,15 +49,15 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=1000, help="LM tokens of the call that the trial is part of")
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
+    problems = selected([*written_problems(), *drawn_problems(0)], options.problem, None, quick=False)
     torch.set_num_threads(1)
     model = locore.load("smollm2")
     print("| problem | n | drafts accepted | steps without, nats | with | error of log Ẑ of the trial |")
     print("|---|---|---|---:|---:|---:|")
-    for problem in (*written_problems(), *drawn_problems(0)):
-        if options.problem is None or problem.name in options.problem:
-            task = Task.of(problem, model)
-            for seed in range(options.seeds):
-                print(report(task, options.budget, seed), flush=True)
+    for problem in problems:
+        task = Task.of(problem, model)
+        for seed in range(options.seeds):
+            print(report(task, options.budget, seed), flush=True)
 
 
 if __name__ == "__main__":
