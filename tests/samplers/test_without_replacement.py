@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers.swor import WithoutReplacement, one_round, select
+from locore.samplers.selection import select
+from locore.samplers.swor import WithoutReplacement, one_round
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twisted import Twisted

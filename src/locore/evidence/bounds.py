@@ -41,6 +41,7 @@ HALVINGS, WIDEST = 50, 2000.0  # bisection over so many nats
 SIGNIFICANT, SKEW, UNSEEN = 2.0, 1.0, 1.5
 BEYOND = 1.5  # times the surprise: how much higher what is out of sight may be
 EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
+SMALL_REACH = 0.5  # nats by which p(α) may be larger than the estimate without harm: a draw's error is less than half of it
 CLOSED = 0.1  # bounds that leave less than this share open leave nothing out of sight
 QUANTILE_HALVINGS = 60  # of an angle: down to rounding
 
@@ -119,14 +120,14 @@ def is_out_of_sight(draws: Draws) -> bool:
 
     Particles that nothing steers towards the constraint go where prefixes are likely, so N of them see nothing of a set of
     prefixes with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode. Unless
-    every prefix was read, or certain bounds say that next to nothing is left.
+    every prefix was read, or certain bounds say that next to nothing is left, or no more than may be missed.
     """
     if draws.record.guided or draws.record.exact_draws or not draws.record.weighted:
         return False
     if draws.blocks is not None and draws.blocks.are_complete:
         return False
     low, high = draws.log_evidence_bounds
-    if low > math.log1p(-CLOSED) + high:
+    if low > math.log1p(-CLOSED) + high or draws.log_evidence > high - SMALL_REACH:
         return False
     return draws.log_evidence + math.log(draws.drawn) < math.log(EXPECTED_DRAWS)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from locore.evidence.bounds import Estimate, is_out_of_sight, reach_in_sight
+from locore.evidence.bounds import SMALL_REACH, Estimate, is_out_of_sight, reach_in_sight
 from locore.evidence.pareto import LARGE_K, LEAST_PARTICLES
 from locore.evidence.record import Draws, Record, Run
 
@@ -20,7 +20,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)  # from best to worst
 ENOUGH, SOME = 30.0, 10.0  # effective sample sizes; with 30, no weight has more than 1/√30 = 18 % of the whole
 MORE_PARTICLES = 128
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative errors of the evidence
-SMALL_REACH, FAIR_REACH = 0.5, 3.0  # nats by which p(α) may be larger than the estimate; a draw's error is less than half of it
+FAIR_REACH = 3.0  # nats by which p(α) may be larger than the estimate
 MOST = math.log(2)  # nats: what was not drawn may hold more than what was
 ENCLOSED = 0.01  # nats between certain bounds, within which nothing is left to doubt
 SURPRISED = 0.5  # nats that are worth saying

@@ -15,13 +15,14 @@ from locore.samplers.best_first import BestFirst, Search
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
-from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
+from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH, WithoutReplacement
 from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twist.prepared import prepared_table
 from locore.samplers.twisted import Twisted
 
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
+OFTEN = 1 / 2  # share of accepted pilot draws, however few, from which nothing has to be steered
 PILOT_SHARE = 1 / 8  # of a budget, at most
 FEW = 128  # prefixes that can be completed and are simply enumerated
 WITHIN_SIGHT = 100  # times the limit: so many prefixes may be spellings of a few likely texts
@@ -32,11 +33,12 @@ class Auto:
     """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
 
     Few prefixes left: enumeration. More of them: the likeliest first, which is as good where they are spellings of a few texts,
-    and is given up after an eighth of the budget where they are not. A likely constraint: rejection, which is exact. Otherwise
-    twisted SMC without replacement, with the model's table if `locore prepare` has made it, and with one learned in the call
-    if not, from the pilot to begin with. The pilot chooses and teaches, but none of its draws becomes a particle, so it cannot
-    bias anything. Without a budget, twisted SMC keeps enough prefixes for a verdict, however few particles are asked for; of a
-    budget that is enough for that the pilot takes no more than the rest.
+    and is given up after an eighth of the budget where they are not. A likely constraint: rejection, which is exact and cheap;
+    where a budget is there to be spent SMC without replacement, which makes more of it. Otherwise that with a twist, from the
+    model's table if `locore prepare` has made it, and if not from one learned in the call, from the pilot to begin with. The
+    pilot chooses and teaches, but none of its draws becomes a particle, so it cannot bias anything. Without a budget, twisted
+    SMC keeps enough prefixes for a verdict, however few particles are asked for; of a budget that is enough for that the pilot
+    takes no more than the rest.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -67,7 +69,7 @@ class Auto:
         budget = None if budget is None else budget - spent
         spare = limit - spent - price * JUDGED_BLOCKS * JUDGED_WIDTH
         pilot = spare if budget is not None and spare >= 0 else limit - spent
-        chosen, why, cost = self._choose(model, circuit, prefixes, limit, pilot, generator)
+        chosen, why, cost = self._choose(model, circuit, prefixes, limit, pilot, budget is None, generator)
         rest = None if budget is None else budget - cost
         if budget is None and isinstance(chosen, Twisted):
             rest = judged
@@ -80,9 +82,13 @@ class Auto:
         prefixes: float,
         limit: int,
         spare: int,
+        frugal: bool,
         generator: torch.Generator,
     ) -> tuple[Sampler, str, int]:
-        """The sampler, the reason in words, and the LM tokens that the choice cost: a share of the limit, at most `spare`."""
+        """The sampler, the reason in words, and the LM tokens that the choice cost: a share of the limit, at most `spare`.
+
+        A frugal choice is the cheapest that does; any other is the one that makes most of the limit.
+        """
         if prefixes <= min(FEW, limit):
             return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
@@ -96,10 +102,13 @@ class Auto:
         elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
         why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
-        if accepted >= max(LEAST_ACCEPTED, LIKELY * draws):
+        likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws)
+        if likely and (frugal or circuit.reader is None):
             return Rejection(), why, draws * price
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
+        if not frugal and (likely or accepted >= max(1, OFTEN * draws)):
+            return WithoutReplacement(), why, draws * price
         known = "the model's table is there" if table else "no table is prepared for this model"
         return Twisted(table, seen=seen), f"{why}; {known}", draws * price
 

@@ -25,7 +25,8 @@ from locore.numerics import NEG_INF
 from locore.samplers.base import Prefixes, affordable, left_to_right
 from locore.samplers.enumeration import Walk
 from locore.samplers.masking import regrown
-from locore.samplers.swor import Round, pooled, select
+from locore.samplers.selection import select
+from locore.samplers.swor import Round, pooled
 
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB

@@ -20,7 +20,7 @@ from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
 from locore.samplers.base import Prefixes, left_to_right
-from locore.samplers.swor import select
+from locore.samplers.selection import select
 
 CHUNK_PREFIXES = 1024  # read together
 CHUNK_NUMBERS = 2**24  # next-token probabilities held together

@@ -1,10 +1,8 @@
 """Sequential Monte Carlo without replacement: expand every child of every prefix, keep the best, thin the rest without bias.
 
 A language model is peaked, so SMC with replacement spends most of its budget on copies. Here no prefix is ever evaluated twice
-(Fearnhead and Clifford 2003 for discrete spaces). Their optimal resampling keeps what is large and thins the rest. Items come
-in millions (prefixes × vocabulary), and few are kept. So the weights are read once, in stretches of which only the sum and the
-maximum are remembered; large items are looked for in stretches with a large maximum, and a sampled point is located by its
-stretch first.
+(Fearnhead and Clifford 2003 for discrete spaces). Their optimal resampling keeps what is large and thins the rest: see
+`locore.samplers.selection`.
 """
 
 from __future__ import annotations
@@ -20,148 +18,23 @@ from torch import Tensor
 from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
+from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
 from locore.numerics import CACHED, NEG_INF, distinct, segment_logsumexp
 from locore.samplers.base import Prefixes, affordable, left_to_right
+from locore.samplers.selection import Selection, padded_rows, select, select_in_place
 from locore.samplers.twist.lookahead import LookAhead
 
-STRETCH = 512  # items
-CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LOG_DEFENCE = math.log(DEFENCE)
+ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
+UNLIMITED = 0.0  # log of what is left unread, where that is not known
+# Times the steps that forecasts take without a twist. Where foresight is missing it shows less in a lucky round than in others,
+# and going without then costs far more than a twist that is not needed: so it takes plain evidence to leave it out.
+MISLEADS = 3.0
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
-
-
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """What was chosen of a matrix of weights.
-
-    Attributes:
-        chosen: Long[chosen], indices of the flattened matrix in increasing order.
-        log_raise: f64[chosen], −log of the probability of being chosen.
-        log_total: log of the sum of all weights.
-        drawn: share of that sum that was drawn among; the rest was kept for certain.
-    """
-
-    chosen: Tensor
-    log_raise: Tensor
-    log_total: float
-    drawn: float
-
-
-def padded_rows(rows: int, items: int) -> Tensor:
-    """f32[rows, items and some −inf]: a matrix of the shape that `select_in_place` reads without a copy."""
-    return torch.full((rows, -(-items // STRETCH) * STRETCH), NEG_INF)
-
-
-def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tensor]:
-    """Choose at most `num` items so that each keeps its weight in the mean.
-
-    The threshold c solves Σ min(w/c, 1) = num. Items of weight at least c stay as they are; the others are chosen by systematic
-    sampling with probability w/c and then weigh c. The total weight is kept exactly, and nothing is chosen twice.
-
-    Args:
-        log_weights: Float[items], natural logs; −inf is never chosen.
-        num: how many to choose; fewer positive items are all kept.
-        uniform: a number in [0, 1), the only randomness.
-
-    Returns:
-        Long[chosen] in increasing order, and f64[chosen], their new log weights.
-    """
-    padded = torch.nn.functional.pad(log_weights, (0, -len(log_weights) % STRETCH), value=NEG_INF)
-    found = select_in_place(padded[None].clone(), num, uniform)
-    return found.chosen, log_weights[found.chosen].double() + found.log_raise
-
-
-def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
-    """As `select`, for a matrix that is used up.
-
-    Args:
-        log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
-            chosen unless there are too few others.
-    """
-    width = log_weights.shape[1]
-    maxima = log_weights.view(-1, STRETCH).amax(1)
-    if int((maxima > NEG_INF).sum()) <= num:
-        possible = (log_weights.view(-1) > NEG_INF).nonzero()[:, 0]
-        if len(possible) <= num:
-            log_total = float(torch.logsumexp(log_weights.view(-1)[possible].double(), 0))
-            return Selection(possible, torch.zeros(len(possible), dtype=torch.float64), log_total, 0.0)
-    top = maxima.max()
-    step = max(1, CACHED // width)
-    parts = [rows.sub_(top).exp_().view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
-    sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
-    total = float(sums.sum())
-    large = _large(weights, sums, (maxima - top).exp(), num)
-    large, threshold = _set_apart(weights, sums, large, num)
-    flat = weights.view(-1)
-    small = _systematic(weights, sums, num - len(large), uniform)
-    log_raise = (threshold / flat[small].double()).log()
-    chosen, order = torch.cat([large, small]).sort()
-    raised = torch.cat([torch.zeros(len(large), dtype=torch.float64), log_raise])[order]
-    return Selection(chosen, raised, float(top) + math.log(total), float(threshold) * (num - len(large)) / total)
-
-
-def _set_apart(weights: Tensor, sums: Tensor, large: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """Take the large items out of the draw; Long: all of them, and f64[]: the threshold c of the others.
-
-    c is summed anew: the difference between the total and the large is nothing but rounding where the others weigh 1e-16 of it,
-    and a twist can be as wrong as that about them.
-    """
-    flat, total = weights.view(-1), sums.sum()
-    while True:
-        flat[large] = 0
-        touched = torch.unique(large // STRETCH)
-        sums[touched] = weights[touched].sum(1, dtype=torch.float64)
-        threshold = sums.sum() / (num - len(large))
-        if threshold > CANCELLED * total:
-            return large, threshold
-        missed = (flat > threshold).nonzero()[:, 0]  # fewer than there are places: more could not exceed their mean share
-        if not len(missed):
-            return large, threshold.clamp_min(torch.finfo(torch.float64).tiny)
-        large = torch.cat([large, missed])
-
-
-def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> Tensor:
-    """Long: the items that weigh at least the threshold c, up to rounding of the total."""
-    total = sums.sum()
-    # Only what exceeds the mean share can be large at first; as large items leave, the share of the rest falls.
-    share = total / num
-    while True:
-        stretches = (maxima >= share).nonzero()[:, 0]
-        near = weights[stretches]
-        row, column = ((near >= share) & (near > 0)).nonzero(as_tuple=True)  # the share is 0 once all that weighs is large
-        items = stretches[row] * STRETCH + column
-        ordered, order = weights.view(-1)[items].double().sort(descending=True)
-        ordered = ordered[: num - 1]
-        before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
-        rank = torch.arange(len(before), device=weights.device)
-        thresholds = (total - before).clamp_min(0) / (num - rank)  # c if exactly the items before this rank are large
-        stays = ordered < thresholds[: len(ordered)]
-        count = int(stays.to(torch.uint8).argmax()) if bool(stays.any()) else len(ordered)
-        threshold = thresholds[count]
-        # With all candidates large, an item below the share may exceed the threshold as well.
-        if count < len(ordered) or count == num - 1 or threshold >= share:
-            return items[order[:count]]
-        share = threshold
-
-
-def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float) -> Tensor:
-    """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights; none where all weights are 0."""
-    ends = sums.cumsum(0)
-    if ends[-1] <= 0:
-        return torch.zeros(0, dtype=torch.long, device=sums.device)
-    points = (torch.arange(num, dtype=torch.float64, device=sums.device) + uniform) / num * ends[-1]
-    stretch = torch.searchsorted(ends, points, right=True).clamp_max(int(sums.nonzero()[-1]))
-    within = weights[stretch].double().cumsum(1)
-    # The sums of a stretch and of its items may differ in the last digit: the point is moved inside.
-    offset = (points - (ends[stretch] - sums[stretch])) / sums[stretch] * within[:, -1]
-    place = torch.searchsorted(within, offset[:, None].clamp_min(0), right=True)[:, 0]
-    last = (within < within[:, -1:]).sum(1)  # the last item with weight
-    hit: Tensor = torch.unique_consecutive(stretch * STRETCH + torch.minimum(place, last))
-    return hit
 
 
 @dataclass(frozen=True)
@@ -204,6 +77,7 @@ class Round:
         token_scores: f64[num, length].
         surprise, lineage: what they say of their error, see `locore.evidence.blocks`; None where nothing does.
         lm_tokens: what it cost, where that is counted.
+        bounds: certain ones of log p(α).
         trial: what it says of a twist that was put to the test.
     """
 
@@ -213,6 +87,7 @@ class Round:
     surprise: Surprise | None = None
     lineage: Lineage | None = None
     lm_tokens: int = 0
+    bounds: Bounds = UNKNOWN
     trial: Trial | None = None
 
 
@@ -230,6 +105,11 @@ class Trial:
     untwisted: float
     twisted: float
 
+    @property
+    def misleads(self) -> bool:
+        """Would the round have been foretold far worse with the twist than without?"""
+        return self.twisted > MISLEADS * self.untwisted
+
 
 class _History:
     """What a round remembers of its selections."""
@@ -237,11 +117,23 @@ class _History:
     def __init__(self) -> None:
         self._selections: list[Selection] = []
         self._parents: list[Tensor] = []
+        self._log_left: list[float] = []
 
-    def add(self, selection: Selection, row: Tensor) -> None:
-        """A selection of children of Long[chosen] rows."""
+    def add(self, selection: Selection, row: Tensor, over: Tensor | None) -> None:
+        """A selection of children of Long[chosen] rows; where it went by weight alone f64[prefixes], log weight over p."""
         self._selections.append(selection)
         self._parents.append(row)
+        self._log_left.append(UNLIMITED if over is None else float(torch.logsumexp(selection.log_left - over, 0)))
+
+    def bounds(self, complete: Tensor) -> Bounds:
+        """Certain ones of log p(α), from f64[num] log p of the distinct sequences that were kept.
+
+        As in `UnreadMass`: what was left at the last position satisfies α, and what was left before it may.
+        """
+        left = complete.new_tensor(self._log_left)
+        low = torch.logsumexp(torch.cat([complete, left[-1:] - ROUNDED]), 0)
+        high = torch.logsumexp(torch.cat([complete, left + ROUNDED]), 0)
+        return float(low), min(0.0, float(high))
 
     def surprise(self) -> Surprise:
         """By the forecasts; the first is left out, as it knows no token yet."""
@@ -319,7 +211,7 @@ def one_round(
         if record is not None:
             record(before, last, prefixes.log_probs)
         steered = Steered.at(twist, prefixes, before, last, weights) if twist is not None and remaining else None
-        merit = _merit(prefixes, weights, steered)
+        merit, over = _merit(prefixes, weights, steered), weights - prefixes.log_mass
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         columns = merit.shape[1]
         kept = min(left // remaining, STRETCHED * width) if remaining else (wanted or width)
@@ -327,13 +219,14 @@ def one_round(
         if not len(chosen.chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
         row, token = chosen.chosen // columns, chosen.chosen % columns
-        history.add(chosen, row)
+        history.add(chosen, row, over if steered is None else None)
         prefixes = prefixes.extended(row, token)
         weights = weights[row] + prefixes.token_scores[:, -1] + chosen.log_raise
         if remaining:
             left -= int(prefixes.going().sum())
-    trial = None if tried is None else history.trial(foretold)
-    return Round(prefixes.tokens, weights, prefixes.token_scores, history.surprise(), history.lineage(), allowed - left, trial)
+    trial, bounds = None if tried is None else history.trial(foretold), history.bounds(prefixes.log_mass)
+    known = (history.surprise(), history.lineage(), allowed - left, bounds, trial)
+    return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
 
 
 def last_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -408,6 +301,8 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
     More than `most` are thinned without bias; their total weight stays as it is, and so does what the rounds say of each other.
     `known` are fields of the record.
     """
+    low, high = max(one.bounds[0] for one in rounds), min(one.bounds[1] for one in rounds)
+    known.setdefault("bounds", (min(low, high), high))  # rounding may put the sum of everything above its bound
     tokens = torch.cat([one.tokens for one in rounds])
     weights = torch.cat([one.log_weights for one in rounds]) - math.log(len(rounds))
     scores = torch.cat([one.token_scores for one in rounds])

@@ -11,7 +11,7 @@ it steers, so the weights of these rounds are exact, and given β they are indep
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -27,9 +27,7 @@ from locore.samplers.twist.prepared import prepare
 
 # Of all prefixes, where nothing is known of the model yet; the first round has two at least.
 DRAFT_SHARE, TRIAL_SHARE, LEARNING_SHARE, TRIED = 1 / 12, 1 / 12, 1 / 3, 2
-# Times the steps that forecasts take without a twist. Where foresight is missing it shows less in a lucky round than in others,
-# and going without then costs far more than a twist that is not needed: so it takes plain evidence to leave it out.
-MISLEADS = 3.0
+WORTH_A_TRIAL = 24  # prefixes at a position from which a table that is given is put to the test
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,14 @@ class Twisted:
         table, use = self._table(model)
         enough = left >= JUDGED_WIDTH * price  # to have learned something
         twist = None
-        if reader.tabulated and table is not None:  # a twist needs the table of all states
-            twist = look_ahead(table, reader)
-        elif reader.tabulated:
-            twist, spent = learned(model, reader, left, blocks, generator, self.seen)
+        if reader.tabulated:  # a twist needs the table of all states
+            if table is None:
+                twist, spent = learned(model, reader, left, blocks, generator, self.seen)
+            else:
+                twist, spent = tried(model, reader, left, generator, look_ahead(table, reader))
             left -= spent
             if twist is None and spent:
-                use = TableUse("left aside")
+                use = replace(use, origin="left aside")
         guided = twist is not None and (table is not None or enough)
         wanted, share = math.ceil(num_particles / blocks), left // blocks
         rounds = [
@@ -87,6 +86,21 @@ class Twisted:
             return None, TableUse("learned in the call")
         prepared = prepare(model)
         return prepared.table, TableUse("of the model", prepared.lm_tokens, prepared.seconds)
+
+
+def tried(
+    model: LanguageModel, reader: LeftToRight, budget: int, generator: torch.Generator, twist: LookAhead
+) -> tuple[LookAhead | None, int]:
+    """The twist of a table that others made, unless a round without it shows that it misleads; and the LM tokens of the round.
+
+    Of a small budget nothing is spent on that.
+    """
+    prefixes = budget // max(1, reader.length - 1)
+    if prefixes < WORTH_A_TRIAL:
+        return twist, 0
+    plain = one_round(model, reader, max(TRIED, round(prefixes * TRIAL_SHARE)), generator, None, tried=twist)
+    assert plain.trial is not None  # it was asked for
+    return None if plain.trial.misleads else twist, plain.lm_tokens
 
 
 def learned(
@@ -114,7 +128,7 @@ def learned(
     plain = one_round(model, reader, first, generator, None, counts.add, tried=hearsay)
     cost = drafts * price + plain.lm_tokens
     assert plain.trial is not None  # it was asked for
-    if plain.trial.twisted > MISLEADS * plain.trial.untwisted:
+    if plain.trial.misleads:
         return None, cost
     steered = one_round(model, reader, second, generator, look_ahead(counts.table(), reader), counts.add)
     return look_ahead(counts.table(), reader), cost + steered.lm_tokens
