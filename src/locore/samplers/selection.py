@@ -28,7 +28,7 @@ class Selection:
         log_raise: f64[chosen], −log of the probability of being chosen.
         log_total: log of the sum of all weights.
         drawn: share of that sum that was drawn among; the rest was kept for certain.
-        log_left: f64[rows], log of what each row of the matrix weighs without what was chosen; what may have been lost in f32 is added.
+        log_left: f64[rows], log of what each row weighs without what was chosen, and of what may have been lost in f32.
     """
 
     chosen: Tensor
