@@ -127,10 +127,12 @@ def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind):
-    """By summing over all outcomes of the trial, of the learning round, and of the round that these steer or leave alone."""
+    """By summing over all outcomes of the trial and of two rounds: the first steered by what the trial saw, or by nothing, the
+    second by what the first saw too.
+    """
     model = small(eos=False)
     circuit = compile(Count((0, 1, 2), frozenset({1}), 2, 3), model, 3)
-    sampler, ways, real = Twisted(None, blocks=1, seen=seen_of(kind, model, 3)), set(), swor.one_round
+    sampler, ways, real = Twisted(None, blocks=2, seen=seen_of(kind, model, 3)), set(), swor.one_round
 
     def spied(model, reader, width, generator, twist=None, *rest, tried=None, **options):
         ways.add("trial" if tried is not None else "plain" if twist is None else "steered")

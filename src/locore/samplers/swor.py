@@ -26,7 +26,7 @@ from locore.samplers.selection import Selection, padded_rows, select, select_in_
 from locore.samplers.twist.lookahead import LookAhead
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
-DEFENCE = 0.1  # share of a step's selection that goes by p(prefix) alone where the twist rests on nothing
+DEFENCE = 0.2  # share of a step's selection that goes by p(prefix) alone, to that which goes by the twist
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LOG_DEFENCE = math.log(DEFENCE)
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
@@ -196,7 +196,7 @@ def one_round(
     them, up to `STRETCHED` times `width`. `lm_tokens` are those that may be spent, by default `width` at each position.
 
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
-    selected by p(prefix) · (β(prefix) + κ · doubt); the twist β never enters the weight, and κ limits what a wrong one can do.
+    selected by p(prefix) · (β(prefix) + κ); the twist β never enters the weight, and κ limits what a wrong one can do.
     A twist that is `tried` steers nothing.
     """
     prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
@@ -244,8 +244,8 @@ class Steered:
         position: of the next token.
         states: Long[prefixes], before it.
         last: Long[prefixes], the token before it.
-        log_floor: f32[], log κ, κ being `DEFENCE` of the mean β of the prefixes. κ · doubt is added to every β, so that about
-            this share of the selection goes by p alone where the table has seen nothing, and less where it has.
+        log_floor: f32[], log κ, κ being `DEFENCE` of the mean β of the prefixes: so much of the selection goes by p alone. β is
+            as wrong as two tokens of context say too little, however often the table has seen them.
     """
 
     twist: LookAhead
@@ -271,7 +271,7 @@ class Steered:
 
 
 def _merit(prefixes: Prefixes, weights: Tensor, steered: Steered | None) -> Tensor:
-    """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ · doubt); −inf where nothing can be completed.
+    """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ); −inf where nothing can be completed.
 
     Any merit keeps the weights proper, so single precision is enough; only what is chosen is weighed in double. The rows are
     filled a few at a time, so that they stay near the processor.

@@ -2,10 +2,10 @@
 
 Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
 β an estimate of p(α | prefix), needs few. β comes from a table made once per model, or it is learned within the call:
-unconstrained drafts; a small round without a twist, which shows what α leaves and puts what the drafts taught to the test; a
-round steered by both; then the final rounds, which share what was learned. Where β would have foretold the first round far
-worse than nothing does (drafts of prose know nothing of JSON), the final rounds go without. β is fixed before the rounds that
-it steers, so the weights of these rounds are exact, and given β they are independent.
+unconstrained drafts; a small round without a twist, which shows what α leaves and puts what the drafts taught to the test; then
+rounds of which each is steered by all that was seen before it. Where β would have foretold the trial far worse than nothing
+does (drafts of prose know nothing of JSON), it is left aside. What steers a round is fixed before it begins, so given the past
+each round is unbiased: their mean is unbiased, and as their errors are uncorrelated, their spread is an honest error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws, TableUse
 from locore.models import LanguageModel
 from locore.samplers.base import left_to_right
-from locore.samplers.swor import JUDGED_WIDTH, blocks_for, one_round, pooled, width_of
+from locore.samplers.swor import JUDGED_WIDTH, Recorder, Round, Trial, blocks_for, one_round, pooled, width_of
 from locore.samplers.twist.lookahead import LookAhead, look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare
 
-# Of all prefixes, where nothing is known of the model yet; the first round has two at least.
-DRAFT_SHARE, TRIAL_SHARE, LEARNING_SHARE, TRIED = 1 / 12, 1 / 12, 1 / 3, 2
+DRAFT_SHARE, TRIAL_SHARE, TRIED = 1 / 12, 1 / 12, 2  # of all prefixes; a trial has so many at least
+LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 WORTH_A_TRIAL = 24  # prefixes at a position from which a table that is given is put to the test
 
 
@@ -37,7 +37,8 @@ class Twisted:
     Attributes:
         table: "model" for the table of the model, made at its first use and kept on disk (its cost is in the result's info and
             not in `lm_tokens`); a table; or None to learn one within the call and the budget.
-        blocks: independent repetitions that share the budget, as in `WithoutReplacement`, and a table that is learned.
+        blocks: repetitions that share the budget, as in `WithoutReplacement`; where a table is learned in the call each learns
+            from those before it, and None makes two of them at least.
         seen: distributions of the prompted model that were recorded before the call; learning begins with them instead of
             drafts. They must not depend on the generator's numbers that are still to come, and nothing else is asked of them.
     """
@@ -55,28 +56,24 @@ class Twisted:
         budget: int | None,
         generator: torch.Generator,
     ) -> Draws:
-        """Up to `num_particles` distinct prefixes at every position of the final rounds; see `Sampler`."""
+        """Up to `num_particles` distinct prefixes at every position of all rounds together; see `Sampler`."""
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
         price = max(1, circuit.length - 1)
         left = width * blocks * price if budget is None else budget
         table, use = self._table(model)
-        enough = left >= JUDGED_WIDTH * price  # to have learned something
-        twist = None
-        if reader.tabulated:  # a twist needs the table of all states
-            if table is None:
-                twist, spent = learned(model, reader, left, blocks, generator, self.seen)
-            else:
-                twist, spent = tried(model, reader, left, generator, look_ahead(table, reader))
-            left -= spent
-            if twist is None and spent:
-                use = replace(use, origin="left aside")
-        guided = twist is not None and (table is not None or enough)
-        wanted, share = math.ceil(num_particles / blocks), left // blocks
-        rounds = [
-            one_round(model, reader, share // price, generator, twist, wanted=wanted, lm_tokens=share) for _ in range(blocks)
-        ]
+        run = _Run(model, reader, num_particles, generator)
+        if not reader.tabulated:  # a twist needs the table of all states
+            rounds = run.alike(blocks, left, None)
+        elif table is not None:
+            rounds = run.by_table(blocks, left, look_ahead(table, reader))
+        else:
+            rounds = run.by_lessons(max(blocks, LESSONS) if self.blocks is None else blocks, blocks, left, self.seen)
+        if run.left_aside:
+            use = replace(use, origin="left aside")
+        # Little can be learned from few prefixes.
+        guided = run.twisted and (table is not None or left >= JUDGED_WIDTH * price)
         return pooled(rounds, num_particles, generator, guided=guided, table=use)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, TableUse]:
@@ -88,47 +85,70 @@ class Twisted:
         return prepared.table, TableUse("of the model", prepared.lm_tokens, prepared.seconds)
 
 
-def tried(
-    model: LanguageModel, reader: LeftToRight, budget: int, generator: torch.Generator, twist: LookAhead
-) -> tuple[LookAhead | None, int]:
-    """The twist of a table that others made, unless a round without it shows that it misleads; and the LM tokens of the round.
+class _Run:
+    """Rounds of one call.
 
-    Of a small budget nothing is spent on that.
+    Attributes:
+        twisted: was the last of them steered?
+        left_aside: was there a twist that did not pass its trial?
     """
-    prefixes = budget // max(1, reader.length - 1)
-    if prefixes < WORTH_A_TRIAL:
-        return twist, 0
-    plain = one_round(model, reader, max(TRIED, round(prefixes * TRIAL_SHARE)), generator, None, tried=twist)
-    assert plain.trial is not None  # it was asked for
-    return None if plain.trial.misleads else twist, plain.lm_tokens
+
+    def __init__(self, model: LanguageModel, reader: LeftToRight, num_particles: int, generator: torch.Generator) -> None:
+        self.model, self.reader, self.generator = model, reader, generator
+        self.num_particles = num_particles
+        self.price = max(1, reader.length - 1)
+        self.twisted = self.left_aside = False
+
+    def alike(self, number: int, budget: int, twist: LookAhead | None) -> list[Round]:
+        """Independent rounds that share the budget, steered by the same twist or by none."""
+        self.twisted = twist is not None
+        return [self._round(budget // number, number, twist) for _ in range(number)]
+
+    def by_table(self, number: int, budget: int, twist: LookAhead) -> list[Round]:
+        """Independent rounds, steered by a table of others unless it misleads. Of a small budget nothing goes on its trial."""
+        prefixes = budget // self.price
+        if prefixes < WORTH_A_TRIAL:
+            return self.alike(number, budget, twist)
+        trial, cost = self._trial(prefixes, twist, None)
+        self.left_aside = trial.misleads
+        return self.alike(number, budget - cost, None if trial.misleads else twist)
+
+    def by_lessons(self, number: int, blocks: int, budget: int, seen: NGramCounts | None) -> list[Round]:
+        """Rounds of which each is steered by all that was seen before it; where drafts mislead, `blocks` without a twist.
+
+        Nothing is learned where the budget does not leave a prefix to each round.
+        """
+        prefixes = budget // self.price
+        drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
+        if drafts + _tried(prefixes) + number > prefixes:
+            return self.alike(blocks, budget, None)
+        counts = NGramCounts(self.model.vocab_size, self.model.tokenizer.eos_ids) if seen is None else seen.copy()
+        if drafts:
+            counts.draft(self.model, drafts, self.reader.length, self.generator)
+        trial, cost = self._trial(prefixes, look_ahead(counts.table(), self.reader), counts.add)
+        left = budget - drafts * self.price - cost
+        if trial.misleads:
+            self.left_aside = True
+            return self.alike(blocks, left, None)
+        self.twisted, rounds = True, []
+        for remaining in range(number, 0, -1):
+            record = counts.add if remaining > 1 else None
+            rounds.append(self._round(left // remaining, number, look_ahead(counts.table(), self.reader), record))
+            left -= rounds[-1].lm_tokens
+        return rounds
+
+    def _trial(self, prefixes: int, twist: LookAhead, record: Recorder | None) -> tuple[Trial, int]:
+        """What a round without a twist says of one, and the LM tokens that it cost."""
+        plain = one_round(self.model, self.reader, _tried(prefixes), self.generator, None, record, tried=twist)
+        assert plain.trial is not None  # it was asked for
+        return plain.trial, plain.lm_tokens
+
+    def _round(self, budget: int, number: int, twist: LookAhead | None, record: Recorder | None = None) -> Round:
+        """One of `number`."""
+        width, wanted = budget // self.price, math.ceil(self.num_particles / number)
+        return one_round(self.model, self.reader, width, self.generator, twist, record, wanted, budget)
 
 
-def learned(
-    model: LanguageModel,
-    reader: LeftToRight,
-    budget: int,
-    blocks: int,
-    generator: torch.Generator,
-    seen: NGramCounts | None = None,
-) -> tuple[LookAhead | None, int]:
-    """A twist learned from drafts, unless something was seen before, and from two rounds; and the LM tokens that it cost.
-
-    None where the first round shows that it would not help, or where the budget does not leave a prefix to each final round.
-    """
-    price = max(1, reader.length - 1)
-    prefixes = budget // price
-    drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
-    first, second = max(TRIED, round(prefixes * TRIAL_SHARE)), max(1, round(prefixes * LEARNING_SHARE))
-    if drafts + first + second + blocks > prefixes:
-        return None, 0
-    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if seen is None else seen.copy()
-    if drafts:
-        counts.draft(model, drafts, reader.length, generator)
-    hearsay = look_ahead(counts.table(), reader)
-    plain = one_round(model, reader, first, generator, None, counts.add, tried=hearsay)
-    cost = drafts * price + plain.lm_tokens
-    assert plain.trial is not None  # it was asked for
-    if plain.trial.misleads:
-        return None, cost
-    steered = one_round(model, reader, second, generator, look_ahead(counts.table(), reader), counts.add)
-    return look_ahead(counts.table(), reader), cost + steered.lm_tokens
+def _tried(prefixes: int) -> int:
+    """Prefixes of a trial."""
+    return max(TRIED, round(prefixes * TRIAL_SHARE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -37,25 +37,20 @@ class LookAhead:
     reader: LeftToRight
     log_beta: tuple[Tensor, ...]
 
-    @cached_property
-    def log_doubt(self) -> Tensor:
-        """f32[contexts], log of `NGramTable.doubt`."""
-        return self.table.doubt().log().float()
-
     def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
         """log β after each possible next token, as if nothing were known of the tokens before it.
 
         Args:
             position: of the next token.
             states: Long[states], before it.
-            log_floor: f32[], log κ: β is raised by κ · doubt(context).
+            log_floor: f32[], log κ, by which β is raised.
 
         Returns:
             f32[states, vocab]; tokens that cannot be completed have no meaning here.
         """
         target = self.reader.rows[position][states][:, self.reader.token_class].long().clamp_min(0)
         single = self.table.single
-        return self._raised(self.log_beta[position + 1][single, target], single, log_floor)
+        return _raised(self.log_beta[position + 1][single, target], log_floor)
 
     def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """f32[batch], log β of prefixes in Long[batch] states whose last tokens are these; −1 where there is none."""
@@ -84,11 +79,7 @@ class LookAhead:
         token = keys[pair] % size
         target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0)
         context = self.table.first_pair + pair
-        return row, token, self._raised(self.log_beta[position + 1][context, target], context, log_floor)
-
-    def _raised(self, log_beta: Tensor, context: Tensor, log_floor: Tensor | None) -> Tensor:
-        """log (β + κ · doubt)."""
-        return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor + self.log_doubt[context])
+        return row, token, _raised(self.log_beta[position + 1][context, target], log_floor)
 
 
 @lru_cache(maxsize=8)
@@ -106,6 +97,11 @@ def look_ahead(table: NGramTable, reader: LeftToRight) -> LookAhead:
         beta = rows.step(position, beta)
         result.append(_log(beta))
     return LookAhead(table, reader, tuple(reversed(result)))
+
+
+def _raised(log_beta: Tensor, log_floor: Tensor | None) -> Tensor:
+    """log (β + κ)."""
+    return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor)
 
 
 def _log(beta: Tensor) -> Tensor:

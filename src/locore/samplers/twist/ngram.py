@@ -77,16 +77,6 @@ class NGramTable:
         known = (self.pair_keys[place] == key) & (first >= 0)
         return torch.where(known, self.first_pair + place, context)
 
-    def doubt(self) -> Tensor:
-        """f64[contexts]: how little a row rests on, from 1 for what was never seen down to 0 for what is certain.
-
-        The share that smoothing leaves to lower orders, all the way down.
-        """
-        share = torch.where(self.backoff > 0, SMOOTHING / (SMOOTHING + self.size), 0.0)  # an end is certain of its padding
-        share[0] = 1.0
-        share[self.first_pair :] *= share[self.parent[self.first_pair :]]
-        return share
-
     def limited(self, max_contexts: int) -> NGramTable:
         """The table with the most often seen contexts only; pairs go first, they back off to single tokens."""
         if self.num_contexts <= max_contexts:
