@@ -54,3 +54,12 @@ def test_one_particle_is_judged_where_the_budget_allows_it(budget):
     assert len(p) == 1 and p.info["chosen"] == "twisted"
     assert p.verdict.level != "not judged"
     assert budget is None or p.info["lm_tokens"] <= budget
+
+
+@pytest.mark.parametrize("num", [1, 2, 6, 30])
+@pytest.mark.parametrize("alpha", [RARE, Count((0, 1), frozenset({1, 2}), 0, 1)])
+def test_few_texts_cost_little(num, alpha):
+    """Without a budget one text costs 16 unconstrained ones at most; more than six a verdict, a search and a pilot."""
+    for seed in range(10):
+        p = generate(chain(), "", alpha, max_new_tokens=LENGTH, num_particles=num, seed=seed)
+        assert p.info["lm_tokens"] <= (LENGTH - 1) * (16 * num if num < 6 else 96 * 10 // 8)

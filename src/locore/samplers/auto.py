@@ -22,6 +22,7 @@ from locore.samplers.twisted import Twisted
 
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
+FOR_ONE = 16  # prefixes at a position for each particle that is asked for, up to those of a verdict
 OFTEN = 1 / 2  # share of accepted pilot draws, however few, from which nothing has to be steered
 PILOT_SHARE = 1 / 8  # of a budget, at most
 FEW = 128  # prefixes that can be completed and are simply enumerated
@@ -37,8 +38,8 @@ class Auto:
     where a budget is there to be spent SMC without replacement, which makes more of it. Otherwise that with a twist, from the
     model's table if `locore prepare` has made it, and if not from one learned in the call, from the pilot to begin with. The
     pilot chooses and teaches, but none of its draws becomes a particle, so it cannot bias anything. Without a budget, twisted
-    SMC keeps enough prefixes for a verdict, however few particles are asked for; of a budget that is enough for that the pilot
-    takes no more than the rest.
+    SMC keeps enough prefixes for a verdict, and fewer where less than six particles are asked for; of a budget that is enough
+    for a verdict the pilot takes no more than the rest.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -57,9 +58,10 @@ class Auto:
     ) -> Draws:
         """As the sampler that is chosen; its name and the reason are in `info`."""
         price = max(1, circuit.length - 1)
-        # Without a budget it is what twisted SMC would cost: for one particle, too, a pilot is then cheaper than no pilot.
-        judged = price * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
-        limit = judged if budget is None else budget
+        enough = JUDGED_BLOCKS * JUDGED_WIDTH
+        judged = price * max(num_particles, enough)
+        # Without a budget it is what twisted SMC would cost, and few texts are not worth as much as a verdict.
+        limit = min(judged, price * FOR_ONE * num_particles) if budget is None else budget
         prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
         search = _searched(model, circuit, prefixes, limit)
         spent = 0 if search is None else search.walk.contexts
@@ -72,7 +74,7 @@ class Auto:
         chosen, why, cost = self._choose(model, circuit, prefixes, limit, pilot, budget is None, generator)
         rest = None if budget is None else budget - cost
         if budget is None and isinstance(chosen, Twisted):
-            rest = judged
+            rest = judged if limit == judged else limit - spent - cost
         return _named(chosen(model, circuit, num_particles, rest, generator), chosen.name, why)
 
     def _choose(
@@ -102,7 +104,7 @@ class Auto:
         elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
         why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
-        likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws)
+        likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
         if likely and (frugal or circuit.reader is None):
             return Rejection(), why, draws * price
         if circuit.reader is None:
