@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from locore.evidence import Particles
     from locore.explanation import explain
-    from locore.generate import generate, holds
+    from locore.generate import generate, generate_many, holds
     from locore.limits import Limits
     from locore.models import load
     from locore.samplers.twist.prepared import prepare
@@ -96,6 +96,7 @@ _HOME = {
     "compile": "locore.compilers",
     "explain": "locore.explanation",
     "generate": "locore.generate",
+    "generate_many": "locore.generate",
     "holds": "locore.generate",
     "Limits": "locore.limits",
     "Message": "locore.chat",
@@ -151,6 +152,7 @@ __all__ = [
     "finished",
     "from_json",
     "generate",
+    "generate_many",
     "grid",
     "holds",
     "json_schema",

@@ -57,3 +57,7 @@ class MissingExtra(LocoreError, ImportError):
 
 class DeviceLost(LocoreError):
     """The accelerator stopped working; only a new process can use it again."""
+
+
+class Interrupted(LocoreError):
+    """Requests that run together were stopped, and this one with them."""

@@ -1,10 +1,12 @@
-"""`generate`: the front door. A model, a prompt and a constraint in; weighted particles out."""
+"""The front door: a model, a prompt and a constraint in, weighted particles out; or many prompts at once."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -13,10 +15,11 @@ from locore.canonical import OnlyCanonical, kept, share_of_others
 from locore.chat import Prompt
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
-from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
+from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
 from locore.evidence import Draws, Particles, Run
 from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load, prompt_ids
+from locore.models.meeting import together as run_together
 from locore.models.validation import tokenizer_of
 from locore.numerics import make_generator
 from locore.request import Canonical, Request, Stop
@@ -25,6 +28,7 @@ from locore.stopping import stop_of, stopped
 from locore.tokenizer import Tokenizer
 
 SEED_RANGE = 2**31
+TOGETHER = 16  # requests that run beside each other
 RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
 
@@ -165,3 +169,95 @@ def _exact(particles: Particles, keep: Tensor) -> Particles:
             "Use more particles, or a larger memory of simple_moves."
         )
     return particles.where(keep, RELAXED)
+
+
+@overload
+def generate_many(
+    model: LanguageModel | str | Path,
+    prompts: Sequence[Prompt],
+    constraints: Constraint | Sequence[Constraint],
+    *,
+    seed: int | None = None,
+    together: int = TOGETHER,
+    errors: Literal["raise"] = "raise",
+    **options: Any,
+) -> list[Particles]: ...
+
+
+@overload
+def generate_many(
+    model: LanguageModel | str | Path,
+    prompts: Sequence[Prompt],
+    constraints: Constraint | Sequence[Constraint],
+    *,
+    seed: int | None = None,
+    together: int = TOGETHER,
+    errors: Literal["return"],
+    **options: Any,
+) -> list[Particles | LocoreError]: ...
+
+
+def generate_many(
+    model: LanguageModel | str | Path,
+    prompts: Sequence[Prompt],
+    constraints: Constraint | Sequence[Constraint],
+    *,
+    seed: int | None = None,
+    together: int = TOGETHER,
+    errors: Literal["raise", "return"] = "raise",
+    **options: Any,
+) -> list[Any]:
+    """Sample continuations of many prompts, each from its own p(y | constraint), as `generate` does one by one.
+
+    Rows of different requests are read in the same forward passes: those of requests that have ended leave, those of new ones
+    enter. An answer depends on its own seed alone, up to the rounding of a batch. A model that cannot read several prompts in
+    one pass (one that is no `HuggingFaceModel`, or whose attention is not plain) is asked for one after the other.
+
+    Args:
+        model: a language model, or what `locore.load` accepts.
+        prompts: any number of them; see `generate`.
+        constraints: one for all prompts, or one for each.
+        seed: request i gets the seed `seed + i`, as `generate(…, seed=seed + i)` would; None draws one.
+        together: how many requests run beside each other. Memory grows with it, and not with the number of prompts.
+        errors: "raise" stops all requests at the first that fails; "return" puts its error into its place.
+        options: any others of `generate`, the same for all: `max_new_tokens`, `num_particles`, `sampler`, `budget`, ….
+
+    Returns:
+        One answer for each prompt, in their order.
+
+    Raises:
+        InvalidArgument: the numbers of prompts and constraints differ, or `together` is below 1.
+        LocoreError: as those of `generate`, with errors="raise".
+    """
+    each = _each(prompts, constraints)
+    if isinstance(together, bool) or not isinstance(together, int) or together < 1:
+        raise InvalidArgument(f"together must be a whole number, at least 1, got {together!r}.")
+    if errors not in ("raise", "return"):
+        raise InvalidArgument(f"errors must be 'raise' or 'return', got {errors!r}.")
+    base = model if isinstance(model, LanguageModel) else load(model)
+    first = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
+
+    def call(number: int) -> Callable[[LanguageModel], Particles | LocoreError]:
+        def answer(used: LanguageModel) -> Particles | LocoreError:
+            try:
+                return generate(used, *each[number], seed=first + number, **options)
+            except LocoreError as error:
+                if errors == "raise" or isinstance(error, Interrupted):
+                    raise
+                return error
+
+        return answer
+
+    return list(run_together(base, (call(number) for number in range(len(each))), together))
+
+
+def _each(prompts: Sequence[Prompt], constraints: Constraint | Sequence[Constraint]) -> list[tuple[Prompt, Constraint]]:
+    """A constraint with each prompt."""
+    if isinstance(prompts, str) or any(isinstance(prompt, dict) for prompt in prompts):
+        raise InvalidArgument("generate_many takes a list of prompts; for one prompt or one chat there is generate.")
+    wanted = [constraints] * len(prompts) if isinstance(constraints, Constraint) else list(constraints)
+    if len(wanted) != len(prompts):
+        raise InvalidArgument(
+            f"there are {len(prompts)} prompts and {len(wanted)} constraints; give one for all, or one for each."
+        )
+    return list(zip(prompts, wanted, strict=True))

@@ -20,6 +20,8 @@ class Settings(Request):
         model: "tiny", "smollm2", a folder, a GGUF file, or a Hugging Face name.
         device: where the model computes, as in `torch`.
         threads: of the arithmetic of one worker; the last digits of a result can depend on it.
+        together: rows of one worker that run beside each other and share forward passes; what is beside a row can change its
+            last digits, and where these decide a draw its texts.
         seed: of the run; that of a row follows from it and from the content of the row.
         constraint: as JSON; None if every row has its own.
         resample: give so many equally probable draws instead of the weighted particles.
@@ -32,6 +34,7 @@ class Settings(Request):
     model: str = "tiny"
     device: str = "cpu"
     threads: int = 1
+    together: int = 1
     seed: int = 0
     constraint: dict[str, Any] | None = None
     resample: int | None = None
@@ -39,7 +42,7 @@ class Settings(Request):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, low in (("threads", 1), ("seed", 0)):
+        for name, low in (("threads", 1), ("together", 1), ("seed", 0)):
             if getattr(self, name) < low:
                 raise InvalidArgument(f"{name} must be at least {low}, got {getattr(self, name)}.")
         if self.resample is not None and self.resample < 1:

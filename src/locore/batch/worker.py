@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -27,7 +28,9 @@ from locore.batch.rows import (
 )
 from locore.batch.settings import Settings
 from locore.constraints import Constraint
-from locore.errors import DeviceLost, InvalidArgument, LocoreError
+from locore.errors import DeviceLost, Interrupted, InvalidArgument, LocoreError
+from locore.models import LanguageModel
+from locore.models.meeting import together
 from locore.samplers.twist.prepared import prepared_table
 
 MAX_DEATHS = 3  # of workers at one row, until the row is given up
@@ -93,20 +96,29 @@ class Worker:
         if final.exists() and (known := tally_of(final, span)) is not None:  # an answer was lost, not the work
             return {"shard": span.number, "adopted": span.rows, **known, "bytes": final.stat().st_size}
         with Part(output, span, run) as part:
-            given_up = part.deaths >= MAX_DEATHS
-            for number, line in lines_of(path, span, skip=part.adopted):
-                row = self._died(number, line, part.deaths) if given_up else self.row(number, line)
-                given_up = False
+            for row in self._rows(lines_of(path, span, skip=part.adopted), part.deaths):
                 part.append(row)
                 if watch is not None:
                     watch(row)
             return {"shard": span.number, "adopted": part.adopted, **part.finish()}
 
-    def row(self, number: int, line: bytes) -> Record:
-        """What is written for one line of the input.
+    def _rows(self, lines: Iterator[tuple[int, bytes]], deaths: int) -> Iterator[Record]:
+        """What is written for these lines. Where workers have died, one after the other, so that it shows at which row."""
+        if deaths >= MAX_DEATHS:
+            for number, line in islice(lines, 1):
+                yield self._died(number, line, deaths)
+        if deaths or self.settings.together == 1:
+            yield from (self.row(number, line) for number, line in lines)
+        else:
+            calls = (partial(self.row, number, line) for number, line in lines)
+            yield from together(self.model, calls, self.settings.together)
+
+    def row(self, number: int, line: bytes, model: LanguageModel | None = None) -> Record:
+        """What is written for one line of the input, by the model as others share it, if they do.
 
         Raises:
             DeviceLost: the accelerator failed; every row after this one would fail too.
+            Interrupted: a row beside this one has ended them all.
             InvalidArgument: somebody made an n-gram table of the model since this worker started.
         """
         start = time.perf_counter()
@@ -115,7 +127,9 @@ class Worker:
             fields = read_object(line)
             labels = labels_of(fields)
             check_fields(fields)
-            result = self._result(fields)
+            result = self._result(fields, model or self.model)
+        except Interrupted:
+            raise
         except torch.AcceleratorError as error:
             raise DeviceLost(f"the device failed in line {number} of the input: {error}. Start again with --resume.") from error
         except Exception as error:  # one row must not end the others
@@ -124,7 +138,7 @@ class Worker:
             raise InvalidArgument("the n-gram table of the model was made while the run went on; begin in another folder.")
         return {"line": number, **labels, "digest": digest_of(line), **result, "seconds": time.perf_counter() - start}
 
-    def _result(self, fields: Record) -> Record:
+    def _result(self, fields: Record, model: LanguageModel) -> Record:
         options = {**self.settings.defaults(), **fields}
         for name in ("id", "meta", "prompt", "messages"):
             options.pop(name, None)
@@ -136,9 +150,7 @@ class Worker:
         resample = options.pop("resample")
         if resample is not None and (isinstance(resample, bool) or not isinstance(resample, int)):
             raise InvalidArgument(f"resample must be a whole number, got {resample!r}.")
-        particles = locore.generate(
-            self.model, prompt_of(fields), constraint, seed=seed, limits=self.settings.limits, **options
-        )
+        particles = locore.generate(model, prompt_of(fields), constraint, seed=seed, limits=self.settings.limits, **options)
         if resample is not None:
             # Another stream of random numbers than that of the sampler, and as repeatable.
             particles = particles.resample(resample, seed=seed + 1)

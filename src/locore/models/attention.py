@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -273,11 +273,21 @@ class SharedCache(Cache):
         return Step(tuple(self._new), self._hidden_state)
 
 
-_reading: ContextVar[SharedCache] = ContextVar("_reading")
+class Attending(Protocol):
+    """What a forward pass reads."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """As `SharedCache.attend`."""
+
+    def record(self, hidden: Tensor) -> None:
+        """As `SharedCache.record`."""
+
+
+_reading: ContextVar[Attending] = ContextVar("_reading")
 
 
 @contextmanager
-def reading(cache: SharedCache) -> Iterator[None]:
+def reading(cache: Attending) -> Iterator[None]:
     """Let attention in this thread read this cache."""
     before = _reading.set(cache)
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,9 @@ from transformers.cache_utils import DynamicLayer
 
 from locore.errors import CannotScore
 from locore.models.attention import KeyValues, SharedCache, Step, Tails, reading, sharing_twin
+from locore.models.joined import JoinedCache, Part
+
+NextStep = Callable[[KeyValues, Tails, Tensor], tuple[Tensor, Step]]
 
 # Two ways to read the same text may differ by this total variation, by the dtype of the weights.
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
@@ -41,6 +45,7 @@ class CausalLM:
         shares: can all rows read one copy of the prompt?
         twin: the same weights in a module whose attention shares a prompt.
         recomputes: are logits a function of the hidden state of a `Step`, by the head alone?
+        steps_elsewhere: what makes steps in place of this object, if anything does; see `locore.models.meeting`.
         full_support: are all its logits finite?
         memory_bytes: what a batch may take beside the weights, roughly.
     """
@@ -64,6 +69,7 @@ class CausalLM:
         self.bytes_per_token = 0
         self.twin: Any = None
         self.recomputes = False
+        self.steps_elsewhere: NextStep | None = None
         self._head: Callable[[Tensor], Tensor] | None = None
         self.caches = "past_key_values" in self._accepted and _passes(self._check_cache)
         self.packs = self.caches and _passes(self._check_packing)
@@ -79,6 +85,12 @@ class CausalLM:
             digest.update(name.encode())
             digest.update(picked.numpy().tobytes())
         return digest.hexdigest()[:32]
+
+    def stepping(self, elsewhere: NextStep) -> CausalLM:
+        """The same model, whose steps are made by somebody else."""
+        other = copy.copy(self)
+        other.steps_elsewhere = elsewhere
+        return other
 
     def read(self, tokens: Tensor, past: KeyValues | None = None, keep: int = 1) -> Tensor:
         """Logits of the last `keep` positions.
@@ -147,6 +159,8 @@ class CausalLM:
         Returns:
             Float[batch, vocab] on the CPU, log p of the token after, and what the rows have read now.
         """
+        if self.steps_elsewhere is not None:
+            return self.steps_elsewhere(prompt, tails, tokens)
         steps: list[Step] = []
 
         def work(rows: slice) -> Tensor:
@@ -158,6 +172,34 @@ class CausalLM:
         size = self.batch_size(tails.length // len(prompt.layers), 1)
         log_probs = in_batches(len(tokens), size, work)
         return log_probs, Step.joined(steps)
+
+    def next_steps(self, parts: Sequence[Part]) -> list[tuple[Tensor, Step]]:
+        """As `next_step`, for rows behind several prompts in one pass. Only if `joins`.
+
+        Where memory runs out each part is read by itself.
+        """
+        if len(parts) > 1:
+            try:
+                return self._joined_steps(parts)
+            except RuntimeError as error:
+                if not _out_of_memory(error):
+                    raise
+        return [self.next_step(part.prompt, part.tails, part.tokens) for part in parts]
+
+    def _joined_steps(self, parts: Sequence[Part]) -> list[tuple[Tensor, Step]]:
+        sizes, cache = [len(part) for part in parts], JoinedCache(parts)
+        places = torch.tensor([part.read for part in parts], device=self.device)
+        positions = torch.repeat_interleave(places, torch.tensor(sizes, device=self.device))[:, None]
+        tokens = torch.cat([part.tokens for part in parts])[:, None]
+        with reading(cache):
+            logits = self._forward(tokens, cache, 1, {"position_ids": positions}, module=self.twin)[0]
+        rows = torch.split(normalised(logits[:, 0]).cpu(), sizes)
+        return [(row, one.step()) for row, one in zip(rows, cache.caches, strict=True)]
+
+    @cached_property
+    def joins(self) -> bool:
+        """Can rows behind different prompts share a pass? Found out once, by trying."""
+        return self.shares and "position_ids" in self._accepted and _passes(self._check_joining)
 
     def batch_size(self, past: int, new: int) -> int:
         """How many rows of `new` tokens after `past` tokens fit into the memory of a batch."""
@@ -258,6 +300,21 @@ class CausalLM:
         hidden = None if self._head is None else step.hidden
         self.recomputes = hidden is not None and torch.equal(self.read_hidden(hidden), logits[:, 0])
         return self._agree(expected, at_once) and self._agree(expected[:, -1], logits[:, 0])
+
+    def _check_joining(self) -> bool:
+        """Do rows behind prompts of different lengths get in one pass what they get in two, after one token and after two?"""
+        tokens, parts = self._trial(), []
+        for row, length, first in ((0, 4, [1, 2]), (1, 3, [3])):
+            prompt = self.read_on(tokens[row : row + 1, :length])[1]
+            parts.append(Part(prompt, Tails.empty(len(first), self.device), torch.tensor(first) % self.vocab_size))
+        for _ in range(2):
+            alone = [self.next_step(part.prompt, part.tails, part.tokens) for part in parts]
+            joined = self._joined_steps(parts)
+            if not all(self._agree(one[0], other[0]) for one, other in zip(alone, joined, strict=True)):
+                return False
+            after = [part.tails.then(step) for part, (_, step) in zip(parts, joined, strict=True)]
+            parts = [Part(part.prompt, tails, part.tokens) for part, tails in zip(parts, after, strict=True)]
+        return True
 
     def _keeps_all(self) -> bool:
         """Does no layer forget keys that are far back?"""

@@ -14,7 +14,7 @@ from locore.ending import live_lengths
 from locore.errors import CannotScore
 from locore.models.attention import KeyValues, Tails
 from locore.models.base import ModelInfo, TokenModel
-from locore.models.causal import CausalLM, gathered_scores, in_batches
+from locore.models.causal import CausalLM, NextStep, gathered_scores, in_batches
 from locore.models.cursor import Cursor
 from locore.models.loading import declared_ends, load_parts
 from locore.models.neighbourhood import Neighbourhood
@@ -100,6 +100,10 @@ class HuggingFaceModel(TokenModel):
 
     def _after(self, prompt: tuple[int, ...] | None) -> HuggingFaceModel:
         return HuggingFaceModel(self.causal, self.tokenizer, prompt, self.info)
+
+    def stepping(self, elsewhere: NextStep) -> HuggingFaceModel:
+        """The same model, whose steps are made by somebody else; see `locore.models.meeting`."""
+        return HuggingFaceModel(self.causal.stepping(elsewhere), self.tokenizer, self._prompt, self.info)
 
     def fingerprint(self) -> str:
         """A hash of configuration, vocabulary and weights."""

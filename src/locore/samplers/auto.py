@@ -69,7 +69,7 @@ class Auto:
             why = f"{spent:,} of {prefixes:,.0f} prefixes were read; what they leave out is below {BestFirst.share:.1%} of p(α)"
             return _named(search.draws(num_particles, generator), BestFirst.name, why)
         budget = None if budget is None else budget - spent
-        spare = limit - spent - price * JUDGED_BLOCKS * JUDGED_WIDTH
+        spare = limit - spent - price * enough
         pilot = spare if budget is not None and spare >= 0 else limit - spent
         chosen, why, cost = self._choose(model, circuit, prefixes, limit, pilot, budget is None, generator)
         rest = None if budget is None else budget - cost

@@ -1,0 +1,170 @@
+"""Requests that meet for a forward pass get what they get alone."""
+
+import threading
+
+import pytest
+import torch
+import transformers
+
+from locore.errors import CannotScore, Interrupted
+from locore.models import HuggingFaceModel
+from locore.models.attention import Tails
+from locore.models.joined import Part
+from locore.models.meeting import Meeting
+from locore.tokenizer import Tokenizer
+
+from . import zoo
+
+JOINING = [name for name, (*_, shares) in zoo.ARCHITECTURES.items() if shares]
+PROMPTS = ((1, 7, 3), (2,), (5, 5, 5, 1, 0, 4))
+
+
+def parts_of(model: HuggingFaceModel, rows=(3, 1, 4)) -> list[Part]:
+    """Rows behind prompts of different lengths."""
+    found = []
+    for prompt, num in zip(PROMPTS, rows, strict=True):
+        tokens = torch.arange(num) % model.vocab_size
+        found.append(Part(model.prompted(prompt).prompt_keys, Tails.empty(num, model.causal.device), tokens))
+    return found
+
+
+@pytest.mark.parametrize("architecture", JOINING)
+def test_rows_behind_different_prompts_share_a_pass(architecture):
+    model = zoo.huggingface(architecture, eos_ids=())
+    if not model.causal.joins:
+        pytest.skip(f"{architecture} is told no positions")
+    parts = parts_of(model)
+    for _ in range(3):
+        alone = [model.causal.next_step(part.prompt, part.tails, part.tokens) for part in parts]
+        joined = model.causal.next_steps(parts)
+        for one, other in zip(alone, joined, strict=True):
+            torch.testing.assert_close(one[0], other[0], rtol=0, atol=1e-4)
+        # The rows change places, and one of them stops.
+        tails = [part.tails.then(step) for part, (_, step) in zip(parts, joined, strict=True)]
+        orders = [torch.arange(len(part)).flip(0)[: max(1, len(part) - 1)] for part in parts]
+        parts = [Part(p.prompt, t.rows(order), p.tokens[order]) for p, t, order in zip(parts, tails, orders, strict=True)]
+
+
+def test_most_architectures_join():
+    assert sum(zoo.huggingface(name, eos_ids=()).causal.joins for name in JOINING) >= len(JOINING) // 2
+
+
+def test_a_model_that_cannot_join_says_so():
+    name = next(name for name, (*_, shares) in zoo.ARCHITECTURES.items() if not shares)
+    with pytest.raises(CannotScore, match="several prompts"):
+        Meeting(zoo.huggingface(name, eos_ids=()))
+
+
+def small() -> HuggingFaceModel:
+    """In double precision, so that no rounding decides anything."""
+    config = transformers.LlamaConfig(
+        vocab_size=zoo.VOCAB, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+    return HuggingFaceModel.from_module(module, Tokenizer.integers(zoo.VOCAB, ()))
+
+
+def walks(model: HuggingFaceModel, meeting: Meeting, lengths: list[int]) -> list[torch.Tensor]:
+    """The last distribution of a walk of each length, in threads that meet."""
+    found: list[torch.Tensor | None] = [None] * len(lengths)
+    ready = threading.Barrier(len(lengths))
+
+    def walk(number: int) -> None:
+        with meeting.attended():
+            ready.wait()
+            cursor = meeting.model.prompted(PROMPTS[number % 3]).begin(2)
+            for step in range(lengths[number]):
+                cursor = cursor.advance(torch.tensor([step % zoo.VOCAB, number % zoo.VOCAB]))
+            found[number] = cursor.log_probs
+
+    threads = [threading.Thread(target=walk, args=(number,), daemon=True) for number in range(len(lengths))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [one for one in found if one is not None]
+
+
+def test_requests_of_different_lengths_come_and_go():
+    model = small()
+    meeting = Meeting(model)
+    lengths = [5, 1, 9, 3, 0, 7]
+    found = walks(model, meeting, lengths)
+    assert len(found) == len(lengths)
+    assert meeting.passes == max(lengths)  # everyone who is still there is in each
+    assert meeting.rows == 2 * sum(lengths)
+    for number, length in enumerate(lengths):
+        cursor = model.prompted(PROMPTS[number % 3]).begin(2)
+        for step in range(length):
+            cursor = cursor.advance(torch.tensor([step % zoo.VOCAB, number % zoo.VOCAB]))
+        torch.testing.assert_close(found[number], cursor.log_probs)
+
+
+def test_what_does_not_fit_is_read_in_parts(monkeypatch):
+    model = small()
+    meeting = Meeting(model)
+    monkeypatch.setattr(model.causal, "memory_bytes", 1)
+    assert len(walks(model, meeting, [3, 3])) == 2
+    assert meeting.passes == 6
+
+
+def test_without_memory_for_all_each_is_read_alone(monkeypatch):
+    model = small()
+    parts = parts_of(model)
+    expected = [model.causal.next_step(part.prompt, part.tails, part.tokens)[0] for part in parts]
+
+    def fails(parts):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(model.causal, "_joined_steps", fails)
+    for one, other in zip(model.causal.next_steps(parts), expected, strict=True):
+        torch.testing.assert_close(one[0], other)
+
+
+def test_a_failure_reaches_everyone_and_leaves_nobody_waiting(monkeypatch):
+    model = small()
+    meeting, seen = Meeting(model), []
+
+    def fails(parts):
+        raise ValueError("broken")
+
+    monkeypatch.setattr(model.causal, "next_steps", fails)
+
+    def ask(number: int) -> None:
+        with meeting.attended():
+            ready.wait()
+            try:
+                meeting.model.prompted(PROMPTS[number]).begin(1).advance(torch.tensor([0]))
+            except ValueError as error:
+                seen.append(str(error))
+
+    ready = threading.Barrier(3)
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert seen == ["broken"] * 3
+
+
+def test_who_waits_when_it_is_closed_is_sent_away():
+    model = small()
+    meeting, seen, inside = Meeting(model), [], threading.Event()
+
+    def ask() -> None:
+        with meeting.attended():
+            inside.set()
+            try:
+                meeting.model.prompted(PROMPTS[0]).begin(1).advance(torch.tensor([0]))
+            except Interrupted as error:
+                seen.append(error)
+
+    with meeting.attended():  # who never asks for anything
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        assert inside.wait(60)
+        meeting.close()
+        thread.join(60)
+    assert len(seen) == 1
