@@ -9,8 +9,9 @@ import transformers
 from locore.errors import CannotScore, Interrupted
 from locore.models import HuggingFaceModel
 from locore.models.attention import Tails
+from locore.models.base import LanguageModel
 from locore.models.joined import Part
-from locore.models.meeting import Meeting
+from locore.models.meeting import Meeting, together
 from locore.tokenizer import Tokenizer
 
 from . import zoo
@@ -168,3 +169,40 @@ def test_who_waits_when_it_is_closed_is_sent_away():
         meeting.close()
         thread.join(60)
     assert len(seen) == 1
+
+
+def test_who_wants_no_more_leaves_nothing_behind():
+    model, begun = small(), []
+
+    def call(number):
+        def walk(used: LanguageModel) -> int:
+            begun.append(number)
+            cursor = used.prompted(PROMPTS[number % 3]).begin(1)
+            for step in range(5):
+                cursor = cursor.advance(torch.tensor([step]))
+            return number
+
+        return walk
+
+    answers = together(model, (call(number) for number in range(1000)), 4)
+    assert [next(answers) for _ in range(6)] == list(range(6))
+    answers.close()
+    assert len(begun) <= 6 + 2 * 4 + 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("locore")]
+
+
+def test_a_failure_ends_the_others():
+    def call(number):
+        def walk(used: LanguageModel) -> int:
+            cursor = used.prompted(PROMPTS[number % 3]).begin(1)
+            for step in range(3):
+                cursor = cursor.advance(torch.tensor([step]))
+            if number == 2:
+                raise KeyboardInterrupt
+            return number
+
+        return walk
+
+    with pytest.raises(KeyboardInterrupt):
+        list(together(small(), (call(number) for number in range(50)), 4))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("locore")]
