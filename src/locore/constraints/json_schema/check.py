@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from locore.automata.regex.pattern import occurs_in, parse_ecma
+from locore.constraints.json_schema.formats import is_of_format
 from locore.constraints.json_schema.texts import WHITESPACE, Style, number_text
 from locore.errors import MissingExtra
 
@@ -76,6 +77,7 @@ class Check:
         rules = {
             "properties": self._properties,
             "pattern": _pattern,
+            "format": _format,
             "const": lambda _, member, value, __: self._named([member], value),
             "enum": lambda _, members, value, __: self._named(members, value),
         }
@@ -116,6 +118,11 @@ class Check:
 def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[Any]:
     if isinstance(value, str) and not occurs_in(parse_ecma(pattern), value):
         yield _error("the pattern does not occur")
+
+
+def _format(_: Any, name: str, value: Any, __: Any) -> Iterator[Any]:
+    if isinstance(value, str) and not is_of_format(name, value):
+        yield _error("another format")
 
 
 def _error(message: str) -> Any:

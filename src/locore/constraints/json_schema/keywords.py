@@ -22,7 +22,7 @@ OF_TYPE: dict[str, tuple[str, ...]] = {
     "boolean": (),
     "number": (),
     "integer": BOUNDS,
-    "string": ("minLength", "maxLength", "pattern"),
+    "string": ("minLength", "maxLength", "pattern", "format"),
     "array": ("items", "minItems", "maxItems", "uniqueItems"),
     "object": ("properties", "required", "additionalProperties"),
 }

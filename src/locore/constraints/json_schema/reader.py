@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from locore.automata.regex.language import (
@@ -23,6 +23,7 @@ from locore.automata.regex.language import (
 )
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import parse_ecma
+from locore.constraints.json_schema.formats import FORMATS
 from locore.constraints.json_schema.keywords import Subschema, resolve
 from locore.constraints.json_schema.texts import (
     NUMBER,
@@ -111,16 +112,23 @@ class _Reader:
         if most is not None and most < least:
             return EMPTY
         write = partial(written, escapes=self._style.escapes)
-        if "pattern" not in place:
+        asked: list[Language] = []
+        if "pattern" in place:
+            asked.append(Concat((ANYTHING, self._pattern(place), ANYTHING)))
+        if "format" in place:
+            asked.append(_of_format(place))
+        if not asked:
             return Concat((QUOTE, repeat(write(ANY), least, most), QUOTE))
+        if least or most is not None:
+            asked.append(repeat(ANY_CHAR, least, most))
+        return Concat((QUOTE, Rewritten(reduce(Both, asked), write), QUOTE))
+
+    @staticmethod
+    def _pattern(place: Subschema) -> Language:
         try:
-            pattern = language_of(parse_ecma(place.text("pattern")))
+            return language_of(parse_ecma(place.text("pattern")))
         except InvalidConstraint as error:
             raise InvalidConstraint(f"{error} (at {place.inside('pattern').pointer})") from error
-        inside: Language = Concat((ANYTHING, pattern, ANYTHING))
-        if least or most is not None:
-            inside = Both(inside, repeat(ANY_CHAR, least, most))
-        return Concat((QUOTE, Rewritten(inside, write), QUOTE))
 
     def _array(self, place: Subschema) -> Language:
         least, most = place.count("minItems") or 0, place.count("maxItems")
@@ -179,6 +187,13 @@ class _Reader:
         if isinstance(value, dict):
             return object_([Property(name, self._constant(item), True) for name, item in value.items()], self._style)
         return scalar(value, self._style)
+
+
+def _of_format(place: Subschema) -> Language:
+    name = place.text("format")
+    if name not in FORMATS:
+        place.refuse(f"the format {name!r} is none of {', '.join(FORMATS)}; say it by a pattern", "format")
+    return language_of(parse_ecma(FORMATS[name]))
 
 
 def _listed(place: Subschema) -> list[Any]:

@@ -1,0 +1,87 @@
+"""`format`: what a third party's suite calls valid or not, and automata that say what Python's `re` says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from locore.constraints import json_schema
+from locore.constraints.json_schema.formats import FORMATS, is_of_format
+
+from .bytewise import accepts, holds
+
+SUITE = Path(__file__).resolve().parents[3] / "shared" / "data" / "json" / "test-suite" / "tests" / "draft2020-12" / "optional"
+# What is narrower than the standard: valid by the suite, and refused.
+NARROWER = {
+    "date-time": r".*:60.*",
+    "time": r".*:60.*",
+    "email": r'".*|.*\[.*',
+    "hostname": r"xn--.*",
+}
+LEAVES = {name: json_schema({"type": "string", "format": name}, whitespace="compact", escapes="minimal") for name in FORMATS}
+SOME = {
+    "date": (["2024-02-29", "2000-02-29", "2023-12-31"], ["2023-02-29", "1900-02-29", "2023-13-01", "23-01-01", "2023-1-1"]),
+    "time": (["23:59:59Z", "08:30:06.283185+01:00"], ["24:00:00Z", "08:30:06", "8:30:06Z"]),
+    "date-time": (["1963-06-19T08:30:06Z"], ["1963-06-19 08:30:06Z", "1963-06-19"]),
+    "duration": (["P4DT12H30M5S", "P2W", "PT36H"], ["P", "PT", "P1Y2W", "4D"]),
+    "email": (["joe.bloggs@example.com", "a@b"], ["a", "@b", "a@", ".a@b", "a..b@c", "a@-b"]),
+    "hostname": (["www.example.com", "a", "a-b", "a." * 9 + "a"], ["", "-a", "a-", "a..b", "a_b", "a" * 64, "ab--c"]),
+    "ipv4": (["192.168.0.1", "255.255.255.255"], ["256.0.0.1", "1.2.3", "01.2.3.4"]),
+    "ipv6": (["::1", "2001:db8::ff00:42:8329", "::ffff:1.2.3.4"], ["::1::", "1:2:3:4:5:6:7", "12345::", ""]),
+    "uri": (["https://example.org/a?b=c#d", "urn:isbn:1", "mailto:a@b"], ["//example.org", "abc", "http://a b", "\\\\x"]),
+    "uri-reference": (["/abc", "#frag", "", "https://example.org"], ["a b", "\\x"]),
+    "uuid": (
+        ["2eb8aa08-aa98-11ea-b4aa-73b441d16380"],
+        ["2eb8aa08aa9811eab4aa73b441d16380", "2eb8aa08-aa98-11ea-b4aa-73b441d1638"],
+    ),
+    "json-pointer": (["", "/a~0b/~1", "/a//b"], ["a", "/~", "/~2"]),
+    "relative-json-pointer": (["1", "0/foo", "2#"], ["/foo", "01", "-1"]),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_some_of_each(name):
+    valid, invalid = SOME[name]
+    for text, wanted in [*((text, True) for text in valid), *((text, False) for text in invalid)]:
+        written = json.dumps(text, ensure_ascii=False)
+        assert accepts(LEAVES[name], written) == holds(LEAVES[name], written) == wanted, text
+
+
+@pytest.mark.skipif(not SUITE.exists(), reason="the JSON Schema test-suite is not there")
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_official_suite(name):
+    """Nothing that is invalid passes, and what is valid does but for what is stated."""
+    seen = 0
+    for group in json.loads((SUITE / "format" / f"{name}.json").read_text()):
+        for test in group["tests"]:
+            text = test["data"]
+            if not isinstance(text, str):
+                continue
+            written, seen = json.dumps(text, ensure_ascii=False), seen + 1
+            narrower = name in NARROWER and re.fullmatch(NARROWER[name], text)
+            assert accepts(LEAVES[name], written) == (test["valid"] and not narrower), test["description"]
+            assert holds(LEAVES[name], written) == (test["valid"] and not narrower), test["description"]
+    assert seen > 10
+
+
+@given(st.data())
+@pytest.mark.parametrize("name", FORMATS)
+def test_automata_say_what_python_says(name, data):
+    text = data.draw(st.from_regex(re.compile(FORMATS[name], re.ASCII), fullmatch=True))
+    assert is_of_format(name, text)
+    assert accepts(LEAVES[name], json.dumps(text, ensure_ascii=False))
+    place = data.draw(st.integers(0, max(0, len(text) - 1)))
+    changed = text[:place] + data.draw(st.characters(codec="ascii")) + text[place + 1 :]
+    assert accepts(LEAVES[name], json.dumps(changed, ensure_ascii=False)) == is_of_format(name, changed)
+
+
+def test_a_format_stands_beside_a_pattern_and_lengths():
+    leaf = json_schema({"type": "string", "format": "date", "pattern": "^20", "maxLength": 10, "minLength": 3})
+    assert accepts(leaf, '"2024-02-29"')
+    assert not accepts(leaf, '"1924-02-29"')
+    assert not accepts(json_schema({"type": "string", "format": "date", "maxLength": 9}), '"2024-02-29"')
