@@ -2,9 +2,9 @@
 
 import transformers
 
-from locore import records
+from locore import io
 
 
 def machine() -> dict:
     """Names and versions; no paths, no host."""
-    return {**records.machine(), "transformers": transformers.__version__}
+    return {**io.machine(), "transformers": transformers.__version__}
