@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import locore
 from locore.constraints import json_schema
 from locore.errors import BudgetExceeded, InvalidConstraint, MissingExtra, UnsupportedKeyword
 
@@ -52,6 +53,10 @@ UNSUPPORTED = [
     ({}, "the schema at the top"),
     (True, "the schema at the top"),
     ({"title": "anything"}, "the schema at the top"),
+    ({"x-order": 1}, "the schema at the top"),
+    ({"type": "string", "maxLenght": 3}, "is 'maxLength' meant?"),
+    ({"type": "string", "OneOf": []}, "is 'oneOf' meant?"),
+    ({"anyOf": [{"type": "null", "id": "x"}]}, "'id' (at /anyOf/0/id)"),
     ({"type": "object", "properties": {"a/b~": {"nullable": True}}}, "(at /properties/a~1b~0/nullable)"),
 ]
 
@@ -63,17 +68,16 @@ def test_no_keyword_is_ignored(schema, place):
     assert place in str(caught.value)
 
 
-@given(
-    schemas(),
-    st.sampled_from(["dependentRequired", "contains", "unevaluatedItems", "contentEncoding", "mxLength", "x-y"]),
-    st.data(),
-)
-def test_an_unknown_keyword_anywhere_is_refused(schema, keyword, data):
-    """Wherever it is put among the schemas that are used."""
+@given(schemas(), st.sampled_from(["dependentRequired", "contains", "unevaluatedItems", "mxLength", "x-y", "order"]), st.data())
+def test_a_keyword_anywhere_is_refused_or_named(schema, keyword, data):
+    """Wherever it is put among the schemas that are used: refused if it means something or looks like it, else in the notes."""
     assume(isinstance(schema, dict))
     schema = copy.deepcopy(schema)
     place = data.draw(st.sampled_from(list(subschemas(schema))))
     place[keyword] = 1
+    if keyword in ("x-y", "order"):
+        assert keyword in json_schema(schema).notes()[0]
+        return
     with pytest.raises(UnsupportedKeyword, match=keyword):
         json_schema(schema)
 
@@ -173,3 +177,29 @@ def test_jsonschema_is_imported_when_it_is_needed():
     code = "import locore.constraints, sys; print('jsonschema' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_words_that_the_standard_does_not_know_constrain_nothing_and_are_named():
+    """As `jsonschema` reads them; the report says so."""
+    schema = {
+        "id": "top",
+        "type": "string",
+        "x-ui": 1,
+        "_format": "date",
+        "enumNames": ["a"],
+        "maxLength": 1,
+        "self": {"a/b": 1},
+    }
+    leaf = json_schema(schema)
+    assert accepts(leaf, '"a"') and not accepts(leaf, '"ab"')
+    (note,) = leaf.notes()
+    assert "/x-ui, /_format, /enumNames, /self" in note and "/id" not in note and "maxLength" not in note
+    many = json_schema({"type": "null", **{f"word {number}": 0 for number in range(9)}})
+    assert "and 4 more" in many.notes()[0]
+    assert json_schema({"type": "null"}).notes() == ()
+
+
+def test_the_report_names_them():
+    model = locore.load("tiny")
+    p = locore.generate(model, "", json_schema({"type": "null", "x-ui": 1}, whitespace="compact"), 6, num_particles=2, seed=0)
+    assert "/x-ui" in p.info["notes"][0] and "/x-ui" in p.report(full=True)

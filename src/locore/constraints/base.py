@@ -90,6 +90,10 @@ class Constraint(Structural):
         """A leaf in terms of the ids of one tokenizer; see `bind`."""
         return self
 
+    def notes(self) -> tuple[str, ...]:
+        """What a report on texts of a leaf should say."""
+        return ()
+
     def named_ids(self) -> Iterable[int]:
         """The token ids that a leaf names."""
         return ()

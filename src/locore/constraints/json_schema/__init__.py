@@ -19,6 +19,8 @@ from locore.constraints.regex import LanguageLeaf
 from locore.constraints.serial import described, read_string, register
 from locore.errors import InvalidConstraint
 
+SAID = 5  # keywords without meaning that are named
+
 
 def json_schema(
     schema: Mapping[str, Any] | bool,
@@ -28,10 +30,10 @@ def json_schema(
 ) -> JsonSchema:
     """The whole text is a JSON value that is valid for a schema (JSON Schema 2020-12).
 
-    Every keyword is either honoured or refused. Four things are narrower than in the standard: objects have no properties but
-    those that the schema lists; integers are written without fraction and exponent; numbers that the schema names are written
-    without exponent and superfluous zeros; and nothing follows the value, so that a text is complete at its last bracket. The
-    page docs/structured_text.md lists the keywords.
+    Every keyword of the standard is either honoured or refused; words that it does not know are named in the report. Four
+    things are narrower than in the standard: objects have no properties but those that the schema lists; integers are written
+    without fraction and exponent; numbers that the schema names are written without exponent and superfluous zeros; and nothing
+    follows the value, so that a text is complete at its last bracket. The page docs/structured_text.md lists the keywords.
 
     Args:
         schema: as `json.loads` gives it.
@@ -81,6 +83,18 @@ class JsonSchema(LanguageLeaf):
     @cached_property
     def language(self) -> Language:
         """The valid texts."""
+        return self._read[0]
+
+    def notes(self) -> tuple[str, ...]:
+        """Keywords that the standard does not know."""
+        words = self._read[1]
+        said = ", ".join(words[:SAID]) + (f" and {len(words) - SAID} more" if len(words) > SAID else "")
+        return (
+            (f"the JSON schema has keywords that the standard does not know, which constrain nothing: {said}",) if words else ()
+        )
+
+    @cached_property
+    def _read(self) -> tuple[Language, list[str]]:
         return language_of_schema(json.loads(self.schema), self.style)
 
     @cached_property

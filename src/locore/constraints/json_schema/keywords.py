@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from reprlib import repr as shortened
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -15,6 +16,7 @@ from locore.errors import InvalidConstraint, UnsupportedKeyword
 ANNOTATIONS = {
     *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
     *("$schema", "$id", "$comment", "$defs", "definitions"),
+    *("contentEncoding", "contentMediaType", "contentSchema"),
 }
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 OF_TYPE: dict[str, tuple[str, ...]] = {
@@ -29,6 +31,14 @@ OF_TYPE: dict[str, tuple[str, ...]] = {
 # What decides how a schema is read, and which keywords may stand beside it.
 BESIDE: dict[str, tuple[str, ...]] = {"$ref": (), "anyOf": (), "const": ("type",), "enum": ("type",)}
 SUPPORTED = {"type", *BESIDE, *(keyword for keywords in OF_TYPE.values() for keyword in keywords)}
+# What a draft gives a meaning that is not understood here; "nullable" is OpenAPI's. Other words mean nothing by the standard.
+ASSERTING = {
+    *("multipleOf", "divisibleBy", "minProperties", "maxProperties", "patternProperties", "propertyNames", "nullable"),
+    *("dependencies", "dependentRequired", "dependentSchemas", "prefixItems", "additionalItems", "contains", "minContains"),
+    *("maxContains", "unevaluatedItems", "unevaluatedProperties", "allOf", "oneOf", "not", "if", "then", "else", "extends"),
+    *("disallow", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"),
+}
+SIMILAR = 0.85  # of words, from which one is taken for a slip of the other
 
 
 @dataclass(frozen=True)
@@ -144,16 +154,18 @@ class Subschema:
         if not isinstance(self.content, dict):
             self.wrong("a schema: an object, true or false")
         for keyword in self.content:
-            if keyword not in ANNOTATIONS and keyword not in SUPPORTED:
+            if keyword in ASSERTING:
                 self.refuse("it is not among the keywords that Locore understands", keyword)
-        if "$id" in self and self.pointer:
-            self.refuse("below the top it changes what references mean", "$id")
+        self._check_words()
+        for keyword in ("$id", "id"):
+            if self.pointer and isinstance(self.content.get(keyword), str):
+                self.refuse("below the top it changes what references mean", keyword)
         for kind in (*BESIDE, "type"):
             if kind in self:
                 self._check_neighbours(kind)
                 return kind
         for keyword in self.content:
-            if keyword not in ANNOTATIONS:
+            if keyword in SUPPORTED:
                 self.refuse('without "type" it allows all values of other types', keyword)
         self.refuse(ANY_VALUE)
 
@@ -168,8 +180,23 @@ class Subschema:
             allowed = {kind, *BESIDE[kind]}
             why = f'beside "{kind}" it is not understood'
         for keyword in self.content:
-            if keyword not in ANNOTATIONS and keyword not in allowed:
+            if keyword in SUPPORTED and keyword not in allowed:
                 self.refuse(why, keyword)
+
+    def meaningless(self) -> list[str]:
+        """Pointers of the keywords to which no draft gives a meaning, so that they are remarks by the standard."""
+        known = ANNOTATIONS | SUPPORTED | ASSERTING
+        words = self.content if isinstance(self.content, dict) else {}
+        return [self.inside(keyword).pointer for keyword in words if keyword not in known and keyword != "id"]
+
+    def _check_words(self) -> None:
+        """Refuse what is probably a slip: a word without meaning that looks like one with meaning."""
+        known = {keyword.lower(): keyword for keyword in sorted(SUPPORTED | ASSERTING)}
+        for pointer in self.meaningless():
+            keyword = next(one for one in self.content if self.inside(one).pointer == pointer)
+            near = get_close_matches(keyword.lower(), known, 1, SIMILAR)
+            if near and not keyword.startswith(("_", "x-")):
+                self.refuse(f"the standard has no such keyword; is {known[near[0]]!r} meant?", keyword)
 
 
 ANY_VALUE = (

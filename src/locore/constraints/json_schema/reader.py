@@ -43,15 +43,16 @@ from locore.errors import InvalidConstraint
 MAX_DEPTH = 32
 
 
-def language_of_schema(schema: Any, style: Style) -> Language:
-    """The JSON texts, with nothing after them, whose value is valid.
+def language_of_schema(schema: Any, style: Style) -> tuple[Language, list[str]]:
+    """The JSON texts, with nothing after them, whose value is valid; and pointers of the keywords that say nothing of values.
 
     Raises:
         UnsupportedKeyword: a keyword is not supported, or not there; the message names its place.
         InvalidConstraint: no JSON schema, or a recursive one.
         BudgetExceeded: too many properties in any order.
     """
-    return Concat((style.space, _Reader(schema, style).language(Subschema(schema))))
+    reader = _Reader(schema, style)
+    return Concat((style.space, reader.language(Subschema(schema)))), reader.meaningless
 
 
 class _Reader:
@@ -60,6 +61,7 @@ class _Reader:
         self._style = style
         self._open: list[str] = []  # pointers of the schemas that are being read
         self._known: dict[str, Language] = {}
+        self.meaningless: list[str] = []
 
     def language(self, place: Subschema) -> Language:
         """The texts of the values that are valid for a part of the schema."""
@@ -84,6 +86,7 @@ class _Reader:
 
     def _language(self, place: Subschema) -> Language:
         kind = place.kind()
+        self.meaningless += place.meaningless()
         if kind == "false":
             return EMPTY
         if kind == "$ref":
