@@ -91,12 +91,12 @@ def batch(
     except KeyboardInterrupt:
         print("finished rows are kept; the same command with --resume goes on from them", file=sys.stderr)
         raise
-    _show(summary, output, progress.seconds, as_json)
+    _show(summary, output, progress.seconds, together, as_json)
     if summary.tally.failed:
         raise typer.Exit(1)
 
 
-def _show(summary: Summary, output: Path, seconds: float, as_json: bool) -> None:
+def _show(summary: Summary, output: Path, seconds: float, together: int, as_json: bool) -> None:
     tally = summary.tally
     if as_json:
         facts: dict[str, Any] = {**tally.to_json(), "computed_now": summary.computed, "wall_seconds": seconds}
@@ -106,7 +106,8 @@ def _show(summary: Summary, output: Path, seconds: float, as_json: bool) -> None
     for what, counts in (("verdict", tally.verdicts), ("failed", tally.errors)):
         for name, number in counts.most_common():
             print(f"  {what} {name}: {number:,}")
-    print(f"{tally.lm_tokens:,} LM tokens, {tally.seconds:,.1f} s of work")
+    beside = f" in rows, of which {together} run beside each other" if together > 1 else " of work"
+    print(f"{tally.lm_tokens:,} LM tokens, {tally.seconds:,.1f} s{beside}")
     if summary.computed:
         print(f"{summary.computed:,} rows now, in {seconds:,.1f} s: {summary.computed / seconds:,.1f} a second")
     print(f"results: {output / 'results'}")
