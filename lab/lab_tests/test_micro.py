@@ -6,7 +6,6 @@ import pkgutil
 from unittest import mock
 
 import pytest
-
 from locore_lab import micro
 
 MODULES = [module.name for module in pkgutil.iter_modules(micro.__path__)]
