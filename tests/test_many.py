@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-import transformers
 
 import locore
 from locore.constraints import Count
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import HuggingFaceModel, TableModel
-from locore.tokenizer import Tokenizer
+from tests.models import zoo
 
 VOCAB, LENGTH = 11, 6
 PROMPTS = [(1, 2, 3), (4,), (5, 6), (7, 8, 9, 1), (2, 2)]
@@ -18,19 +17,7 @@ NEVER = Count(tuple(range(LENGTH)), frozenset({3}), 6)
 
 @pytest.fixture(scope="module")
 def model() -> HuggingFaceModel:
-    """In double precision, so that no rounding decides anything."""
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        initializer_range=0.8,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
-    return HuggingFaceModel.from_module(module, Tokenizer.integers(VOCAB, (0,)))
+    return zoo.double_llama(VOCAB, (0,))
 
 
 @pytest.mark.parametrize("together", [1, 2, 16])

@@ -20,7 +20,7 @@ from locore.evidence import Draws, Particles, Run
 from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load, prompt_ids
 from locore.models.meeting import together as run_together
-from locore.models.validation import tokenizer_of
+from locore.models.validation import positive, tokenizer_of
 from locore.numerics import make_generator
 from locore.request import Canonical, Request, Stop
 from locore.samplers import Sampler, sampler_by_name
@@ -101,7 +101,7 @@ def _answered(request: Request, base: LanguageModel, prompt: Prompt, constraint:
     target = stopped(counted, circuit) if stop == "complete" else counted
     if mode == "only" and circuit.reader is not None and before is not None:
         target = OnlyCanonical(target, circuit.reader, before)
-    seed = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if request.seed is None else request.seed
+    seed = _seed(request.seed)
     draws = sampler(target, circuit, request.num_particles, request.budget, make_generator(seed))
     run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
@@ -115,6 +115,11 @@ def _answered(request: Request, base: LanguageModel, prompt: Prompt, constraint:
     if mode is not None:
         return kept(particles, constraint, mode, before)
     return replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
+
+
+def _seed(given: int | None) -> int:
+    """The seed that was given, or one that is drawn, which makes the run repeatable all the same."""
+    return int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if given is None else given
 
 
 def _ids_before(tokenizer: Tokenizer, prompt: Prompt) -> list[int] | None:
@@ -232,12 +237,11 @@ def generate_many(
         LocoreError: as those of `generate`, with errors="raise".
     """
     each = _each(prompts, constraints)
-    if isinstance(together, bool) or not isinstance(together, int) or together < 1:
-        raise InvalidArgument(f"together must be a whole number, at least 1, got {together!r}.")
+    positive(together, "together")
     if errors not in ("raise", "return"):
         raise InvalidArgument(f"errors must be 'raise' or 'return', got {errors!r}.")
     base = model if isinstance(model, LanguageModel) else load(model)
-    first = int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if seed is None else seed
+    first = _seed(seed)
 
     def call(number: int) -> Callable[[LanguageModel], Particles | LocoreError]:
         def answer(used: LanguageModel) -> Particles | LocoreError:

@@ -3,31 +3,16 @@
 import json
 
 import pytest
-import torch
-import transformers
 
 from locore import batch
 from locore.batch.worker import Worker
 from locore.models import HuggingFaceModel
-from locore.tokenizer import Tokenizer
-
-VOCAB = 11
+from tests.models import zoo
 
 
 def small(*_, **__) -> HuggingFaceModel:
-    """In double precision, so that no rounding decides anything."""
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        initializer_range=0.8,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
-    return HuggingFaceModel.from_module(module, Tokenizer.integers(VOCAB, (0,)))
+    """In place of `locore.load`."""
+    return zoo.double_llama(11, (0,))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import threading
 
 import pytest
 import torch
-import transformers
 
 from locore.errors import CannotScore, Interrupted
 from locore.models import HuggingFaceModel
@@ -12,7 +11,6 @@ from locore.models.attention import Tails
 from locore.models.base import LanguageModel
 from locore.models.joined import Part
 from locore.models.meeting import Meeting, together
-from locore.tokenizer import Tokenizer
 
 from . import zoo
 
@@ -56,17 +54,6 @@ def test_a_model_that_cannot_join_says_so():
         Meeting(zoo.huggingface(name, eos_ids=()))
 
 
-def small() -> HuggingFaceModel:
-    """In double precision, so that no rounding decides anything."""
-    config = transformers.LlamaConfig(
-        vocab_size=zoo.VOCAB, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
-    return HuggingFaceModel.from_module(module, Tokenizer.integers(zoo.VOCAB, ()))
-
-
 def walks(model: HuggingFaceModel, meeting: Meeting, lengths: list[int]) -> list[torch.Tensor]:
     """The last distribution of a walk of each length, in threads that meet."""
     found: list[torch.Tensor | None] = [None] * len(lengths)
@@ -89,7 +76,7 @@ def walks(model: HuggingFaceModel, meeting: Meeting, lengths: list[int]) -> list
 
 
 def test_requests_of_different_lengths_come_and_go():
-    model = small()
+    model = zoo.double_llama()
     meeting = Meeting(model)
     lengths = [5, 1, 9, 3, 0, 7]
     found = walks(model, meeting, lengths)
@@ -104,7 +91,7 @@ def test_requests_of_different_lengths_come_and_go():
 
 
 def test_what_does_not_fit_is_read_in_parts(monkeypatch):
-    model = small()
+    model = zoo.double_llama()
     meeting = Meeting(model)
     monkeypatch.setattr(model.causal, "memory_bytes", 1)
     assert len(walks(model, meeting, [3, 3])) == 2
@@ -112,7 +99,7 @@ def test_what_does_not_fit_is_read_in_parts(monkeypatch):
 
 
 def test_without_memory_for_all_each_is_read_alone(monkeypatch):
-    model = small()
+    model = zoo.double_llama()
     parts = parts_of(model)
     expected = [model.causal.next_step(part.prompt, part.tails, part.tokens)[0] for part in parts]
 
@@ -125,7 +112,7 @@ def test_without_memory_for_all_each_is_read_alone(monkeypatch):
 
 
 def test_a_failure_reaches_everyone_and_leaves_nobody_waiting(monkeypatch):
-    model = small()
+    model = zoo.double_llama()
     meeting, seen = Meeting(model), []
 
     def fails(parts):
@@ -151,7 +138,7 @@ def test_a_failure_reaches_everyone_and_leaves_nobody_waiting(monkeypatch):
 
 
 def test_who_waits_when_it_is_closed_is_sent_away():
-    model = small()
+    model = zoo.double_llama()
     meeting, seen, inside = Meeting(model), [], threading.Event()
 
     def ask() -> None:
@@ -172,7 +159,7 @@ def test_who_waits_when_it_is_closed_is_sent_away():
 
 
 def test_who_wants_no_more_leaves_nothing_behind():
-    model, begun = small(), []
+    model, begun = zoo.double_llama(), []
 
     def call(number):
         def walk(used: LanguageModel) -> int:
@@ -204,5 +191,5 @@ def test_a_failure_ends_the_others():
         return walk
 
     with pytest.raises(KeyboardInterrupt):
-        list(together(small(), (call(number) for number in range(50)), 4))
+        list(together(zoo.double_llama(), (call(number) for number in range(50)), 4))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("locore")]

@@ -160,3 +160,19 @@ def ending_sequences(model: LanguageModel, num: int, length: int) -> torch.Tenso
 
 def all_sequences(vocab_size: int, length: int) -> torch.Tensor:
     return torch.tensor(list(itertools.product(range(vocab_size), repeat=length)))
+
+
+def double_llama(vocab_size: int = VOCAB, eos_ids=()) -> HuggingFaceModel:
+    """In double precision, so that no rounding decides anything."""
+    config = transformers.LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        initializer_range=0.8,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+    return HuggingFaceModel.from_module(module, Tokenizer.integers(vocab_size, eos_ids))

@@ -106,6 +106,15 @@ def exact_law(monkeypatch, run, pooled=False):
     return expected, total
 
 
+def assert_proper(expected, total, model, circuit):
+    """The outcomes are all there are, and the expected weight of each sequence is its probability."""
+    assert total == pytest.approx(1.0, abs=1e-9)
+    truth = enumerate_posterior(model, circuit)
+    assert set(expected) == {tuple(y) for y in truth.tokens.tolist()}
+    for y, log_joint in zip(truth.tokens.tolist(), truth.log_joint.tolist(), strict=True):
+        assert expected[tuple(y)] == pytest.approx(math.exp(log_joint), rel=1e-4)
+
+
 @pytest.mark.parametrize("eos", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("forced", [False, True])
@@ -118,11 +127,7 @@ def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced
     expected, total = exact_law(
         monkeypatch, lambda: swor.one_round(model, circuit.reader, 2, torch.Generator(), twist, wanted=1)
     )
-    assert total == pytest.approx(1.0, abs=1e-9)
-    truth = enumerate_posterior(model, circuit)
-    assert set(expected) == {tuple(y) for y in truth.tokens.tolist()}
-    for y, log_joint in zip(truth.tokens.tolist(), truth.log_joint.tolist(), strict=True):
-        assert expected[tuple(y)] == pytest.approx(math.exp(log_joint), rel=1e-4)
+    assert_proper(expected, total, model, circuit)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,11 +146,7 @@ def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind):
     monkeypatch.setattr(twisted, "one_round", spied)
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
     assert ways == {"trial", *WAYS[kind]}
-    assert total == pytest.approx(1.0, abs=1e-9)
-    truth = enumerate_posterior(model, circuit)
-    assert set(expected) == {tuple(y) for y in truth.tokens.tolist()}
-    for y, log_joint in zip(truth.tokens.tolist(), truth.log_joint.tolist(), strict=True):
-        assert expected[tuple(y)] == pytest.approx(math.exp(log_joint), rel=1e-4)
+    assert_proper(expected, total, model, circuit)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -156,11 +157,7 @@ def test_the_law_of_a_table_on_trial_is_exact(monkeypatch, kind):
     monkeypatch.setattr(twisted, "WORTH_A_TRIAL", 1)
     sampler = Twisted(seen_of(kind, model, 3).table(), blocks=1)
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
-    assert total == pytest.approx(1.0, abs=1e-9)
-    truth = enumerate_posterior(model, circuit)
-    assert set(expected) == {tuple(y) for y in truth.tokens.tolist()}
-    for y, log_joint in zip(truth.tokens.tolist(), truth.log_joint.tolist(), strict=True):
-        assert expected[tuple(y)] == pytest.approx(math.exp(log_joint), rel=1e-4)
+    assert_proper(expected, total, model, circuit)
 
 
 @pytest.mark.parametrize("right", [True, False])

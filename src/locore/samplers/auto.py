@@ -58,7 +58,7 @@ class Auto:
     ) -> Draws:
         """As the sampler that is chosen; its name and the reason are in `info`."""
         price = max(1, circuit.length - 1)
-        enough = JUDGED_BLOCKS * JUDGED_WIDTH
+        enough = JUDGED_BLOCKS * JUDGED_WIDTH  # prefixes for a verdict
         judged = price * max(num_particles, enough)
         # Without a budget it is what twisted SMC would cost, and few texts are not worth as much as a verdict.
         limit = min(judged, price * FOR_ONE * num_particles) if budget is None else budget

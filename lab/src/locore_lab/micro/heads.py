@@ -38,11 +38,11 @@ def texts_of(model: HuggingFaceModel, num: int) -> tuple[Tensor, Tensor, NGramCo
     generator, counts = torch.Generator().manual_seed(0), NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     tokens, hidden = [], []
     for first in range(0, num, BATCH):
-        drafts = model.sample(BATCH, TIME, generator, keep_log_probs=True)
+        drafts = model.sample(min(BATCH, num - first), TIME, generator, keep_log_probs=True)
         assert drafts.log_probs is not None  # they were asked for
         if first < TRAINED * num:
             counts.add_sequences(drafts.tokens, drafts.log_probs)
-        ids = torch.cat([torch.tensor(model.prompt_ids).expand(BATCH, -1), drafts.tokens], 1)
+        ids = torch.cat([torch.tensor(model.prompt_ids).expand(len(drafts.tokens), -1), drafts.tokens], 1)
         with torch.inference_mode():
             states = model.causal.module.base_model(ids).last_hidden_state[:, -TIME:]
         tokens.append(drafts.tokens)

@@ -38,6 +38,7 @@ ASSERTING = {
     *("maxContains", "unevaluatedItems", "unevaluatedProperties", "allOf", "oneOf", "not", "if", "then", "else", "extends"),
     *("disallow", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"),
 }
+KNOWN = ANNOTATIONS | SUPPORTED | ASSERTING
 SIMILAR = 0.85  # of words, from which one is taken for a slip of the other
 
 
@@ -184,16 +185,14 @@ class Subschema:
                 self.refuse(why, keyword)
 
     def meaningless(self) -> list[str]:
-        """Pointers of the keywords to which no draft gives a meaning, so that they are remarks by the standard."""
-        known = ANNOTATIONS | SUPPORTED | ASSERTING
+        """Keywords to which no draft gives a meaning, so that they are remarks by the standard."""
         words = self.content if isinstance(self.content, dict) else {}
-        return [self.inside(keyword).pointer for keyword in words if keyword not in known and keyword != "id"]
+        return [keyword for keyword in words if keyword not in KNOWN and keyword != "id"]
 
     def _check_words(self) -> None:
         """Refuse what is probably a slip: a word without meaning that looks like one with meaning."""
         known = {keyword.lower(): keyword for keyword in sorted(SUPPORTED | ASSERTING)}
-        for pointer in self.meaningless():
-            keyword = next(one for one in self.content if self.inside(one).pointer == pointer)
+        for keyword in self.meaningless():
             near = get_close_matches(keyword.lower(), known, 1, SIMILAR)
             if near and not keyword.startswith(("_", "x-")):
                 self.refuse(f"the standard has no such keyword; is {known[near[0]]!r} meant?", keyword)

@@ -86,7 +86,7 @@ class _Reader:
 
     def _language(self, place: Subschema) -> Language:
         kind = place.kind()
-        self.meaningless += place.meaningless()
+        self.meaningless += [place.inside(keyword).pointer for keyword in place.meaningless()]
         if kind == "false":
             return EMPTY
         if kind == "$ref":
