@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -243,18 +244,15 @@ def generate_many(
     base = model if isinstance(model, LanguageModel) else load(model)
     first = _seed(seed)
 
-    def call(number: int) -> Callable[[LanguageModel], Particles | LocoreError]:
-        def answer(used: LanguageModel) -> Particles | LocoreError:
-            try:
-                return generate(used, *each[number], seed=first + number, **options)
-            except LocoreError as error:
-                if errors == "raise" or isinstance(error, Interrupted):
-                    raise
-                return error
+    def answer(number: int, used: LanguageModel) -> Particles | LocoreError:
+        try:
+            return generate(used, *each[number], seed=first + number, **options)
+        except LocoreError as error:
+            if errors == "raise" or isinstance(error, Interrupted):
+                raise
+            return error
 
-        return answer
-
-    return list(run_together(base, (call(number) for number in range(len(each))), together))
+    return list(run_together(base, (partial(answer, number) for number in range(len(each))), together))
 
 
 def _each(prompts: Sequence[Prompt], constraints: Constraint | Sequence[Constraint]) -> list[tuple[Prompt, Constraint]]:

@@ -39,6 +39,7 @@ ASSERTING = {
     *("disallow", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary"),
 }
 KNOWN = ANNOTATIONS | SUPPORTED | ASSERTING
+SPELLED = {keyword.lower(): keyword for keyword in sorted(SUPPORTED | ASSERTING)}  # those with which a slip is compared
 SIMILAR = 0.85  # of words, from which one is taken for a slip of the other
 
 
@@ -191,11 +192,10 @@ class Subschema:
 
     def _check_words(self) -> None:
         """Refuse what is probably a slip: a word without meaning that looks like one with meaning."""
-        known = {keyword.lower(): keyword for keyword in sorted(SUPPORTED | ASSERTING)}
         for keyword in self.meaningless():
-            near = get_close_matches(keyword.lower(), known, 1, SIMILAR)
+            near = get_close_matches(keyword.lower(), SPELLED, 1, SIMILAR)
             if near and not keyword.startswith(("_", "x-")):
-                self.refuse(f"the standard has no such keyword; is {known[near[0]]!r} meant?", keyword)
+                self.refuse(f"the standard has no such keyword; is {SPELLED[near[0]]!r} meant?", keyword)
 
 
 ANY_VALUE = (
