@@ -15,6 +15,7 @@ from locore.evidence import Particles
 from locore.evidence.blocks import Block, Blocks, Lineage, Surprise, relative_error
 from locore.models import MarkovModel
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
+from locore.samplers.swor import one_round
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
 
@@ -145,14 +146,40 @@ def test_a_lineage_by_hand():
     """Two of three prefixes were drawn, each with probability 1/2; one has all the weight that went through them."""
     once = torch.tensor([0.0, math.log(2), math.log(2)]).double()
     weights = torch.tensor([0.5, 0.5, 0.0]).double().log()
+
+    def variance(parents, raises):
+        return Lineage(parents, raises, weights).variance_of(weights)
+
     # F = .5 and 0, mean .25: Σ ½ (F − F̄)², times 2/(2 − 1).
-    assert Lineage((torch.zeros(3).long(),), (once,)).variance(weights) == pytest.approx(2 * (0.5 * 0.25**2 * 2))
+    assert variance((torch.zeros(3).long(),), (once,)) == pytest.approx(2 * (0.5 * 0.25**2 * 2))
     # Each goes on for certain before that draw, or after it: the same. Drawn before it (π = 1/2): half of it, beside its own.
     whole, zeros = torch.arange(3), torch.zeros(3).double()
     for parents, raises in (((zeros.long(), whole), (once, zeros)), ((zeros.long(), whole), (zeros, once))):
-        assert Lineage(parents, raises).variance(weights) == pytest.approx(0.125)
-    first = Lineage((zeros.long(), whole), (once, once)).variance(weights)
-    assert first == pytest.approx(0.125 + 0.5 * 0.125)
+        assert variance(parents, raises) == pytest.approx(0.125)
+    assert variance((zeros.long(), whole), (once, once)) == pytest.approx(0.125 + 0.5 * 0.125)
+
+
+def test_draws_at_the_last_position_cost_nothing():
+    """They keep the sum, and what each prefix leads to is known before them; of a part of the sequences they do not."""
+    once, whole = torch.tensor([0.0, math.log(2), math.log(2)]).double(), torch.arange(3)
+    of_prefixes, of_sequences = (torch.tensor(weights).double().log() for weights in ([0.5, 0.3, 0.2], [0.5, 0.5, 0.0]))
+    lineage = Lineage((torch.zeros(3).long(), whole), (once, once), of_prefixes)
+    assert lineage.variance() == pytest.approx(2 * (0.5 * 0.05**2 * 2))  # F = .3 and .2
+    block = Block(whole, of_sequences, lineage=lineage)
+    assert block.variance == lineage.variance()
+    everything = block.where(torch.ones(3, dtype=torch.bool), whole)
+    assert everything.variance == block.variance
+    part = block.where(torch.tensor([True, True, False]), whole)
+    assert part.variance == lineage.variance_of(of_sequences) > block.variance
+
+
+def test_the_error_does_not_depend_on_how_many_sequences_are_kept(chain):
+    """Ẑ does not either: they are drawn last."""
+    reader = locore.compile(contains("ab"), chain, LENGTH).reader
+    one, all_of_them = (one_round(chain, reader, 20, torch.Generator().manual_seed(3), wanted=wanted) for wanted in (3, 20))
+    assert len(one.tokens) < len(all_of_them.tokens)
+    assert float(one.log_weights.logsumexp(0)) == pytest.approx(float(all_of_them.log_weights.logsumexp(0)))
+    assert 0 < one.lineage.variance() == pytest.approx(all_of_them.lineage.variance())
 
 
 def test_what_was_read_whole_is_not_out_of_sight(monkeypatch, tmp_path):

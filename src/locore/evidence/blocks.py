@@ -9,7 +9,9 @@ where all of them miss the same texts they agree for no good reason.
 ones and draws among the light ones, each with a probability π and a weight raised by 1/π. F being the share of the final weight
 that goes back to a drawn prefix, these draws have a relative variance of about Σ (1 − π)(F − F̄)², F̄ the mean of the drawn; and
 as F² holds what later draws do to F already, their variance counts π times only (Horvitz and Thompson in several stages;
-Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, section 4.3). A single block can tell it.
+Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, section 4.3). A single block can tell it. Draws at the
+last position leave the sum as it is, so F is what a prefix leads to before them: where few sequences are kept of many prefixes,
+their luck would look like an error.
 
 **Surprise.** Both look at what was found. How much was missed shows in how wrong the expectations were. Before each selection
 the twist foretells Ẑ_b; were it right, all forecasts would be the same, and d, the root of the sum of the squares of their
@@ -60,17 +62,28 @@ class Lineage:
     Attributes:
         parent: for each position Long[kept], which of the prefixes kept before a prefix goes on from.
         log_raise: for each position f64[kept], −log of the probability π with which a prefix was kept.
+        log_rows: f64[kept at the last position but one], log of what the sequences weigh that each of these prefixes leads to,
+            those that were not kept included.
     """
 
     parent: tuple[Tensor, ...]
     log_raise: tuple[Tensor, ...]
+    log_rows: Tensor
 
-    def variance(self, log_weights: Tensor) -> float:
-        """Relative variance of the sum of these weights, f64[sequences], by thinning."""
+    def variance(self) -> float:
+        """Relative variance of Ẑ, which the draws at the last position leave as it is."""
+        return self._variance(self.log_rows, len(self.parent) - 1)
+
+    def variance_of(self, log_weights: Tensor) -> float:
+        """Relative variance of the sum of these weights, f64[sequences], some of which are zero."""
+        return self._variance(log_weights, len(self.parent))
+
+    def _variance(self, log_weights: Tensor, positions: int) -> float:
         share = torch.softmax(log_weights, 0)
         variance = torch.zeros_like(share)
         sizes = [1, *(len(raised) for raised in self.log_raise)]
-        for parent, raised, before in reversed(list(zip(self.parent, self.log_raise, sizes, strict=False))):
+        steps = list(zip(self.parent, self.log_raise, sizes, strict=False))[:positions]
+        for parent, raised, before in reversed(steps):
             variance = _of_draws(share, raised) + (-raised).exp() * variance
             share, variance = (value.new_zeros(before).index_add_(0, parent, value) for value in (share, variance))
         return float(variance)
@@ -95,12 +108,14 @@ class Block:
         log_weights: f64[sequences]; they sum to Ẑ_b.
         surprise: None where nothing is known of it.
         lineage: None where prefixes are copied.
+        is_whole: are these all the sequences that it kept?
     """
 
     row: Tensor
     log_weights: Tensor
     surprise: Surprise | None = None
     lineage: Lineage | None = None
+    is_whole: bool = True
 
     @property
     def log_evidence(self) -> float:
@@ -112,12 +127,16 @@ class Block:
         """Relative variance of Ẑ_b by thinning; nan if it is not known."""
         if self.lineage is None or self.log_evidence == NEG_INF:
             return math.nan
-        return self.lineage.variance(self.log_weights)
+        return self.lineage.variance() if self.is_whole else self.lineage.variance_of(self.log_weights)
 
     def where(self, keep: Tensor, number: Tensor) -> Block:
         """Of the sequences Bool[num], which then have the numbers Long[num]; the weights of the rest become zero."""
-        weights = self.log_weights.masked_fill(~keep[self.row], NEG_INF)
-        return replace(self, row=number[self.row].clamp_min(0), log_weights=weights)  # a row without weight may be any
+        kept = keep[self.row]
+        weights, row = (
+            self.log_weights.masked_fill(~kept, NEG_INF),
+            number[self.row].clamp_min(0),
+        )  # without weight it may be any
+        return replace(self, row=row, log_weights=weights, is_whole=self.is_whole and bool(kept.all()))
 
 
 @dataclass(frozen=True, eq=False)

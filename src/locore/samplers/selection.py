@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locore.numerics import CACHED, NEG_INF
+from locore.numerics import CACHED, NEG_INF, segment_logsumexp
 
 STRETCH = 512  # items
 UNDERFLOW = math.exp(-87)  # of the largest weight: what is below is lost in f32
@@ -29,6 +29,7 @@ class Selection:
         log_total: log of the sum of all weights.
         drawn: share of that sum that was drawn among; the rest was kept for certain.
         log_left: f64[rows], log of what each row weighs without what was chosen, and of what may have been lost in f32.
+        log_rows: f64[rows], log of what each row weighs.
     """
 
     chosen: Tensor
@@ -36,6 +37,7 @@ class Selection:
     log_total: float
     drawn: float
     log_left: Tensor
+    log_rows: Tensor
 
 
 def padded_rows(rows: int, items: int) -> Tensor:
@@ -74,14 +76,12 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
     if int((maxima > NEG_INF).sum()) <= num:
         possible = (log_weights.view(-1) > NEG_INF).nonzero()[:, 0]
         if len(possible) <= num:
-            log_total = float(torch.logsumexp(log_weights.view(-1)[possible].double(), 0))
-            nothing = torch.full((len(log_weights),), NEG_INF, dtype=torch.float64)
-            return Selection(possible, torch.zeros(len(possible), dtype=torch.float64), log_total, 0.0, nothing)
+            return _all(log_weights, possible)
     top = maxima.max()
     step = max(1, CACHED // width)
     parts = [rows.sub_(top).exp_().view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
     sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
-    total = float(sums.sum())
+    total, log_rows = float(sums.sum()), float(top) + sums.view(-1, width // STRETCH).sum(1).log()
     large = _large(weights, sums, (maxima - top).exp(), num)
     large, threshold = _set_apart(weights, sums, large, num)
     flat = weights.view(-1)
@@ -92,7 +92,15 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
     drawn = float(threshold) * (num - len(large)) / total
     _sum_without(weights, sums, small)
     left = sums.view(-1, width // STRETCH).sum(1) + width * UNDERFLOW
-    return Selection(chosen, raised, float(top) + math.log(total), drawn, float(top) + left.log())
+    return Selection(chosen, raised, float(top) + math.log(total), drawn, float(top) + left.log(), log_rows)
+
+
+def _all(log_weights: Tensor, possible: Tensor) -> Selection:
+    """Nothing is left out of Long[possible]."""
+    kept = log_weights.view(-1)[possible].double()
+    nothing = torch.full((len(log_weights),), NEG_INF, dtype=torch.float64)
+    log_rows = segment_logsumexp(kept, possible // log_weights.shape[1], len(log_weights))
+    return Selection(possible, torch.zeros_like(kept), float(torch.logsumexp(kept, 0)), 0.0, nothing, log_rows)
 
 
 def _set_apart(weights: Tensor, sums: Tensor, large: Tensor, num: int) -> tuple[Tensor, Tensor]:

@@ -147,7 +147,8 @@ class _History:
         return Trial(_steps(self._totals), _steps([*foretold, self._totals[-1]]))
 
     def lineage(self) -> Lineage:
-        return Lineage(tuple(self._parents), tuple(one.log_raise for one in self._selections))
+        raises = tuple(one.log_raise for one in self._selections)
+        return Lineage(tuple(self._parents), raises, self._selections[-1].log_rows)
 
     @property
     def _totals(self) -> list[float]:
