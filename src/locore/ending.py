@@ -26,9 +26,9 @@ def live_lengths(tokens: Tensor, eos_ids: Sequence[int]) -> Tensor:
     return (~ended_before(tokens, eos_ids)).sum(-1)
 
 
-def end_row(vocab_size: int, eos_ids: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Float[vocab]: the distribution after an end, certain of the padding."""
-    row = torch.full((vocab_size,), NEG_INF, dtype=dtype)
+def end_row(vocab_size: int, eos_ids: Sequence[int], like: Tensor) -> Tensor:
+    """Float[vocab]: the distribution after an end, certain of the padding; of the dtype and on the device of another."""
+    row = like.new_full((vocab_size,), NEG_INF)
     row[eos_ids[0]] = 0.0
     return row
 
@@ -39,7 +39,7 @@ def absorb_rows(log_probs: Tensor, tokens: Tensor, eos_ids: Sequence[int]) -> Te
     if not bool(ended.any()):
         return log_probs
     log_probs = log_probs.clone()
-    log_probs[ended] = end_row(log_probs.shape[-1], eos_ids, log_probs.dtype)
+    log_probs[ended] = end_row(log_probs.shape[-1], eos_ids, log_probs)
     return log_probs
 
 

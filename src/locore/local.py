@@ -18,6 +18,7 @@ from torch import Tensor
 from locore.ending import ended_before, live_lengths
 from locore.errors import InvalidArgument
 from locore.models import Cursor, LanguageModel
+from locore.models.cursor import chosen
 from locore.numerics import NEG_INF
 
 __all__ = ["Exact", "Forward", "Kernel", "Lazy", "TopK", "Window", "kernel_by_name", "pseudolikelihood"]
@@ -291,7 +292,7 @@ def _read_on(trunk: Cursor, rows: Tensor, candidates: Tensor, following: Tensor)
     total = torch.zeros(candidates.numel(), dtype=torch.float64)
     for step in range(following.shape[1]):
         token = following[:, step].repeat_interleave(k)
-        total += fork.log_probs.gather(1, token[:, None])[:, 0].double()
+        total += chosen(fork.log_probs, token)
         if step + 1 < following.shape[1]:
             fork = fork.advance(token)
     return total.view(candidates.shape)

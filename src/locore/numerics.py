@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,26 @@ from locore.errors import InvalidArgument
 
 NEG_INF = float("-inf")
 CACHED = 2**17  # numbers that are worked on together, so that they stay near the processor
+ELSEWHERE = 2**26  # numbers that are worked on together where no cache is near, such as on a GPU
+# Below these exp is subnormal, which takes a processor ten times as long, or zero, which takes it three times as long.
+_LEAST_LOG = {torch.float32: -87.0, torch.float64: -708.0}
+
+
+def rows_at_once(width: int, device: torch.device) -> int:
+    """How many rows of `width` numbers are worked on together."""
+    return max(1, (CACHED if device.type == "cpu" else ELSEWHERE) // width)
+
+
+def row_slices(matrix: Tensor) -> Iterator[slice]:
+    """The rows that are worked on together, one after the other."""
+    step = rows_at_once(matrix.shape[1], matrix.device)
+    return (slice(first, first + step) for first in range(0, len(matrix), step))
+
+
+def exp_(logs: Tensor) -> Tensor:
+    """e to the power of f32 or f64, in place. −inf, and what is too small for a normal number, is exactly zero."""
+    least = _LEAST_LOG[logs.dtype]
+    return torch.nn.functional.threshold(logs.clamp_min_(least).exp_(), math.exp(least) * (1 + 1e-4), 0.0, inplace=True)
 
 
 def segment_logsumexp(values: Tensor, segment: Tensor, num_segments: int) -> Tensor:
@@ -70,7 +93,7 @@ def categorical(log_probs: Tensor, uniforms: Tensor) -> Tensor:
         uniforms: f64[batch] in [0, 1).
 
     Returns:
-        Long[batch].
+        Long[batch], where the uniforms are.
 
     Raises:
         InvalidArgument: a row has no mass or a NaN.
@@ -78,9 +101,11 @@ def categorical(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     top = log_probs.amax(-1, keepdim=True)
     if not bool(torch.isfinite(top).all()):
         raise InvalidArgument("Cannot draw from a distribution without mass or with a NaN.")
-    at_once = max(1, CACHED // log_probs.shape[-1])  # rows whose sums, in double, are held together
-    parts = zip(torch.split(log_probs, at_once), torch.split(top, at_once), torch.split(uniforms, at_once), strict=True)
-    return torch.cat([_inverted((rows - peaks).double().exp_().cumsum_(-1), own) for rows, peaks, own in parts])
+    at_once = rows_at_once(log_probs.shape[-1], log_probs.device)  # rows whose sums, in double, are held together
+    numbers = uniforms.to(log_probs.device)
+    parts = zip(torch.split(log_probs, at_once), torch.split(top, at_once), torch.split(numbers, at_once), strict=True)
+    found = torch.cat([_inverted(exp_((rows - peaks).double()).cumsum_(-1), own) for rows, peaks, own in parts])
+    return found.to(uniforms.device)
 
 
 def _inverted(mass: Tensor, uniforms: Tensor) -> Tensor:

@@ -134,9 +134,9 @@ class StopWhenComplete(FollowingModel):
             return rows
         allowed = self.reader.allowed(position, states[complete])[:, self._end_classes]
         ends = self._ends[allowed.long().argmax(-1)]  # the first that the constraint allows
-        certain = torch.full((len(ends), rows.shape[1]), float("-inf"), dtype=rows.dtype)
+        certain = rows.new_full((len(ends), rows.shape[1]), float("-inf"))
         changed = rows.clone()
-        changed[complete] = certain.scatter_(1, ends[:, None], 0.0)
+        changed[complete.to(rows.device)] = certain.scatter_(1, ends[:, None].to(rows.device), 0.0)
         return changed
 
     def _complete(self, position: int, states: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from locore.errors import CannotScore, InvalidArgument, ModelNotFound
-from locore.models import HuggingFaceModel, load
+from locore.models import HuggingFaceModel, causal, load
 from locore.models.base import LanguageModel
 from locore.models.neighbourhood import pack_tails
 
@@ -368,3 +368,49 @@ def test_tails_pack_tails_do_not_overlap(lengths):
 def test_as_many_tails_of_each_length_leave_no_place_empty(width):
     lengths = torch.arange(1, width + 1).repeat(3)
     assert int(pack_tails(lengths, width)[0].max()) + 1 == -(-int(lengths.sum()) // width)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "sliding"])
+def test_steps_are_halved_when_memory_runs_out(architecture):
+    model = zoo.huggingface(architecture, eos_ids=())
+    expected = model.sample(9, 5, seed=0, keep_log_probs=True)
+    recorder = Recorder(model, limit=4)
+    found = model.sample(9, 5, seed=0, keep_log_probs=True)
+    torch.testing.assert_close(found.log_probs, expected.log_probs, rtol=0, atol=1e-4)
+    assert torch.equal(found.tokens, expected.tokens)
+    assert max(batch for batch, time in recorder.shapes if time == 1) == 4
+
+
+def test_memory_that_runs_out_behind_a_pass_adds_no_row_twice(monkeypatch):
+    model = zoo.huggingface(eos_ids=())
+    expected = model.sample(8, 4, seed=0)
+    normalise, full = causal.normalised, [True]
+
+    def fails_once(logits):
+        if full.pop() if full else False:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return normalise(logits)
+
+    monkeypatch.setattr(causal, "normalised", fails_once)
+    found = model.sample(8, 4, seed=0)
+    assert not full
+    assert torch.equal(found.tokens, expected.tokens)
+    torch.testing.assert_close(found.token_scores, expected.token_scores, rtol=0, atol=1e-4)
+
+
+def test_rows_that_cannot_share_a_prompt_and_do_not_fit_are_refused_with_how_many_do(monkeypatch):
+    model = zoo.huggingface("sliding", eos_ids=())
+    each = model.causal.bytes_per_token * (len(model.prompt_ids) + 1)
+    monkeypatch.setattr(causal, "free_bytes", lambda device: 10 * each)
+    with pytest.raises(CannotScore, match=r"11 rows of 4 tokens .* 6 rows fit"):
+        model.begin(11).advance(torch.zeros(11, dtype=torch.long))
+    assert model.begin(6).advance(torch.zeros(6, dtype=torch.long)).log_probs.shape[0] == 6
+    shared = zoo.huggingface(eos_ids=())  # its prompt is there once
+    assert shared.begin(11).advance(torch.zeros(11, dtype=torch.long)).log_probs.shape[0] == 11
+
+
+def test_the_device_of_the_environment_is_where_models_are_loaded(monkeypatch):
+    monkeypatch.setenv("LOCORE_DEVICE", "nowhere")
+    with pytest.raises(InvalidArgument, match="nowhere"):
+        HuggingFaceModel.load("tiny")
+    assert HuggingFaceModel.load("tiny", device="cpu").device == torch.device("cpu")

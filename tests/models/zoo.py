@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import functools
 import itertools
+import os
 
 import torch
 import transformers
@@ -17,6 +18,7 @@ from locore.tokenizer import Tokenizer
 
 from . import engine_server
 
+DEVICE = os.environ.get("LOCORE_DEVICE") or "cpu"  # as for `locore.load`
 VOCAB = 23
 LENGTH = 7
 
@@ -82,7 +84,7 @@ def huggingface(
     with torch.random.fork_rng(), quiet():
         torch.manual_seed(0)
         config = ARCHITECTURES[architecture][0]()
-        module = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+        module = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(DEVICE)
         tokenizer = Tokenizer.integers(VOCAB, eos_ids)
         model = HuggingFaceModel.from_module(module, tokenizer, memory_bytes)
     return model.prompted((1, 7, 3))
@@ -174,5 +176,5 @@ def double_llama(vocab_size: int = VOCAB, eos_ids=()) -> HuggingFaceModel:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64)
+        module = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).to(DEVICE)
     return HuggingFaceModel.from_module(module, Tokenizer.integers(vocab_size, eos_ids))

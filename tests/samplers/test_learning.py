@@ -16,10 +16,11 @@ from locore.constraints import Count, Literal
 from locore.errors import BudgetExceeded
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Auto, Twisted, WithoutReplacement, swor, twisted
-from locore.samplers.twist import ngram
+from locore.samplers.twist import lookahead, ngram
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
+from locore.tokenizer import Tokenizer
 from tests.effort import runs
 
 LENGTH = 4
@@ -315,3 +316,37 @@ def test_preparing_says_how_far_it_is(tmp_path, monkeypatch):
     said.clear()
     locore.prepare(model, 300, progress=lambda done, all_: said.append((done, all_)))
     assert said == []  # it was there
+
+
+def gap(one, other):
+    """By how much two log β differ, but for a factor, where they are not at their floor."""
+    kept = other > other.max() - 20
+    return float((one - other)[kept].max() - (one - other)[kept].min())
+
+
+def test_a_twist_of_a_long_text_takes_little_memory_and_hardly_differs():
+    """Of every stretch only the end is kept; and where β has settled it is not computed any more."""
+    vocab, length = 12, 60
+    rows = torch.rand(vocab + 1, vocab, generator=torch.Generator().manual_seed(1)).double().softmax(-1)
+    tokenizer = Tokenizer.from_tokens([None if i == vocab - 1 else f" {i:x}" for i in range(vocab)], [vocab - 1])
+    model = MarkovModel(rows[0], rows[1:], tokenizer=tokenizer)
+    counts = NGramCounts(vocab, tokenizer.eos_ids)
+    counts.draft(model, 20, length, torch.Generator().manual_seed(0))
+    table, reader = counts.table(), compile(locore.ban([" 1 2"]) & locore.contains(" 3 4"), model, length).reader
+
+    def made(**changed):
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in changed.items():
+                patch.setattr(lookahead, name, value)
+            look_ahead.cache_clear()
+            twist = look_ahead(table, reader).log_beta
+            return [twist[i] for i in (*range(length + 1), 0, length, 33)], type(twist)
+
+    exact, kind = made(SETTLED=-1.0)  # all of it is computed
+    assert kind is tuple
+    size = exact[0].numel()
+    for settled, most in ((-1.0, 0.0), (lookahead.SETTLED, 1.1 * lookahead.SETTLED)):
+        little, kind = made(SETTLED=settled, NUMBERS=20 * size, STEP_NUMBERS=size)
+        assert kind is not tuple
+        assert max(gap(one, other) for one, other in zip(little, exact, strict=True)) <= most
+    look_ahead.cache_clear()

@@ -69,6 +69,8 @@ def tasks(
     seed: Annotated[int, typer.Option(help="Of everything; other seeds than 0 draw problems whose truth takes hours.")] = 0,
     truths: Annotated[bool, typer.Option("--truths", help="Make the truths that are missing, and stop.")] = False,
     threads: Annotated[int, typer.Option(help="Of the model's arithmetic.")] = 1,
+    device: Annotated[str | None, typer.Option(help="Where the model computes, such as cuda.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the weights, such as bfloat16; the truths stay those of 32 bits.")] = "float32",
 ) -> None:
     """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
     import_module("locore_lab.tasks.command").run(
@@ -83,6 +85,8 @@ def tasks(
         seed,
         truths_only=truths,
         threads=threads,
+        device=device,
+        dtype=dtype,
     )
     if not truths:
         print((output / "table.md").read_text())

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from locore.errors import InvalidArgument
+from locore.numerics import NEG_INF
 
 DEAD = -1
 NO_LOOK_AHEAD = (
@@ -97,6 +98,25 @@ class LeftToRight(ABC):
         # On a CPU `gather` is three times as fast as `classes[:, token_class]`.
         tokens = classes.gather(1, self.token_class.expand(len(distinct), -1))
         return tokens if len(distinct) == len(states) == 1 else tokens[which]
+
+    def log_allowed(self, position: int, distinct: Tensor, device: torch.device, look_ahead: bool = True) -> Tensor:
+        """f32[states, vocab] on a device: 0 for what `allowed_tokens` of distinct states says, −inf elsewhere; to add to logs.
+
+        Only what is allowed of the classes is moved there.
+        """
+        allowed = self.allowed(position, distinct, look_ahead)
+        logs = torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, NEG_INF)
+        return logs.to(device).gather(1, self.classes_on(device).expand(len(distinct), -1))
+
+    def classes_on(self, device: torch.device) -> Tensor:
+        """`token_class` on a device, where it stays."""
+        if device not in self._classes:
+            self._classes[device] = self.token_class.to(device)
+        return self._classes[device]
+
+    @cached_property
+    def _classes(self) -> dict[torch.device, Tensor]:
+        return {}
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,6 +57,12 @@ class SparseRows:
         return rows
 
 
+def shared(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The same arrays, equal ones as one object: far from both ends most positions look alike."""
+    first: dict[tuple[tuple[int, ...], bytes], NDArray[Any]] = {}
+    return [first.setdefault((array.shape, array.tobytes()), array) for array in arrays]
+
+
 def layered_circuit(
     token_class: Ints,
     rows: Sequence[SparseRows],
@@ -70,18 +77,19 @@ def layered_circuit(
         rows: of each position.
         live, complete, coaccessible: as in `LeftToRight`; states that are live at the end are final.
     """
-    distinct = {id(layer): (layer, len(after)) for layer, after in zip(rows, live[1:], strict=True)}
-    tables = {key: torch.from_numpy(layer.dense()) for key, (layer, _) in distinct.items()}
-    blocks = {key: block_from_rows(layer, num_inputs) for key, (layer, num_inputs) in distinct.items()}
-    classes, flags = torch.from_numpy(token_class), tuple(map(torch.from_numpy, live))
+    keys = [(id(layer), len(after)) for layer, after in zip(rows, live[1:], strict=True)]
+    distinct = dict(zip(keys, rows, strict=True))
+    tables = {id(layer): torch.from_numpy(layer.dense()) for layer in distinct.values()}
+    blocks = {key: block_from_rows(layer, key[1]) for key, layer in distinct.items()}
+    classes, flags = torch.from_numpy(token_class), tuple(map(torch.from_numpy, shared(live)))
     reader = TableReader(
         classes,
         tuple(tables[id(layer)] for layer in rows),
         flags,
         coaccessible=None if coaccessible is None else torch.from_numpy(coaccessible),
-        complete=None if complete is None else tuple(map(torch.from_numpy, complete)),
+        complete=None if complete is None else tuple(map(torch.from_numpy, shared(complete))),
     )
-    chain = tuple(blocks[id(layer)] for layer in rows)
+    chain = tuple(blocks[key] for key in keys)
     positions = tuple((i,) for i in range(len(rows)))
     return Circuit(len(rows), classes, len(rows[0].default), chain, positions, flags[-1], reader)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from locore.automata.tables import number_rows
 from locore.circuits import DEAD, Circuit
-from locore.compilers.layers import SparseRows, layered_circuit
+from locore.compilers.layers import SparseRows, layered_circuit, shared
 from locore.compilers.paths.circuit import path_atom
 from locore.compilers.problem import Conjunct, Flags, Lifted, Partition, Problem, classes_of, no_model
 from locore.compilers.residual import ClassAutomaton, Residuals
@@ -178,14 +178,15 @@ def to_circuit(layered: Minimal, classes: Partition) -> Circuit:
         Unsatisfiable: no sequence of this length satisfies the constraint.
     """
     merged, columns = classes.merged(np.concatenate(layered.rows).T.copy())
-    rows = [table[:, columns] for table in layered.rows]
+    rows = shared([table[:, columns] for table in layered.rows])
     live = [np.ones_like(layered.complete[-1])]
     for table in reversed(rows):
         live.append(((table != DEAD) & live[-1][table]).any(1))
     live.reverse()
     if not live[0][0]:
         raise no_model(len(rows))
-    return layered_circuit(merged.token_class, [SparseRows.from_dense(table) for table in rows], live, layered.complete)
+    sparse = {id(table): SparseRows.from_dense(table) for table in rows}
+    return layered_circuit(merged.token_class, [sparse[id(table)] for table in rows], live, layered.complete)
 
 
 class Extensions:

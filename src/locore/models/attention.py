@@ -88,6 +88,18 @@ class KeyValues:
         index = index.to(keys.device)
         return KeyValues(tuple((k[index], v[index]) for k, v in self.layers))
 
+    def part(self, rows: slice) -> KeyValues:
+        """Some of the rows; a view."""
+        return KeyValues(tuple((k[rows], v[rows]) for k, v in self.layers))
+
+    @classmethod
+    def joined(cls, parts: Sequence[KeyValues]) -> KeyValues:
+        """The rows of all parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        layers = zip(*(part.layers for part in parts), strict=True)
+        return cls(tuple((torch.cat([k for k, _ in layer]), torch.cat([v for _, v in layer])) for layer in layers))
+
     def to_cache(self) -> DynamicCache:
         """A cache that a forward pass may change without changing this."""
         cache = DynamicCache()

@@ -14,7 +14,7 @@ from torch import Tensor
 from locore.chat import Prompt, is_chat
 from locore.ending import absorb_rows, absorb_scores, is_end
 from locore.errors import CannotScore, InvalidArgument
-from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor
+from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor, chosen
 from locore.models.validation import checked_distributions, checked_log_probs, positive, prompt_ids, token_ids, within_context
 from locore.numerics import categorical, make_generator
 from locore.tokenizer import Tokenizer
@@ -86,7 +86,7 @@ class Drafts:
     Attributes:
         tokens: Long[num, time], EOS-padded.
         token_scores: f64[num, time], log p(y_t | y_<t) of each token under the law they were drawn from.
-        log_probs: Float[num, time, vocab], the whole distributions, if they were asked for.
+        log_probs: Float[num, time, vocab], the whole distributions on the model's device, if they were asked for.
     """
 
     tokens: Tensor
@@ -99,7 +99,8 @@ class LanguageModel(ABC):
 
     A subclass gives `tokenizer`, `full_support`, `prompted` and `_log_probs`; those with a cache override `_begin`,
     `_token_scores` and `_neighbours` too. The public methods check their arguments and make the end of sequence absorbing, so a
-    subclass need do neither: what `_log_probs` says after an end is never read. Results live on the CPU.
+    subclass need do neither: what `_log_probs` says after an end is never read. Results live on the CPU; only the distributions
+    of cursors and drafts, which are large and used at once, stay where the model computes.
 
     Attributes:
         tokenizer: the vocabulary.
@@ -135,6 +136,11 @@ class LanguageModel(ABC):
     @abstractmethod
     def _log_probs(self, tokens: Tensor) -> Tensor:
         """Float[batch, time, vocab] of valid ids Long[batch, time]; row t: log p(· | y_<t)."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the distributions of its cursors are."""
+        return torch.device("cpu")
 
     @property
     def vocab_size(self) -> int:
@@ -200,7 +206,7 @@ class LanguageModel(ABC):
             log_probs = cursor.log_probs
             token = categorical(log_probs, uniforms[:, step])
             tokens.append(token)
-            scores.append(log_probs.gather(1, token[:, None])[:, 0].double())
+            scores.append(chosen(log_probs, token))
             if keep_log_probs:
                 kept.append(log_probs)
             if step + 1 < length:
@@ -332,6 +338,11 @@ class Wrapper(LanguageModel):
     def fingerprint(self) -> str | None:
         """That of the base."""
         return self.base.fingerprint()
+
+    @property
+    def device(self) -> torch.device:
+        """That of the base."""
+        return self.base.device
 
     def _require_length(self, length: int) -> None:
         self.base._require_length(length)

@@ -17,6 +17,7 @@ from transformers.cache_utils import DynamicLayer
 from locore.errors import CannotScore
 from locore.models.attention import KeyValues, SharedCache, Step, Tails, reading, sharing_twin
 from locore.models.joined import JoinedCache, Part
+from locore.models.room import free_bytes, how_many_fit, in_batches, is_out_of_memory
 
 NextStep = Callable[[KeyValues, Tails, Tensor], tuple[Tensor, Step]]
 
@@ -25,7 +26,6 @@ _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 _TOLERANCE_16_BITS = 0.05
 
 _HASHED_NUMBERS = 1 << 20  # of each tensor, in a fingerprint
-_UNCOUNTED = 1.5  # activations, and what the allocator cannot use: of 100 and 21 million parameters 1.45 and 1.9 were measured
 _ROWS_AT_ONCE = 8  # of a table that is normalised in its place: few enough to stay in a cache
 
 
@@ -157,7 +157,7 @@ class CausalLM:
             tokens: Long[batch].
 
         Returns:
-            Float[batch, vocab] on the CPU, log p of the token after, and what the rows have read now.
+            Float[batch, vocab] on the model's device, log p of the token after, and what the rows have read now.
         """
         if self.steps_elsewhere is not None:
             return self.steps_elsewhere(prompt, tails, tokens)
@@ -165,13 +165,47 @@ class CausalLM:
 
         def work(rows: slice) -> Tensor:
             logits, step = self.read_shared(tokens[rows, None], prompt, tails.part(rows), keeps_step=True)
-            steps.append(step)
-            return normalised(logits[:, 0]).cpu()
+            log_probs = normalised(logits[:, 0])
+            steps.append(step)  # at last: what is read again, since memory ran out, must not be there twice
+            return log_probs
 
         # One layer's tails are gathered at a time.
         size = self.batch_size(tails.length // len(prompt.layers), 1)
         log_probs = in_batches(len(tokens), size, work)
         return log_probs, Step.joined(steps)
+
+    def next_step_each(self, past: KeyValues, tokens: Tensor) -> tuple[Tensor, KeyValues]:
+        """As `next_step`, for rows with keys and values of their own. Only if `caches`.
+
+        Raises:
+            CannotScore: there is no room for them.
+        """
+        self.require_room(len(tokens), past.length + 1)
+        parts: list[KeyValues] = []
+
+        def work(rows: slice) -> Tensor:
+            logits, after = self.read_on(tokens[rows, None], past.part(rows))
+            log_probs = logits[:, 0].log_softmax(-1)
+            parts.append(after)
+            return log_probs
+
+        log_probs = in_batches(len(tokens), len(tokens), work)
+        return log_probs, KeyValues.joined(parts)
+
+    def require_room(self, rows: int, tokens: int) -> None:
+        """Refuse rows whose own keys and values do not fit into what is left of the machine's memory.
+
+        Raises:
+            CannotScore: with how many rows fit. An operating system would rather end the process.
+        """
+        left, needed = free_bytes(self.device), rows * tokens * self.bytes_per_token
+        if left is not None and needed > left:
+            fit = how_many_fit(left, tokens * self.bytes_per_token)
+            raise CannotScore(
+                f"{rows} rows of {tokens:,} tokens need {needed / 1e9:.1f} GB for keys and values, as this model's rows cannot "
+                f"share a prompt, and {left / 1e9:.1f} GB are free: {fit} rows fit. Ask for fewer particles, or give a shorter "
+                "prompt."
+            )
 
     def next_steps(self, parts: Sequence[Part]) -> list[tuple[Tensor, Step]]:
         """As `next_step`, for rows behind several prompts in one pass. Only if `joins`.
@@ -182,7 +216,7 @@ class CausalLM:
             try:
                 return self._joined_steps(parts)
             except RuntimeError as error:
-                if not _out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
         return [self.next_step(part.prompt, part.tails, part.tokens) for part in parts]
 
@@ -193,7 +227,7 @@ class CausalLM:
         tokens = torch.cat([part.tokens for part in parts])[:, None]
         with reading(cache):
             logits = self._forward(tokens, cache, 1, {"position_ids": positions}, module=self.twin)[0]
-        rows = torch.split(normalised(logits[:, 0]).cpu(), sizes)
+        rows = torch.split(normalised(logits[:, 0]), sizes)
         return [(row, one.step()) for row, one in zip(rows, cache.caches, strict=True)]
 
     @cached_property
@@ -348,44 +382,6 @@ def _passes(check: Callable[[], bool]) -> bool:
         return check()
     except Exception:  # architectures that cannot do something fail in ways of their own
         return False
-
-
-def in_batches(rows: int, size: int, work: Callable[[slice], Tensor]) -> Tensor:
-    """Do `work` on slices of the rows and put the results together along the first axis.
-
-    Args:
-        rows: how many there are; at least one.
-        size: how many to try at once; halved whenever memory runs out.
-        work: maps a slice of the rows to a result with as many rows.
-
-    Raises:
-        CannotScore: one row alone does not fit.
-    """
-    parts: list[Tensor] = []
-    at, size = 0, max(1, min(size, rows))
-    while at < rows:
-        try:
-            parts.append(work(slice(at, min(at + size, rows))))
-            at += size
-        except RuntimeError as error:
-            if not _out_of_memory(error):
-                raise
-            if size == 1:
-                raise CannotScore(
-                    "There is not enough memory for a single sequence. Use a shorter prompt, a smaller dtype or another device."
-                ) from error
-            size //= 2
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    # The allocator of the CPU has no exception of its own.
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
-
-
-def how_many_fit(free_bytes: int, bytes_each: int) -> int:
-    """How many parts of this size, as far as it can be counted, fit into the free memory."""
-    return int(free_bytes / (_UNCOUNTED * bytes_each))
 
 
 def gathered_scores(logits: Tensor, tokens: Tensor) -> Tensor:

@@ -15,12 +15,15 @@ from locore.models.validation import checked_distributions, row_indices, token_i
 
 
 class Cursor(ABC):
-    """Where a batch of sequences stands. Immutable: `advance` returns a new one."""
+    """Where a batch of sequences stands. Immutable: `advance` returns a new one.
+
+    What has a number for every token of the vocabulary is on the model's device, what has one for each row on the CPU.
+    """
 
     @property
     @abstractmethod
     def log_probs(self) -> Tensor:
-        """Float[batch, vocab]: log p of the next token after the tokens fed so far."""
+        """Float[batch, vocab]: log p of the next token after the tokens fed so far, on the model's device."""
 
     @abstractmethod
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> Cursor:
@@ -34,6 +37,13 @@ class Cursor(ABC):
         Returns:
             A cursor of `new` rows; this one stays valid.
         """
+
+
+def chosen(log_probs: Tensor, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
+    """f64[batch] on the CPU: log p of Long[batch] tokens by Float[rows, vocab], of which each has its own or the given row."""
+    rows = torch.arange(len(tokens)) if rows is None else rows
+    device = log_probs.device
+    return log_probs[rows.to(device), tokens.to(device)].double().cpu()
 
 
 class RecomputingCursor(Cursor):
@@ -62,18 +72,21 @@ class AbsorbingCursor(Cursor):
     Attributes:
         inner: the model's own cursor over the rows that go on; None when all have ended.
         slot: Long[batch], the row of `inner` of each sequence, −1 where it has ended.
+        ended: Float[vocab], the distribution after an end; nothing where there is no end.
     """
 
     inner: Cursor | None
     slot: Tensor
     vocab_size: int
     eos_ids: tuple[int, ...]
-    dtype: torch.dtype
+    ended: Tensor
 
     @classmethod
     def begin(cls, inner: Cursor, batch: int, vocab_size: int, eos_ids: tuple[int, ...]) -> AbsorbingCursor:
         """At the start nothing has ended."""
-        return cls(inner, torch.arange(batch), vocab_size, eos_ids, inner.log_probs.dtype)
+        first = inner.log_probs
+        ended = end_row(vocab_size, eos_ids, first) if eos_ids else first.new_empty(0)
+        return cls(inner, torch.arange(batch), vocab_size, eos_ids, ended)
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -81,9 +94,9 @@ class AbsorbingCursor(Cursor):
         live = self.slot >= 0
         if self.inner is not None and bool(live.all()):
             return checked_distributions(self.inner.log_probs)
-        rows = end_row(self.vocab_size, self.eos_ids, self.dtype).repeat(len(self.slot), 1)
+        rows = self.ended.repeat(len(self.slot), 1)
         if self.inner is not None:
-            rows[live] = checked_distributions(self.inner.log_probs)
+            rows[live.to(rows.device)] = checked_distributions(self.inner.log_probs)
         return rows
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> AbsorbingCursor:
@@ -95,4 +108,4 @@ class AbsorbingCursor(Cursor):
         inner = self.inner
         if inner is not None:
             inner = inner.advance(tokens[live], before[live]) if bool(live.any()) else None
-        return AbsorbingCursor(inner, slot, self.vocab_size, self.eos_ids, self.dtype)
+        return AbsorbingCursor(inner, slot, self.vocab_size, self.eos_ids, self.ended)

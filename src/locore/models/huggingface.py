@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +15,12 @@ from locore.ending import live_lengths
 from locore.errors import CannotScore
 from locore.models.attention import KeyValues, Tails
 from locore.models.base import ModelInfo, TokenModel
-from locore.models.causal import CausalLM, NextStep, gathered_scores, in_batches
+from locore.models.causal import CausalLM, NextStep, gathered_scores
 from locore.models.cursor import Cursor
 from locore.models.loading import declared_ends, load_parts
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.quiet import quiet
+from locore.models.room import in_batches
 from locore.models.validation import row_indices, within_context
 from locore.tokenizer import Tokenizer
 
@@ -26,8 +28,8 @@ from locore.tokenizer import Tokenizer
 class HuggingFaceModel(TokenModel):
     """Any causal model of `transformers`, after a prompt.
 
-    Log-probabilities are normalised in 32 bits or more and live on the CPU; the device only computes them. Sampling settings in
-    the model's files are ignored: this is the model itself. Without a prompt it is the model after the empty one.
+    Log-probabilities are normalised in 32 bits or more. Sampling settings in the model's files are ignored: this is the model
+    itself. Without a prompt it is the model after the empty one.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class HuggingFaceModel(TokenModel):
     def load(
         cls,
         name: str | Path,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         dtype: torch.dtype = torch.float32,
         memory_bytes: int | None = None,
         attn_implementation: str | None = None,
@@ -56,7 +58,7 @@ class HuggingFaceModel(TokenModel):
 
         Args:
             name: a folder, a GGUF file, or a name on the Hub; or "tiny" or "smollm2".
-            device: where to compute.
+            device: where to compute; by default what the environment variable LOCORE_DEVICE names, and else the CPU.
             dtype: of the weights; in 16 bits a text's score can be off by a nat.
             memory_bytes: what a batch may take beside the weights; 256 MiB on a CPU and 2 GiB elsewhere by default.
             attn_implementation: as in `transformers`.
@@ -66,6 +68,7 @@ class HuggingFaceModel(TokenModel):
             MissingExtra: the packages that read GGUF are not installed.
             InvalidArgument: torch cannot compute on this device.
         """
+        device = os.environ.get("LOCORE_DEVICE") or "cpu" if device is None else device
         module, tokenizer, info = load_parts(name, device, dtype, attn_implementation)
         return cls.from_module(module, tokenizer, memory_bytes, info)
 
@@ -92,6 +95,11 @@ class HuggingFaceModel(TokenModel):
                 f"{causal.vocab_size} columns. Make the tokenizer with that vocab_size."
             )
         return cls(causal, tokenizer, info=info)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the module is."""
+        return self.causal.device
 
     @property
     def context(self) -> int | None:
@@ -122,7 +130,7 @@ class HuggingFaceModel(TokenModel):
         logits, past = self._start
         if past is None:
             return super()._begin(batch)
-        rows = logits.log_softmax(-1).cpu().expand(batch, -1)
+        rows = logits.log_softmax(-1).expand(batch, -1)
         if self.causal.shares:
             return PrefixCursor(self.causal, past, Tails.empty(batch, self.causal.device), rows)
         return PrefixCursor(self.causal, None, past.repeated(batch), rows)
@@ -145,9 +153,9 @@ class HuggingFaceModel(TokenModel):
 
     def _next_log_probs(self, tokens: Tensor) -> Tensor:
         if tokens.shape[1] == 0:
-            return self._start[0].log_softmax(-1).cpu().expand(len(tokens), -1)
+            return self._start[0].log_softmax(-1).expand(len(tokens), -1)
         self._require_length(tokens.shape[1] + 1)
-        return self._in_batches(tokens, lambda part: self._read_after_prompt(part, 1)[:, 0].log_softmax(-1).cpu())
+        return self._in_batches(tokens, lambda part: self._read_after_prompt(part, 1)[:, 0].log_softmax(-1))
 
     def _token_scores(self, tokens: Tensor) -> Tensor:
         def after_first(part: Tensor) -> Tensor:
@@ -211,6 +219,5 @@ class PrefixCursor(Cursor):
             log_probs, step = self._causal.next_step(self._prompt, past, tokens)
             after = past.then(step)
         else:
-            logits, after = self._causal.read_on(tokens[:, None], past)
-            log_probs = logits[:, 0].log_softmax(-1).cpu()
+            log_probs, after = self._causal.next_step_each(past, tokens)
         return PrefixCursor(self._causal, self._prompt, after, log_probs)

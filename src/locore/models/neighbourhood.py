@@ -8,7 +8,8 @@ from torch import Tensor
 from locore.ending import live_lengths
 from locore.models.attention import KeyValues
 from locore.models.base import neighbour_scores
-from locore.models.causal import CausalLM, gathered_scores, how_many_fit, in_batches
+from locore.models.causal import CausalLM, gathered_scores
+from locore.models.room import how_many_fit, in_batches
 
 # Tokens that are read together: fewer make products of thin matrices, more in one row attend to each other in vain.
 _IN_ROWS, _IN_ONE_ROW = 1024, 256

@@ -17,7 +17,7 @@ from locore.errors import InvalidArgument
 from locore.models.attention import Step, Tails
 from locore.models.base import Wrapper
 from locore.models.causal import normalised
-from locore.models.cursor import Cursor
+from locore.models.cursor import Cursor, chosen
 from locore.models.huggingface import HuggingFaceModel, PrefixCursor
 from locore.models.validation import positive, row_indices, within_context
 
@@ -107,7 +107,9 @@ class PrefixTree:
         distinct, inverse = torch.unique(nodes, return_inverse=True)
         rows = self._rows(distinct)
         same = torch.equal(inverse, torch.arange(len(rows)))
-        return rows if same else rows.index_select(0, inverse.flatten()).view(*nodes.shape, self._root.shape[-1])
+        if same:
+            return rows
+        return rows.index_select(0, inverse.flatten().to(rows.device)).view(*nodes.shape, self._root.shape[-1])
 
     def token_scores(self, nodes: Tensor, tokens: Tensor) -> Tensor:
         """f64[…]: log p of tokens Long[…] after nodes Long[…]."""
@@ -116,7 +118,7 @@ class PrefixTree:
         for first in range(0, len(distinct), _ROWS_AT_ONCE):
             here = (inverse >= first) & (inverse < first + _ROWS_AT_ONCE)
             rows = self._rows(distinct[first : first + _ROWS_AT_ONCE])
-            scores[here] = rows[inverse[here] - first, tokens[here]].double()
+            scores[here] = chosen(rows, tokens[here], inverse[here] - first)
         return scores
 
     def _rows(self, nodes: Tensor) -> Tensor:
@@ -124,7 +126,7 @@ class PrefixTree:
         begins = len(nodes) > 0 and int(nodes[0]) == ROOT
         rows = self._next.index_select(0, nodes[int(begins) :].to(self._next.device))
         if self._keeps_hidden and len(rows):
-            parts = [normalised(self.model.causal.read_hidden(part)).cpu() for part in torch.split(rows, _ROWS_AT_ONCE)]
+            parts = [normalised(self.model.causal.read_hidden(part)) for part in torch.split(rows, _ROWS_AT_ONCE)]
             rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         if not begins:
             return rows
@@ -269,7 +271,9 @@ class Remembered(Wrapper):
         return _RememberedCursor(self._trees, self._tree, torch.empty(0, batch, dtype=torch.int64))
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
-        return self._looked_up(tokens, lambda tree, nodes, _: tree.log_probs(nodes), lambda model, rows: model._log_probs(rows))
+        return self._looked_up(
+            tokens, lambda tree, nodes, _: tree.log_probs(nodes).cpu(), lambda model, rows: model._log_probs(rows)
+        )
 
     def _token_scores(self, tokens: Tensor) -> Tensor:
         return self._looked_up(tokens, PrefixTree.token_scores, lambda model, rows: model._token_scores(rows))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from locore.chat import Prompt, is_chat
 from locore.errors import BrokenModel, CannotScore, InvalidArgument
-from locore.numerics import CACHED
+from locore.numerics import rows_at_once
 from locore.tokenizer import Tokenizer
 
 MASS_ROUNDING = 1e-3  # by which the sum of a whole distribution may miss 1
@@ -146,7 +146,7 @@ def checked_distributions(log_probs: Tensor) -> Tensor:
     rows = log_probs.reshape(-1, log_probs.shape[-1])
     if not len(rows):
         return log_probs
-    at_once = max(1, CACHED // rows.shape[1])
+    at_once = rows_at_once(rows.shape[1], rows.device)
     mass = torch.cat([part.exp().sum(-1) for part in torch.split(rows, at_once)])
     wrong = mass[~((mass - 1).abs() <= MASS_ROUNDING)]
     if len(wrong):

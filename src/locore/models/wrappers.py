@@ -175,7 +175,7 @@ class Mixture(Wrapper):
 
     def _mix(self, rows: Sequence[Tensor]) -> Tensor:
         logs = [math.log(weight) if weight else NEG_INF for weight in (1 - self.weight, self.weight)]
-        return torch.logaddexp(rows[0] + logs[0], rows[1] + logs[1])
+        return torch.logaddexp(rows[0] + logs[0], rows[1].to(rows[0].device) + logs[1])
 
     def _require_length(self, length: int) -> None:
         super()._require_length(length)

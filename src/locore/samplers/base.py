@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -13,7 +15,8 @@ from locore.errors import BudgetExceeded, InvalidArgument
 from locore.evidence import Draws
 from locore.evidence.record import Bounds
 from locore.models import Cursor, LanguageModel
-from locore.numerics import NEG_INF
+from locore.models.cursor import chosen
+from locore.numerics import NEG_INF, exp_, row_slices
 
 
 class Sampler(Protocol):
@@ -138,7 +141,7 @@ class Prefixes:
 
     @property
     def log_probs(self) -> Tensor:
-        """Float[num, vocab]: log p(· | prefix)."""
+        """Float[num, vocab] on the model's device: log p(· | prefix)."""
         return self.cursor.log_probs
 
     def allowed(self, look_ahead: bool = True) -> Tensor:
@@ -146,13 +149,36 @@ class Prefixes:
         return self.reader.allowed_tokens(self.position, self.states, look_ahead)
 
     def masked(self, look_ahead: bool = True) -> Tensor:
-        """f64[num, vocab]: log p(· | prefix) of allowed tokens, −inf elsewhere."""
-        return self.log_probs.double().masked_fill(~self.allowed(look_ahead), NEG_INF)
+        """f64[num, vocab] on the CPU: log p(· | prefix) of allowed tokens, −inf elsewhere."""
+        rows = torch.empty(len(self), self.model.vocab_size, dtype=torch.float64)
+        for part, logs in self._masked_parts(look_ahead):
+            rows[part] = logs.cpu()
+        return rows
+
+    def masses(self) -> NextTokens:
+        """How probable each allowed token is; fewer passes over the vocabulary than `masked` and what is made of it."""
+        device = self.log_probs.device
+        masses = torch.empty(len(self), self.model.vocab_size, dtype=torch.float64, device=device)
+        peaks = masses.new_zeros(len(masses))
+        for part, logs in self._masked_parts():
+            peaks[part] = logs.amax(-1)
+            peaks[part].masked_fill_(peaks[part] == NEG_INF, 0.0)  # nothing is allowed
+            exp_(masses[part].copy_(logs).sub_(peaks[part, None]))
+        return NextTokens(masses, peaks)
+
+    def _masked_parts(self, look_ahead: bool = True) -> Iterator[tuple[slice, Tensor]]:
+        """Some rows at a time, their logs of the allowed tokens on the model's device."""
+        log_probs = self.log_probs
+        distinct, which = torch.unique(self.states, return_inverse=True)
+        allowed = self.reader.log_allowed(self.position, distinct, log_probs.device, look_ahead)
+        which = which.to(log_probs.device)
+        for part in row_slices(log_probs):
+            yield part, log_probs[part] + allowed[which[part]]
 
     def extended(self, row: Tensor | None, token: Tensor, look_ahead: bool = True) -> Prefixes:
         """One more token each: Long[children] after the prefixes Long[children], by default after each its own."""
         every = torch.arange(len(self)) if row is None else row
-        score = self.log_probs[every, token].double()
+        score = chosen(self.log_probs, token, every)
         return Prefixes(
             self.model,
             self.reader,
@@ -167,6 +193,16 @@ class Prefixes:
         """Bool[num]: has the text not ended, so that its next distribution has to be asked for?"""
         return ~is_end(self.tokens, self.model.tokenizer.eos_ids).any(-1)
 
+    def padded(self) -> Prefixes:
+        """These, whose texts have all ended, up to the last position: a horizon far behind the end of a text costs nothing."""
+        missing = self.reader.length - self.position
+        padding = torch.full((len(self), missing), self.model.tokenizer.eos_ids[0])
+        states = self.states
+        for position in range(self.position, self.reader.length):
+            states = self.reader.step(position, states, padding[:, 0])
+        tokens, scores = torch.cat([self.tokens, padding], 1), torch.nn.functional.pad(self.token_scores, (0, missing))
+        return Prefixes(self.model, self.reader, tokens, scores, states)
+
     def at(self, which: Tensor) -> Prefixes:
         """Some of them, Long or Bool, none of which was read yet."""
         rows = None if self._rows is None else self._rows[which]
@@ -177,6 +213,45 @@ class Prefixes:
     def split(self, size: int) -> list[Prefixes]:
         """In parts of at most this size; none of no prefixes."""
         return [self.at(part) for part in torch.split(torch.arange(len(self)), size) if len(part)]
+
+
+@dataclass(frozen=True, eq=False)
+class NextTokens:
+    """Masses of the tokens that may follow distinct prefixes, relative to the likeliest of each.
+
+    They are on the model's device; what is asked of them is on the CPU.
+
+    Attributes:
+        masses: f64[prefixes, vocab]; 0 where α cannot be completed.
+        peaks: f64[prefixes], log p of the likeliest; 0 where no token is possible.
+    """
+
+    masses: Tensor
+    peaks: Tensor
+
+    @property
+    def log_mass(self) -> Tensor:
+        """f64[prefixes]: log of the sum; −inf where no token is possible."""
+        return (self.peaks + self.masses.sum(-1).log()).cpu()
+
+    def draw(self, prefix: Tensor, uniforms: Tensor) -> Tensor:
+        """A token for each of Long[particles] prefixes of positive mass, by inversion of f64[particles] in [0, 1)."""
+        order = prefix.argsort(stable=True)
+        row, count = prefix[order], torch.bincount(prefix, minlength=len(self.masses))
+        rank = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+        points = torch.zeros(len(self.masses), int(count.max()), dtype=torch.float64)
+        points[row, rank] = uniforms[order]
+        points = points.to(self.masses.device)
+        tokens = torch.empty(points.shape, dtype=torch.long, device=points.device)
+        for part in row_slices(self.masses):
+            cumulated = self.masses[part].cumsum(-1)
+            tokens[part] = torch.searchsorted(cumulated, points[part] * cumulated[:, -1:], right=True)
+        return torch.empty_like(prefix).index_copy_(0, order, tokens.cpu()[row, rank])
+
+    def left_by(self, row: Tensor, token: Tensor) -> Tensor:
+        """f64[prefixes]: log of the mass without Long[children] tokens of these rows. These lose their masses for good."""
+        self.masses[row.to(self.masses.device), token.to(self.masses.device)] = 0.0
+        return self.log_mass
 
 
 class UnreadMass:
@@ -197,9 +272,13 @@ class UnreadMass:
     def leave(self, log_joint: Tensor, row: Tensor, token: Tensor) -> None:
         """All prefixes that were read, of which Long[children] rows go on with these tokens. Overwrites `log_joint`."""
         log_joint[row, token] = NEG_INF
-        self._log_left = torch.logaddexp(self._log_left, torch.logsumexp(log_joint.flatten(), 0))
+        self.add(log_joint)
+
+    def add(self, log_left: Tensor) -> None:
+        """What was left unread: Float[…] logs of masses."""
+        self._log_left = torch.logaddexp(self._log_left, torch.logsumexp(log_left.flatten(), 0))
 
     def bounds(self, log_joint: Tensor) -> Bounds:
-        """Of log p(α), given the prefixes before the last token and the tokens with which they satisfy α."""
+        """Of log p(α), given the prefixes before the last token and the tokens with which they satisfy α, or their sums."""
         known = torch.logsumexp(log_joint.flatten(), 0)
         return float(known), float(torch.logaddexp(known, self._log_left))

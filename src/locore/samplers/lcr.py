@@ -71,7 +71,7 @@ class Neighbourhoods:
         self._scores: dict[tuple[int, ...], Tensor] = {}
         self._drawn: dict[tuple[int, ...], Tensor] = {}
         if drafts is not None and drafts.log_probs is not None:
-            self._drawn.update(zip(map(tuple, drafts.tokens.tolist()), drafts.log_probs, strict=True))
+            self._drawn.update(zip(map(tuple, drafts.tokens.tolist()), drafts.log_probs.cpu(), strict=True))
 
     @property
     def everywhere(self) -> bool:

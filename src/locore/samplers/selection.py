@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locore.numerics import CACHED, NEG_INF, segment_logsumexp
+from locore.numerics import NEG_INF, exp_, rows_at_once, segment_logsumexp
 
 STRETCH = 512  # items
 UNDERFLOW = math.exp(-87)  # of the largest weight: what is below is lost in f32
@@ -21,7 +21,7 @@ CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """What was chosen of a matrix of weights.
+    """What was chosen of a matrix of weights; all of it on the CPU, wherever the matrix is.
 
     Attributes:
         chosen: Long[chosen], indices of the flattened matrix in increasing order.
@@ -40,9 +40,9 @@ class Selection:
     log_rows: Tensor
 
 
-def padded_rows(rows: int, items: int) -> Tensor:
+def padded_rows(rows: int, items: int, device: torch.device) -> Tensor:
     """f32[rows, items and some −inf]: a matrix of the shape that `select_in_place` reads without a copy."""
-    return torch.full((rows, -(-items // STRETCH) * STRETCH), NEG_INF)
+    return torch.full((rows, -(-items // STRETCH) * STRETCH), NEG_INF, device=device)
 
 
 def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tensor]:
@@ -78,8 +78,8 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
         if len(possible) <= num:
             return _all(log_weights, possible)
     top = maxima.max()
-    step = max(1, CACHED // width)
-    parts = [rows.sub_(top).exp_().view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
+    step = rows_at_once(width, log_weights.device)
+    parts = [exp_(rows.sub_(top)).view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
     sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
     total, log_rows = float(sums.sum()), float(top) + sums.view(-1, width // STRETCH).sum(1).log()
     large = _large(weights, sums, (maxima - top).exp(), num)
@@ -88,18 +88,20 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
     small = _systematic(weights, sums, num - len(large), uniform)
     log_raise = (threshold / flat[small].double()).log()
     chosen, order = torch.cat([large, small]).sort()
-    raised = torch.cat([torch.zeros(len(large), dtype=torch.float64), log_raise])[order]
+    raised = torch.cat([log_raise.new_zeros(len(large)), log_raise])[order]
     drawn = float(threshold) * (num - len(large)) / total
     _sum_without(weights, sums, small)
     left = sums.view(-1, width // STRETCH).sum(1) + width * UNDERFLOW
-    return Selection(chosen, raised, float(top) + math.log(total), drawn, float(top) + left.log(), log_rows)
+    log_left, log_rows = float(top) + left.log().cpu(), log_rows.cpu()
+    return Selection(chosen.cpu(), raised.cpu(), float(top) + math.log(total), drawn, log_left, log_rows)
 
 
 def _all(log_weights: Tensor, possible: Tensor) -> Selection:
     """Nothing is left out of Long[possible]."""
-    kept = log_weights.view(-1)[possible].double()
-    nothing = torch.full((len(log_weights),), NEG_INF, dtype=torch.float64)
-    log_rows = segment_logsumexp(kept, possible // log_weights.shape[1], len(log_weights))
+    kept, rows = log_weights.view(-1)[possible].double().cpu(), len(log_weights)
+    possible = possible.cpu()
+    nothing = torch.full((rows,), NEG_INF, dtype=torch.float64)
+    log_rows = segment_logsumexp(kept, possible // log_weights.shape[1], rows)
     return Selection(possible, torch.zeros_like(kept), float(torch.logsumexp(kept, 0)), 0.0, nothing, log_rows)
 
 
@@ -138,8 +140,8 @@ def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> Tensor:
         near = weights[stretches]
         row, column = ((near >= share) & (near > 0)).nonzero(as_tuple=True)  # the share is 0 once all that weighs is large
         items = stretches[row] * STRETCH + column
-        ordered, order = weights.view(-1)[items].double().sort(descending=True)
-        ordered = ordered[: num - 1]
+        # Only the largest can be large, and sorting them all takes long where nothing else weighs.
+        ordered, order = weights.view(-1)[items].double().topk(min(num - 1, len(items)))
         before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
         rank = torch.arange(len(before), device=weights.device)
         thresholds = (total - before).clamp_min(0) / (num - rank)  # c if exactly the items before this rank are large

@@ -25,7 +25,7 @@ from locore.circuits import Circuit
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Surprise
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, categorical, effective_sample_size, segment_logsumexp
+from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
 from locore.samplers.base import Prefixes, UnreadMass, affordable, left_to_right
 from locore.samplers.swor import Round, pooled, width_of
 
@@ -70,19 +70,25 @@ class SequentialMonteCarlo:
         prefixes, particles = Prefixes.start(model, reader), Population.start(width, self.blocks)
         unread, nominal = UnreadMass(), 0
         while not prefixes.are_complete:
-            masked = prefixes.masked()
-            particles = particles.weighted(torch.logsumexp(masked, -1)[particles.prefix])
+            following = prefixes.masses()
+            particles = particles.weighted(following.log_mass[particles.prefix])
             particles = particles.resampled(self.ess_threshold, generator)
-            token = _draw(masked, particles.prefix, generator)
+            uniforms = torch.rand(len(particles.prefix), generator=generator, dtype=torch.float64)
+            token = following.draw(particles.prefix, uniforms)
             particles, row, token = particles.settled(token, model.vocab_size)
-            log_joint = prefixes.log_mass[:, None] + masked
-            prefixes = prefixes.extended(row, token)
+            before, prefixes = prefixes, prefixes.extended(row, token)
             if not prefixes.are_complete:
-                nominal += int(prefixes.going()[particles.prefix].sum())
-                unread.leave(log_joint, row, token)
+                going = prefixes.going()
+                nominal += int(going[particles.prefix].sum())
+                unread.add(before.log_mass + following.left_by(row, token))
+                known = prefixes.log_mass
+                prefixes = prefixes if bool(going.any()) else prefixes.padded()  # only padding is to come
+            else:
+                known = before.log_mass + following.log_mass
+        bounds = unread.bounds(known)
         most = num_particles if budget is None else None
         cost = {"nominal_lm_tokens": nominal}
-        return pooled(particles.rounds(prefixes), most, generator, bounds=unread.bounds(log_joint), details=cost)
+        return pooled(particles.rounds(prefixes), most, generator, bounds=bounds, details=cost)
 
 
 def check_threshold(ess_threshold: float) -> None:
@@ -201,11 +207,3 @@ class Population:
             surprise = Surprise(nats, 1.0, self.width)
             rounds.append(Round(prefixes.tokens[rows], self.log_weights[own], prefixes.token_scores[rows], surprise))
         return rounds
-
-
-def _draw(masked: Tensor, prefix: Tensor, generator: torch.Generator) -> Tensor:
-    """Long[particles]: a token for each, from the masked distribution of its prefix."""
-    uniforms = torch.rand(len(prefix), generator=generator, dtype=torch.float64)
-    size = max(1, GATHERED_NUMBERS // masked.shape[1])
-    parts = zip(torch.split(prefix, size), torch.split(uniforms, size), strict=True)
-    return torch.cat([categorical(masked[part], uniform) for part, uniform in parts])

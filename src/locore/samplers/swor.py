@@ -20,7 +20,7 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
-from locore.numerics import CACHED, NEG_INF, distinct, segment_logsumexp
+from locore.numerics import NEG_INF, distinct, row_slices, segment_logsumexp
 from locore.samplers.base import Prefixes, affordable, left_to_right
 from locore.samplers.selection import Selection, padded_rows, select, select_in_place
 from locore.samplers.twist.lookahead import LookAhead
@@ -125,6 +125,10 @@ class _History:
         self._parents.append(row)
         self._log_left.append(UNLIMITED if over is None else float(torch.logsumexp(selection.log_left - over, 0)))
 
+    def end(self) -> None:
+        """All texts have ended: nothing more is selected, and nothing more is left."""
+        self._log_left.append(NEG_INF)
+
     def bounds(self, complete: Tensor) -> Bounds:
         """Certain ones of log p(α), from f64[num] log p of the distinct sequences that were kept.
 
@@ -223,8 +227,12 @@ def one_round(
         history.add(chosen, row, over if steered is None else None)
         prefixes = prefixes.extended(row, token)
         weights = weights[row] + prefixes.token_scores[:, -1] + chosen.log_raise
+        going = int(prefixes.going().sum()) if remaining else 1
         if remaining:
-            left -= int(prefixes.going().sum())
+            left -= going
+        if not going:  # only padding is to come
+            prefixes = prefixes.padded()
+            history.end()
     trial, bounds = None if tried is None else history.trial(foretold), history.bounds(prefixes.log_mass)
     known = (history.surprise(), history.lineage(), allowed - left, bounds, trial)
     return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
@@ -245,8 +253,8 @@ class Steered:
         position: of the next token.
         states: Long[prefixes], before it.
         last: Long[prefixes], the token before it.
-        log_floor: f32[], log κ, κ being `DEFENCE` of the mean β of the prefixes: so much of the selection goes by p alone. β is
-            as wrong as two tokens of context say too little, however often the table has seen them.
+        log_floor: f32[], log κ on the twist's device, κ being `DEFENCE` of the mean β of the prefixes: so much of the selection
+            goes by p alone. β is as wrong as two tokens of context say too little, however often the table has seen them.
     """
 
     twist: LookAhead
@@ -260,7 +268,7 @@ class Steered:
         """For prefixes with f64[prefixes] log weights and these last two tokens (−1: none)."""
         beta = twist.of(prefixes.position, prefixes.states, before, last).double()
         floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
-        return cls(twist, prefixes.position, prefixes.states, last, floor.float())
+        return cls(twist, prefixes.position, prefixes.states, last, floor.float().to(twist.device))
 
     def by_state(self, states: Tensor) -> Tensor:
         """As `LookAhead.by_state`, with κ."""
@@ -274,25 +282,25 @@ class Steered:
 def _merit(prefixes: Prefixes, weights: Tensor, steered: Steered | None) -> Tensor:
     """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ); −inf where nothing can be completed.
 
-    Any merit keeps the weights proper, so single precision is enough; only what is chosen is weighed in double. The rows are
-    filled a few at a time, so that they stay near the processor.
+    It is on the model's device. Any merit keeps the weights proper, so single precision is enough; only what is chosen is
+    weighed in double. The rows are filled a few at a time, so that they stay near the processor.
     """
     log_probs = prefixes.log_probs
+    device = log_probs.device
     distinct, which = torch.unique(prefixes.states, return_inverse=True)
-    closed = ~prefixes.reader.allowed_tokens(prefixes.position, distinct)
-    ahead = torch.zeros(closed.shape) if steered is None else steered.by_state(distinct)
-    ahead.masked_fill_(closed, NEG_INF)
+    ahead = prefixes.reader.log_allowed(prefixes.position, distinct, device)
+    if steered is not None:
+        ahead += steered.by_state(distinct)
     batch, vocab = log_probs.shape
-    merit = padded_rows(batch, vocab)
-    step = max(1, CACHED // vocab)
-    for first in range(0, batch, step):
-        part = slice(first, first + step)
+    merit = padded_rows(batch, vocab, device)
+    weights, which = weights.to(device), which.to(device)
+    for part in row_slices(log_probs):
         rows = merit[part, :vocab]
         rows.copy_(log_probs[part]).add_(weights[part, None].to(rows.dtype)).add_(ahead[which[part]])
     if steered is not None:
-        row, token, value = steered.known_pairs()
+        row, token, value = (part.to(device) for part in steered.known_pairs())
         value += weights[row] + log_probs[row, token]
-        merit[row, token] = torch.where(closed[which[row], token], NEG_INF, value)
+        merit[row, token] = torch.where(ahead[which[row], token] == NEG_INF, NEG_INF, value)
     return merit
 
 

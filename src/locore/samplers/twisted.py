@@ -67,7 +67,7 @@ class Twisted:
         if not reader.tabulated:  # a twist needs the table of all states
             rounds = run.alike(blocks, left, None)
         elif table is not None:
-            rounds = run.by_table(blocks, left, look_ahead(table, reader))
+            rounds = run.by_table(blocks, left, look_ahead(table, reader, model.device))
         else:
             rounds = run.by_lessons(max(blocks, LESSONS) if self.blocks is None else blocks, blocks, left, self.seen)
         if run.left_aside:
@@ -125,7 +125,7 @@ class _Run:
         counts = NGramCounts(self.model.vocab_size, self.model.tokenizer.eos_ids) if seen is None else seen.copy()
         if drafts:
             counts.draft(self.model, drafts, self.reader.length, self.generator)
-        trial, cost = self._trial(prefixes, look_ahead(counts.table(), self.reader), counts.add)
+        trial, cost = self._trial(prefixes, self._twist(counts), counts.add)
         left = budget - drafts * self.price - cost
         if trial.misleads:
             self.left_aside = True
@@ -133,9 +133,15 @@ class _Run:
         self.twisted, rounds = True, []
         for remaining in range(number, 0, -1):
             record = counts.add if remaining > 1 else None
-            rounds.append(self._round(left // remaining, number, look_ahead(counts.table(), self.reader), record))
+            rounds.append(
+                self._round(left // remaining, number, look_ahead(counts.table(), self.reader, self.model.device), record)
+            )
             left -= rounds[-1].lm_tokens
         return rounds
+
+    def _twist(self, counts: NGramCounts) -> LookAhead:
+        """By all that was counted so far."""
+        return look_ahead(counts.table(), self.reader, self.model.device)
 
     def _trial(self, prefixes: int, twist: LookAhead, record: Recorder | None) -> tuple[Trial, int]:
         """What a round without a twist says of one, and the LM tokens that it cost."""

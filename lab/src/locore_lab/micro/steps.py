@@ -40,12 +40,11 @@ class Peaked(LanguageModel):
 
     full_support = True
 
-    def __init__(self, vocab: int, seed: int = 0) -> None:
+    def __init__(self, tokenizer: Tokenizer, kinds: int = KINDS, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
-        ranks = torch.argsort(torch.rand(KINDS, vocab, generator=generator), 1)
+        ranks = torch.argsort(torch.rand(kinds, tokenizer.vocab_size, generator=generator), 1)
         self.rows = torch.log_softmax(-1.6 * (ranks + 1.0).log(), -1)  # Zipf's law, in another order after each token
-        spelled = [None if i == vocab - 1 else f" {i:x}" for i in range(vocab)]
-        self._tokenizer = Tokenizer.from_tokens(spelled, [vocab - 1])
+        self._tokenizer = tokenizer
         self.cpu_seconds = 0.0
 
     @property
@@ -58,12 +57,17 @@ class Peaked(LanguageModel):
     def _next_log_probs(self, tokens: Tensor) -> Tensor:
         start = time.process_time()
         last = tokens[:, -1] if tokens.shape[1] else torch.zeros(len(tokens), dtype=torch.long)
-        rows = self.rows[(last * 7919) % KINDS]
+        rows = self.rows[(last * 7919) % len(self.rows)]
         self.cpu_seconds += time.process_time() - start
         return rows
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         return torch.stack([self._next_log_probs(tokens[:, :t]) for t in range(tokens.shape[1])], 1)
+
+
+def numbers(vocab: int) -> Tokenizer:
+    """So many tokens, which spell numbers; the last one ends a text."""
+    return Tokenizer.from_tokens([None if i == vocab - 1 else f" {i:x}" for i in range(vocab)], [vocab - 1])
 
 
 def cell(model: Peaked, table, constraint, particles: int) -> dict:
@@ -100,7 +104,7 @@ def main() -> None:
     torch.set_num_threads(1)
     cells = []
     for vocab in VOCABULARIES:
-        model = Peaked(vocab)
+        model = Peaked(numbers(vocab))
         counts = NGramCounts(vocab, model.tokenizer.eos_ids)
         while counts.positions < TABLE_POSITIONS:
             drafts = model.sample(8, 50, counts.positions, keep_log_probs=True)

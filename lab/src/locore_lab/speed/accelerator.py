@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 
 import locore
 from locore.local import Forward, TopK
-from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo
+from locore.models import HuggingFaceModel
+from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, WithoutReplacement
 from locore_lab.speed.llamas import millions, parameters
 from locore_lab.speed.measuring import TokenMeter
 from locore_lab.speed.models import ACCELERATOR_PROMPT, Models, on_device
 from locore_lab.speed.plan import Case, Row, SpeedPlan
-from locore_lab.speed.sampling import BANNED, never
+from locore_lab.speed.sampling import BANNED, never, transformers_generate
 
 COLUMNS = [
     "device",
@@ -26,6 +28,8 @@ COLUMNS = [
     "s a sample",
     "LM tokens",
     "tokens/s",
+    "of transformers",
+    "of bandwidth",
     "of ceiling",
     "outside",
 ]
@@ -36,6 +40,11 @@ Wall seconds on the device, weights in bfloat16 (random: speed does not depend o
 tokens, 1 % of the vocabulary forbidden. The second run counts; compiling the constraint is not in it, since it is kept.
 
 - s a sample: seconds of `generate` / particles.
+- tokens/s: that the module reads, the prompt included.
+- of transformers: these over those of `generate(do_sample=True)` of transformers without a constraint, for as many rows and
+  tokens behind the same prompt (which it reads for each row), by the same module in the same run.
+- of bandwidth: bytes of the weights × passes, in a second of the model, over what a copy in the device's memory reaches in the
+  same run. A pass reads all weights once, however few rows it has.
 - of ceiling: 2 × parameters × tokens that the module reads, in a second of the model, over what a product of square matrices
   reaches in the same run.
 - outside: share of the time that is not spent in the model (goal: under 10 %)."""
@@ -51,7 +60,11 @@ def cases(plan: SpeedPlan) -> Iterator[Case]:
 
 
 def _samplers(plan: SpeedPlan) -> dict[str, Sampler]:
-    found: dict[str, Sampler] = {"smc": SequentialMonteCarlo(), "lcr, forward": LocallyConstrainedResampling(kernel=Forward())}
+    found: dict[str, Sampler] = {
+        "smc": SequentialMonteCarlo(),
+        "swor": WithoutReplacement(),
+        "lcr, forward": LocallyConstrainedResampling(kernel=Forward()),
+    }
     return found | {f"lcr, k = {k}": LocallyConstrainedResampling(kernel=TopK(k=k)) for k in plan.accelerator_ks}
 
 
@@ -67,17 +80,30 @@ def _measure(plan: SpeedPlan, models: Models, name: str, label: str, sampler: Sa
             model, prompt, never(banned, plan.n), plan.n, num_particles=particles, sampler=sampler, seed=seed
         )
 
+    def plain() -> None:
+        transformers_generate(model, torch.tensor(prompt), particles, plan.n).cpu()  # waits for the tokens
+
     work(0)
+    particles_found, seconds, meter = timed(model, lambda: work(1))
+    # A model's distributions are looked at before its clock stops, so nothing is still under way.
+    inside, weights = particles_found.info["model_seconds"], parameters(model) * model.causal.module.dtype.itemsize
+    plain()
+    _, plain_seconds, plain_meter = timed(model, plain)
+    row: Row = {"part": "accelerator", "model": name, "parameters": parameters(model), "sampler": label, "particles": particles}
+    row |= {"device": device_name(plan.device), "seconds": seconds, "model seconds": inside, "tokens": meter.tokens}
+    row |= {"passes": meter.passes, "transformers tokens": plain_meter.tokens, "transformers seconds": plain_seconds}
+    row |= {"ceiling": ceiling(plan.device), "flops": 2 * parameters(model) * meter.tokens}
+    return [row | {"bandwidth": bandwidth(plan.device), "bytes": weights * meter.passes}]
+
+
+def timed(model: HuggingFaceModel, work: Callable[[], Any]) -> tuple[Any, float, TokenMeter]:
+    """What some work, which waits for the device, gives; its wall seconds; and what the module read."""
     meter = TokenMeter(model.causal.module)
     start = time.perf_counter()
-    info = work(1).info
+    answer = work()
     seconds = time.perf_counter() - start
-    read = meter.close()
-    # Every answer of the model is moved to the CPU before its clock stops, so nothing is still under way.
-    inside = info["model_seconds"]
-    row: Row = {"part": "accelerator", "model": name, "parameters": parameters(model), "sampler": label, "particles": particles}
-    row |= {"device": device_name(plan.device), "seconds": seconds, "model seconds": inside, "tokens": read}
-    return [row | {"ceiling": ceiling(plan.device), "flops": 2 * parameters(model) * read}]
+    meter.close()
+    return answer, seconds, meter
 
 
 def device_name(device: str) -> str:
@@ -97,6 +123,19 @@ def ceiling(device: str, size: int = 8192) -> float:
     return 2.0 * size**3 / best
 
 
+def bandwidth(device: str, numbers: int = 2**29) -> float:
+    """Bytes a second that a copy within the device's memory reads and writes, the best of several."""
+    numbers = numbers if device.startswith("cuda") else 2**20
+    here, there = torch.zeros(2, numbers, device=device, dtype=torch.bfloat16)
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        there.copy_(here)
+        float(there[0])  # waits for the copy
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * int(here.nbytes) / best
+
+
 def shown(row: Row) -> Row:
     """For the table."""
     return {
@@ -105,6 +144,8 @@ def shown(row: Row) -> Row:
         "s a sample": row["seconds"] / row["particles"],
         "LM tokens": row["tokens"],
         "tokens/s": round(row["tokens"] / row["seconds"]),
+        "of transformers": f"{row['tokens'] / row['seconds'] * row['transformers seconds'] / row['transformers tokens']:.2f}",
+        "of bandwidth": f"{row['bytes'] / row['model seconds'] / row['bandwidth']:.0%}",
         "of ceiling": f"{row['flops'] / row['model seconds'] / row['ceiling']:.0%}",
         "outside": f"{1 - row['model seconds'] / row['seconds']:.0%}",
     }

@@ -57,11 +57,16 @@ def run(
                 if key not in journal:
                     journal.append(key, {"rows": measure()})
                     say(", ".join(map(str, key)))
-            found = [row for _, record in journal.items() for row in record["rows"]]
+                    write_results(output, _found(journal), settings)  # whatever comes, what was measured is there
+            found = _found(journal)
             write_results(output, found, settings)
     finally:
         torch.set_num_threads(threads)
     return found
+
+
+def _found(journal: Journal) -> list[dict[str, Any]]:
+    return [row for _, record in journal.items() for row in record["rows"]]
 
 
 def _cases(plan: SpeedPlan, names: Sequence[str], parts: Sequence[str]) -> Iterator[Case]:

@@ -16,15 +16,16 @@ STATUS = Path("/proc/self/status")
 
 
 class TokenMeter:
-    """Counts the tokens that a module reads."""
+    """Counts the tokens that a module reads, and its passes."""
 
     def __init__(self, module: Any) -> None:
-        self.tokens = 0
+        self.tokens = self.passes = 0
         self._hook = module.register_forward_pre_hook(self._count, with_kwargs=True)
 
     def _count(self, _: Any, inputs: tuple[Tensor, ...], named: Mapping[str, Any]) -> None:
         ids = inputs[0] if inputs else named["input_ids"]
         self.tokens += ids.numel()
+        self.passes += 1
 
     def close(self) -> int:
         """The tokens that were read; none are counted any more."""

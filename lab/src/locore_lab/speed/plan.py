@@ -53,7 +53,7 @@ class SpeedPlan:
     vocabulary: int = 128_000
     accelerator_shapes: dict[str, Shape] = field(default_factory=lambda: LLAMA_3)
     accelerator_ks: tuple[int, ...] = (10, 50)
-    accelerator_particles: tuple[int, ...] = (16, 64)
+    accelerator_particles: tuple[int, ...] = (16, 96)
     device: str | None = None
     lengths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     candidates: tuple[int, ...] = (4, 8, 16, 32, 64)

@@ -135,7 +135,8 @@ def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n:
     if share_prompt:
         past = model.causal.read_on(prompt[None, :-1])[1]
         options["past_key_values"] = past.repeated(rows).to_cache()
-    ids, module = prompt.expand(rows, -1), model.causal.module
+    module = model.causal.module
+    ids = prompt.expand(rows, -1).to(module.device)
     own = module.generation_config
     # Its own settings would end texts where the model's files say so.
     module.generation_config = transformers.GenerationConfig()  # type: ignore[no-untyped-call]

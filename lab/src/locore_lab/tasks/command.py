@@ -44,6 +44,8 @@ def run(
     seed: int = 0,
     truths_only: bool = False,
     threads: int = 1,
+    device: str | None = None,
+    dtype: str = "float32",
 ) -> list[Row]:
     """Measure, and write `results.json`, `table.md`, `texts.md` and plots; what is in the folder already stays.
 
@@ -59,6 +61,8 @@ def run(
         seed: of everything, the drawn problems included; truths for another seed than 0 are made first, which takes hours.
         truths_only: make the truths that are missing, and stop.
         threads: of torch.
+        device: where the model computes; as for `locore.load`.
+        dtype: of its weights, such as "bfloat16"; the truths stay those of 32 bits.
 
     Raises:
         InvalidArgument: unknown names; or the model is not the one that the truths speak of.
@@ -66,10 +70,10 @@ def run(
     """
     torch.set_num_threads(threads)
     chosen = selected([*written_problems(), *drawn_problems(seed)], problems, families, quick)
-    plan = planned(quick, seed, budgets, runs)
+    plan = replace(planned(quick, seed, budgets, runs), dtype=dtype)
     start = time.process_time()
     with only_writer(output):
-        study = TasksStudy(output, plan, opener(model), remembering())
+        study = TasksStudy(output, plan, opener(model, device, dtype), remembering())
         if truths_only:
             made = [study.truth(problem) for problem in chosen]
             say(f"{sum(truth is not None for truth in made)} of {len(chosen)} truths are known")
@@ -105,12 +109,19 @@ def selected(known: list[Problem], names: list[str] | None, families: list[str] 
     return found
 
 
-def opener(model: str | None) -> Callable[[str], LanguageModel]:
-    """Opens each model once; `model` stands in for every name."""
+def opener(model: str | None, device: str | None = None, dtype: str = "float32") -> Callable[[str], LanguageModel]:
+    """Opens each model once; `model` stands in for every name.
+
+    Raises:
+        InvalidArgument: torch has no such dtype.
+    """
+    weights = getattr(torch, dtype, None)
+    if not isinstance(weights, torch.dtype):
+        raise InvalidArgument(f"dtype must be one of torch, such as float32 or bfloat16, got {dtype!r}.")
 
     @cache
     def opened(name: str) -> LanguageModel:
-        return locore.load(name)
+        return locore.load(name, device=device, dtype=weights)
 
     return lambda name: opened(model or name)
 

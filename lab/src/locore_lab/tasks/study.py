@@ -15,7 +15,7 @@ from locore_lab.tasks.entrants import Entrant
 from locore_lab.tasks.measures import Row, cell
 from locore_lab.tasks.problem import Problem, Task, seed_of
 from locore_lab.tasks.runs import Run, run_once
-from locore_lab.tasks.truth import Truth, check_model, find_truth, stored_truth, write_truth
+from locore_lab.tasks.truth import SAME_IN_16_BITS, SAME_MODEL, Truth, check_model, find_truth, stored_truth, write_truth
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,13 @@ class TasksPlan:
         rounds: budget -> runs of each main sampler there.
         few: budget -> runs of each other sampler.
         seed: of everything.
+        dtype: of the model's weights. The truths are of 32 bits; in 16 the model is another, nearly the same.
     """
 
     rounds: dict[int, int] = field(default_factory=lambda: {250: 8, 1_000: 8, 4_000: 4})
     few: dict[int, int] = field(default_factory=lambda: {250: 2, 1_000: 2})
     seed: int = 0
+    dtype: str = "float32"
 
     def wanted(self, entrant: Entrant, budget: int, number: int) -> bool:
         """Is this round measured for this sampler at this budget?"""
@@ -56,7 +58,9 @@ class TasksStudy:
 
     def __post_init__(self) -> None:
         self.output.mkdir(parents=True, exist_ok=True)
-        self.journal = Journal(self.output / "runs.jsonl", {"what": "tasks", "seed": self.plan.seed})
+        settings = {"what": "tasks", "seed": self.plan.seed}
+        other = {} if self.plan.dtype == "float32" else {"dtype": self.plan.dtype}
+        self.journal = Journal(self.output / "runs.jsonl", {**settings, **other})
 
     def truth(self, problem: Problem) -> Truth | None:
         """The truth of a problem, made now if nobody has; None where two samplers do not agree."""
@@ -89,7 +93,7 @@ class TasksStudy:
                     continue
                 task = self._task(problem, timed=number == 0)
                 if problem.name not in checked:
-                    check_model(task, truths[problem.name])
+                    check_model(task, truths[problem.name], SAME_MODEL if self.plan.dtype == "float32" else SAME_IN_16_BITS)
                     checked.add(problem.name)
                 self._measure(task, missing, number)
                 del task

@@ -35,8 +35,8 @@ Places = Set[int]
 Repetition = tuple[int, int, Tree]  # least, most, and what is repeated
 
 CHARACTERS = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)  # the opcodes that read one character
-_RELEVANT = re.IGNORECASE | re.ASCII | re.UNICODE | re.DOTALL | re.MULTILINE
-_TYPES = re.ASCII | re.UNICODE | re.LOCALE
+_RELEVANT = int(re.IGNORECASE | re.ASCII | re.UNICODE | re.DOTALL | re.MULTILINE)  # flags are slow, numbers are not
+_TYPES = int(re.ASCII | re.UNICODE | re.LOCALE)
 _ECMA_LINE_TERMINATORS = CharSet.from_text("\n\r\u2028\u2029")
 _ECMA_WHITESPACE = CharSet.from_text("\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff") | CharSet.of(
     [(0x2000, 0x200A)]
@@ -223,11 +223,11 @@ class _Reading:
             if after == places:  # and so it would be again
                 break
             places = after
-        reached = frontier = set(places)
+        reached, frontier = set(places), set(places)
         rounds = 0
         while frontier and rounds < most - least:
             frontier = set(self.sequence(inner, frontier, flags)) - reached
-            reached = reached | frontier
+            reached |= frontier
             rounds += 1
         return reached
 

@@ -146,7 +146,7 @@ class Trie:
         """Whether the node is new, and f64[vocab], what to draw from."""
         if node.open is not None:
             return False, node.open
-        node.open = self._cursor(node).log_probs[0].double().exp()
+        node.open = self._cursor(node).log_probs[0].cpu().double().exp()
         if self._records == "masked":
             self._mask(node, position)
         self._numbers += len(node.open) if node.kept else 0

@@ -121,7 +121,7 @@ def _up_to(values: Tensor, last: Tensor, fill: float) -> Tensor:
 
 def _propose(prefixes: Prefixes, rows: Tensor, accepts: int, generator: torch.Generator) -> tuple[Tensor, Tensor, int]:
     """Tokens and log Ẑ of particles on these prefixes, and how many checks they took."""
-    log_probs, allowed = prefixes.log_probs.double(), prefixes.allowed()
+    log_probs, allowed = prefixes.log_probs.cpu().double(), prefixes.allowed()
     size = max(1, GATHERED_NUMBERS // log_probs.shape[1])
     parts = [adaptive_rejection(log_probs[part], allowed[part], accepts, generator) for part in torch.split(rows, size)]
     tokens, estimates, checks = (torch.cat(column) for column in zip(*parts, strict=True))

@@ -7,7 +7,11 @@ whatever β is.
 
 from __future__ import annotations
 
+import math
+import threading
 import warnings
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,7 +24,10 @@ from locore.samplers.twist.ngram import NGramTable
 ROW_ENTRIES = 64  # entries of a row that the backward pass reads, beside the tokens that the constraint singles out
 RELATIVE_FLOOR = 1e-12  # of the largest β at a position: what the table thinks impossible must stay possible
 MOST_SINGLED_OUT = 128  # such tokens
-NUMBERS = 40_000_000  # β values kept for all positions
+NUMBERS = 40_000_000  # β values that are kept
+CPU = torch.device("cpu")
+SETTLED = 0.01  # nats by which β may be off where it is no longer computed, far less than what a table says wrong
+STEP_NUMBERS = 2**15  # of each position, where there are too many positions to keep them all
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +37,19 @@ class LookAhead:
     Attributes:
         table: the contexts.
         reader: the states.
-        log_beta: for each position 0..n, f32[contexts, states].
+        log_beta: for each position 0..n, f32[contexts, states], on the model's device; all else is on the CPU.
+        single: Long[vocab] on that device, `table.single`.
     """
 
     table: NGramTable
     reader: LeftToRight
-    log_beta: tuple[Tensor, ...]
+    log_beta: Sequence[Tensor]
+    single: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where β is."""
+        return self.single.device
 
     def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
         """log β after each possible next token, as if nothing were known of the tokens before it.
@@ -46,16 +60,16 @@ class LookAhead:
             log_floor: f32[], log κ, by which β is raised.
 
         Returns:
-            f32[states, vocab]; tokens that cannot be completed have no meaning here.
+            f32[states, vocab] on the device; tokens that cannot be completed have no meaning here.
         """
-        target = self.reader.rows[position][states][:, self.reader.token_class].long().clamp_min(0)
-        single = self.table.single
-        return _raised(self.log_beta[position + 1][single, target], log_floor)
+        of_classes = self.reader.rows[position][states].long().clamp_min(0).to(self.device)
+        target = of_classes[:, self.reader.classes_on(self.device)]
+        return _raised(self.log_beta[position + 1][self.single, target], log_floor)
 
     def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """f32[batch], log β of prefixes in Long[batch] states whose last tokens are these; −1 where there is none."""
         context = torch.where(second >= 0, self.table.after(first, second.clamp_min(0)), 0)
-        return self.log_beta[position][context, states]
+        return self.log_beta[position][context.to(self.device), states.to(self.device)].cpu()
 
     def known_pairs(
         self, position: int, states: Tensor, last: Tensor, log_floor: Tensor | None = None
@@ -68,7 +82,8 @@ class LookAhead:
             log_floor: as in `by_state`.
 
         Returns:
-            Long[pairs] rows of the batch, Long[pairs] next tokens, and f32[pairs] log β, which replaces `by_state`.
+            Long[pairs] rows of the batch, Long[pairs] next tokens, and f32[pairs] log β on the device, which replaces
+            `by_state`.
         """
         keys, size = self.table.pair_keys, self.table.vocab_size
         low = torch.searchsorted(keys, last.clamp_min(0) * size)
@@ -79,24 +94,24 @@ class LookAhead:
         token = keys[pair] % size
         target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0)
         context = self.table.first_pair + pair
-        return row, token, _raised(self.log_beta[position + 1][context, target], log_floor)
+        found = self.log_beta[position + 1][context.to(self.device), target.to(self.device)]
+        return row, token, _raised(found, log_floor)
 
 
 @lru_cache(maxsize=8)
-def look_ahead(table: NGramTable, reader: LeftToRight) -> LookAhead:
-    """The backward pass, from the last position to the first.
+def look_ahead(table: NGramTable, reader: LeftToRight, device: torch.device = CPU) -> LookAhead:
+    """The backward pass, from the last position to the first. It runs on the CPU; β is kept on the device.
 
     For constraints with many states the table is limited to its most frequent contexts, so that time and memory are bounded.
     """
-    states = max(len(live) for live in reader.live)
-    table = table.limited(NUMBERS // (states * (reader.length + 1)))
-    rows = _Rows(table, reader)
-    beta = reader.live[-1].double().expand(table.num_contexts, -1)
-    result = [_log(beta)]
-    for position in reversed(range(reader.length)):
-        beta = rows.step(position, beta)
-        result.append(_log(beta))
-    return LookAhead(table, reader, tuple(reversed(result)))
+    states, positions = max(len(live) for live in reader.live), reader.length + 1
+    table = table.limited(max(NUMBERS // positions, STEP_NUMBERS) // states)
+    backward, single = _Backward(_Rows(table, reader), device), table.single.to(device)
+    if positions * states * table.num_contexts > NUMBERS:
+        return LookAhead(table, reader, _Stretches(backward, positions), single)
+    last = backward.last()
+    values = [backward.logs(one) for one in backward.before(reader.length, last, 0)]
+    return LookAhead(table, reader, tuple(reversed([backward.logs(last), *values])), single)
 
 
 def _raised(log_beta: Tensor, log_floor: Tensor | None) -> Tensor:
@@ -104,9 +119,109 @@ def _raised(log_beta: Tensor, log_floor: Tensor | None) -> Tensor:
     return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor)
 
 
-def _log(beta: Tensor) -> Tensor:
-    """f32 logs, floored relative to the largest."""
-    return (beta + RELATIVE_FLOOR * beta.max().clamp_min(1e-300)).log().float()
+@dataclass(frozen=True, eq=False)
+class _Beta:
+    """β at one position, as numbers of which the largest is 1: behind thousands of positions β itself may be no number.
+
+    Attributes:
+        values: f64[contexts, states].
+        log_scale: what they are to be multiplied by.
+    """
+
+    values: Tensor
+    log_scale: float
+
+    @classmethod
+    def of(cls, values: Tensor, log_scale: float) -> _Beta:
+        """Of values of any size."""
+        top = float(values.max())
+        return cls(values / top, log_scale + math.log(top)) if top > 0 else cls(values, log_scale)
+
+    def distance(self, other: _Beta) -> float:
+        """Between the directions of both, in nats (Hilbert's metric)."""
+        positive = self.values > 0
+        if not torch.equal(positive, other.values > 0):
+            return math.inf
+        ratios = self.values[positive] / other.values[positive]
+        return float((ratios.max() / ratios.min()).log()) if len(ratios) else 0.0
+
+
+class _Backward:
+    """The backward pass, from wherever it is to begin."""
+
+    def __init__(self, rows: _Rows, device: torch.device) -> None:
+        self._rows, self._device = rows, device
+        kinds = rows.reader.kinds
+        self._alike = (
+            next((i for i, kind in enumerate(kinds) if kind != kinds[0]), len(kinds)) - 1
+        )  # the last one like the first
+
+    def last(self) -> _Beta:
+        """After the last position."""
+        return _Beta(self._rows.reader.live[-1].double().expand(self._rows.table.num_contexts, -1), 0.0)
+
+    def before(self, position: int, beta: _Beta, stop: int) -> Iterator[_Beta]:
+        """From β at `position`, those at the positions before it, one after the other, down to `stop`.
+
+        A step is linear and has no negative entries, so two β come no further apart by it (Birkhoff 1957, in Hilbert's metric):
+        where a step has hardly changed the direction of β, the same step at the positions before changes it no more. Once all
+        that is to come amounts to less than `SETTLED` the direction is kept.
+        """
+        growth: float | None = None
+        for earlier in reversed(range(stop, position)):
+            if growth is None:
+                before, beta = beta, _Beta.of(self._rows.step(earlier, beta.values), beta.log_scale)
+                if earlier <= self._alike and earlier * beta.distance(before) <= SETTLED:
+                    growth = beta.log_scale - before.log_scale
+            else:
+                beta = _Beta(beta.values, beta.log_scale + growth)
+            yield beta
+
+    def logs(self, beta: _Beta) -> Tensor:
+        """f32[contexts, states] on the device: log β, floored relative to the largest."""
+        return ((beta.values + RELATIVE_FLOOR).log() + beta.log_scale).float().to(self._device)
+
+
+class _Stretches(Sequence[Tensor]):
+    """log β of more positions than are kept: of every stretch the last is, from which the others are found again.
+
+    Readings go from left to right, so they find each stretch once. With n positions √n are kept and √n found again at a time,
+    for each of a few readings, which may be in threads of their own.
+    """
+
+    def __init__(self, backward: _Backward, positions: int) -> None:
+        self._backward, self._positions = backward, positions
+        self._size = math.isqrt(positions)
+        last = positions - 1
+        self._ends = {last: backward.last()}  # by position: where a stretch ends
+        for position, beta in zip(reversed(range(last)), backward.before(last, self._ends[last], 0), strict=True):
+            if position % self._size == self._size - 1:
+                self._ends[position] = beta
+        self._most = max(1, NUMBERS // (self._size * self._ends[last].values.numel()))
+        self._found: OrderedDict[int, list[Tensor]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._positions
+
+    def __getitem__(self, position: int) -> Tensor:  # type: ignore[override]  # no slices: they would be large
+        if not 0 <= position < self._positions:
+            raise IndexError(position)
+        stretch, within = divmod(position, self._size)
+        with self._lock:
+            if stretch not in self._found:
+                self._found[stretch] = self._find(stretch)
+                if len(self._found) > self._most:
+                    self._found.popitem(last=False)
+            self._found.move_to_end(stretch)
+            return self._found[stretch][within]
+
+    def _find(self, stretch: int) -> list[Tensor]:
+        """log β of its positions."""
+        begin = stretch * self._size
+        end = min(begin + self._size, self._positions) - 1
+        earlier = self._backward.before(end, self._ends[end], begin)
+        return [self._backward.logs(one) for one in [self._ends[end], *earlier]][::-1]
 
 
 class _Rows:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from locore.models import LanguageModel
+from locore.numerics import exp_, rows_at_once
 
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
 DRAFT_NUMBERS = 2**26  # probabilities of drafts held together: 256 MiB
-COUNTED_NUMBERS = 2**23  # of them in double precision at once: 64 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,12 +135,13 @@ class NGramCounts:
         for end in self.eos_ids:
             live &= second != end
         rows = live.nonzero()[:, 0]
-        for part in torch.split(rows, max(1, COUNTED_NUMBERS // self.vocab_size)):
-            probs = log_probs[part].double().exp_()
-            total = probs.sum(0)
+        device = log_probs.device
+        for part in torch.split(rows, rows_at_once(self.vocab_size, device)):
+            probs = exp_(log_probs[part.to(device)].double())
+            total = probs.sum(0).cpu()
             self._total = total if self._total is None else self._total + total
             top = probs.topk(min(ENTRIES_PER_ROW, self.vocab_size))
-            self._parts.append((first[part], second[part], top.indices, top.values))
+            self._parts.append((first[part], second[part], top.indices.cpu(), top.values.cpu()))
         self.positions += len(rows)
 
     def add_sequences(self, tokens: Tensor, log_probs: Tensor) -> None:
