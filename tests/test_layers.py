@@ -31,6 +31,7 @@ ROWS = {
     "models": 2,
     "canonical": 3,
     "compilers": 3,
+    "potentials": 3,
     "stopping": 3,
     "samplers": 4,
     "explanation": 5,

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from locore.generate import generate, generate_many, holds
     from locore.limits import Limits
     from locore.models import load
+    from locore.potentials import expert, potential, predicate
     from locore.samplers.twist.prepared import prepare
     from locore.tokenizer import Tokenizer
 
@@ -102,6 +103,9 @@ _HOME = {
     "Message": "locore.chat",
     "Prompt": "locore.chat",
     "load": "locore.models",
+    "expert": "locore.potentials",
+    "potential": "locore.potentials",
+    "predicate": "locore.potentials",
     "Particles": "locore.evidence.particles",
     "prepare": "locore.samplers.twist.prepared",
     "Tokenizer": "locore.tokenizer",
@@ -148,6 +152,7 @@ __all__ = [
     "ends_with",
     "errors",
     "exactly",
+    "expert",
     "explain",
     "finished",
     "from_json",
@@ -158,6 +163,8 @@ __all__ = [
     "json_schema",
     "load",
     "permutation",
+    "potential",
+    "predicate",
     "prepare",
     "regex",
     "samplers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,17 +15,23 @@ from torch import Tensor
 
 from locore.canonical import OnlyCanonical, kept, share_of_others
 from locore.chat import Prompt
+from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
 from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
 from locore.evidence import Draws, Particles, Run
+from locore.evidence.weighing import weighed
 from locore.limits import Limits
 from locore.models import Counted, LanguageModel, load, prompt_ids
 from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
 from locore.numerics import make_generator
+from locore.potentials import Scorer, Target, target_of
+from locore.potentials.values import Term
 from locore.request import Canonical, Request, Stop
 from locore.samplers import Sampler, sampler_by_name
+from locore.samplers.selection import select
+from locore.samplers.steering import steered
 from locore.stopping import stop_of, stopped
 from locore.tokenizer import Tokenizer
 
@@ -36,7 +43,7 @@ RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 def generate(
     model: LanguageModel | str | Path,
     prompt: Prompt,
-    constraint: Constraint,
+    constraint: Constraint | Term,
     max_new_tokens: int = 20,
     min_new_tokens: int = 0,
     num_particles: int = 32,
@@ -54,7 +61,8 @@ def generate(
         prompt: what comes before the continuation: a text, token ids, or the messages of a chat,
             `[{"role": "user", "content": "..."}]`, which the model's chat template writes. Special tokens that a message spells
             are text there. Where the last message is of the assistant, the continuation goes on from it.
-        constraint: what the continuation must satisfy; it never speaks about the prompt.
+        constraint: what the continuation must satisfy; it never speaks about the prompt. Or a constraint with potentials,
+            predicates and experts: the target is then p(y) · 1[y ⊨ α] · Π φ(y), normalised, and evidence is its log normaliser.
         max_new_tokens: the horizon; a text may end before it.
         min_new_tokens: the text may not end before so many tokens; part of the constraint.
         num_particles: how many weighted sequences come back at most; fewer do where weights are zero, or where there are no
@@ -80,7 +88,8 @@ def generate(
         ZeroWeights: the sampler found nothing.
         BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint, MissingTemplate: as their messages say.
     """
-    if not isinstance(constraint, Constraint):
+    target = target_of(constraint)
+    if target is None:
         raise InvalidConstraint(
             f"generate needs a constraint, got {type(constraint).__name__}; use ban, contains, ends_with or choice, decorate a "
             "Boolean function with @constraint, or read JSON with locore.from_json."
@@ -88,12 +97,12 @@ def generate(
     request = Request(max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, canonical, stop, limits or Limits())
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    return _answered(request, base, prompt, constraint, chosen)
+    return _answered(request, base, prompt, target, chosen)
 
 
-def _answered(request: Request, base: LanguageModel, prompt: Prompt, constraint: Constraint, sampler: Sampler) -> Particles:
-    """Compile, sample, read again, and filter by tokenisation."""
-    start = time.perf_counter()
+def _answered(request: Request, base: LanguageModel, prompt: Prompt, aim: Target, sampler: Sampler) -> Particles:
+    """Compile, sample, read again, filter by tokenisation, and multiply by factors."""
+    start, constraint = time.perf_counter(), aim.constraint
     circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
     compiled = time.perf_counter() - start
     counted, mode = Counted(base.prompted(prompt)), request.canonical
@@ -102,8 +111,12 @@ def _answered(request: Request, base: LanguageModel, prompt: Prompt, constraint:
     target = stopped(counted, circuit) if stop == "complete" else counted
     if mode == "only" and circuit.reader is not None and before is not None:
         target = OnlyCanonical(target, circuit.reader, before)
+    scorer = _scorer(aim, base.tokenizer, circuit, stop)
+    if scorer is not None:
+        sampler, target = steered(sampler, target, circuit, scorer)
     seed = _seed(request.seed)
-    draws = sampler(target, circuit, request.num_particles, request.budget, make_generator(seed))
+    generator = make_generator(seed)
+    draws = sampler(target, circuit, request.num_particles, request.budget, generator)
     run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
     draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
@@ -111,11 +124,36 @@ def _answered(request: Request, base: LanguageModel, prompt: Prompt, constraint:
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
     if circuit.relaxed:
         particles = _exact(particles, holds_exactly)
-    if before is None:
+    if before is not None and mode is not None:
+        particles = kept(particles, constraint, mode, before)
+    if scorer is not None:
+        particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
+        particles = _thinned(particles, request.num_particles, generator)
+    if before is not None and mode is None:
+        particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
+    return particles
+
+
+def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, stop: Stop) -> Scorer | None:
+    """The factors of a target for one run; None where there are none."""
+    if not aim.factors:
+        return None
+    return Scorer(aim.factors, tokenizer, lambda model: stopped(model, circuit) if stop == "complete" else model)
+
+
+def _thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:
+    """At most so many of an enumeration, whose total stays: all were kept until they were weighed."""
+    if len(particles) <= most or not particles.record.enumerated:
         return particles
-    if mode is not None:
-        return kept(particles, constraint, mode, before)
-    return replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
+    uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
+    chosen, weights = select(particles.log_weights, most, uniform)
+    scores = particles.token_scores
+    return replace(
+        particles,
+        tokens=particles.tokens[chosen],
+        log_weights=weights + math.log(len(chosen) / len(particles)),
+        token_scores=None if scores is None else scores[chosen],
+    )
 
 
 def _seed(given: int | None) -> int:
@@ -135,6 +173,8 @@ def _ids_before(tokenizer: Tokenizer, prompt: Prompt) -> list[int] | None:
 
 def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
     """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text."""
+    if not isinstance(constraint, Constraint):
+        raise InvalidConstraint(f"holds needs a constraint, got {type(constraint).__name__}; of a potential ask its function.")
     if not isinstance(text, str):
         raise InvalidArgument(f"holds needs a text, got {type(text).__name__}.")
     known = tokenizer_of(tokenizer, "holds")
@@ -183,7 +223,7 @@ def _exact(particles: Particles, keep: Tensor) -> Particles:
 def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
-    constraints: Constraint | Sequence[Constraint],
+    constraints: Constraint | Term | Sequence[Constraint | Term],
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -196,7 +236,7 @@ def generate_many(
 def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
-    constraints: Constraint | Sequence[Constraint],
+    constraints: Constraint | Term | Sequence[Constraint | Term],
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -208,7 +248,7 @@ def generate_many(
 def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
-    constraints: Constraint | Sequence[Constraint],
+    constraints: Constraint | Term | Sequence[Constraint | Term],
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -255,11 +295,13 @@ def generate_many(
     return list(run_together(base, (partial(answer, number) for number in range(len(each))), together))
 
 
-def _each(prompts: Sequence[Prompt], constraints: Constraint | Sequence[Constraint]) -> list[tuple[Prompt, Constraint]]:
+def _each(
+    prompts: Sequence[Prompt], constraints: Constraint | Term | Sequence[Constraint | Term]
+) -> list[tuple[Prompt, Constraint | Term]]:
     """A constraint with each prompt."""
     if isinstance(prompts, str) or any(isinstance(prompt, dict) for prompt in prompts):
         raise InvalidArgument("generate_many takes a list of prompts; for one prompt or one chat there is generate.")
-    wanted = [constraints] * len(prompts) if isinstance(constraints, Constraint) else list(constraints)
+    wanted = [constraints] * len(prompts) if isinstance(constraints, Constraint | Term) else list(constraints)
     if len(wanted) != len(prompts):
         raise InvalidArgument(
             f"there are {len(prompts)} prompts and {len(wanted)} constraints; give one for all, or one for each."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 
 import torch
@@ -11,9 +12,12 @@ from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.errors import Unsatisfiable, ZeroWeights
+from locore.evidence.weighing import weighed
 from locore.models import LanguageModel
+from locore.potentials import Scorer
 from locore.samplers.base import Sampler, left_to_right
 from locore.samplers.enumeration import Walk
+from locore.samplers.steering import steered
 from locore.tokenizer import Tokenizer
 
 RARE = 0.01  # share of the evidence below which sequences are tested together
@@ -106,13 +110,19 @@ def proper_weighting(
     runs: int,
     budget: int | None = None,
     seed: int = 0,
+    scorer: Scorer | None = None,
 ) -> ProperWeighting:
     """Run a sampler many times on a model small enough to enumerate, and compare with the law of proper weighting.
 
     A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences below `RARE` of the evidence are one
     group: too few of them are drawn for a standard score.
+
+    With a `scorer` of potentials the law is that of the product, E[mean_i w_i 1[y_i = y]] = p(y) 1[y ⊨ α] φ(y).
     """
     truth = enumerate_posterior(model, circuit)
+    if scorer is not None:
+        truth = replace(truth, log_joint=truth.log_joint + scorer.of(truth.tokens))
+        sampler, model = steered(sampler, model, circuit, scorer)
     common = truth.probabilities >= RARE
     group = torch.where(common, common.long().cumsum(0), 0)
     index = {tuple(y): k for y, k in zip(truth.tokens.tolist(), group.tolist(), strict=True)}
@@ -122,6 +132,8 @@ def proper_weighting(
     for run in range(runs):
         try:
             draws = sampler(model, circuit, num_particles, budget, generator)
+            if scorer is not None:
+                draws = weighed(draws, scorer.of, partial(scorer.use, steered=True))
         except ZeroWeights:
             continue
         weights = draws.log_weights.exp() / len(draws.tokens)
