@@ -117,11 +117,17 @@ def test_the_law_notices_a_factor_that_is_missing():
     target = TARGETS["a potential"]
     circuit = compile(ALPHA, MODEL, LENGTH)
 
-    class Half(Scorer):
-        def of(self, tokens):
-            return super().of(tokens) - (0.0 if len(tokens) > 30 else 0.5)  # the truth asks about all, a run about few
+    class Forgetful(Scorer):
+        first = True
 
-    wrong = Half(target.factors, TOKENIZER, lambda model: model)
+        def of(self, tokens):
+            right = super().of(tokens)
+            if self.first:  # the truth is asked for first
+                self.first = False
+                return right
+            return right - 0.5
+
+    wrong = Forgetful(target.factors, TOKENIZER, lambda model: model)
     assert not proper_weighting(sampler_by_name("smc"), MODEL, circuit, 8, 100, seed=5, scorer=wrong).holds(1e-6)
 
 
