@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import Unsatisfiable, ZeroWeights
+from locore.errors import BrokenPotential, InvalidArgument, Unsatisfiable, ZeroWeights
 from locore.evidence.weighing import weighed
 from locore.models import LanguageModel
-from locore.potentials import Scorer
+from locore.potentials import Potential, Scorer
+from locore.potentials.asking import Tally, log_factors, shown
 from locore.samplers.base import Sampler, left_to_right
 from locore.samplers.enumeration import Walk
 from locore.samplers.steering import steered
@@ -150,3 +152,35 @@ def proper_weighting(
     z = difference / torch.maximum(error, 1e-9 * exact).clamp_min(1e-300)
     z = torch.where(seen, z, -(exact * runs * num_particles).sqrt())
     return ProperWeighting(z, totals.mean(0), exact)
+
+
+def check_potential(one: Potential, texts: Sequence[str], tolerance: float = 1e-4) -> None:
+    """Ask a potential about texts all together, one by one, and in reverse: an answer may depend on its text alone.
+
+    In a run each text is asked about once, so a potential that changes its mind is not found out there; its law is then that of
+    whatever it said first. Scores of models that are padded to a common length, or sampled, are the usual cause.
+
+    Args:
+        one: made by `locore.potential` or `locore.predicate`.
+        texts: at least two different ones, of different lengths.
+        tolerance: by which log-factors may differ.
+
+    Raises:
+        BrokenPotential: it gave another answer, or none that is a log-factor.
+    """
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) < 2:
+        raise InvalidArgument("check_potential needs at least two texts that differ.")
+
+    def ask(some: list[str]) -> list[float]:
+        return log_factors(one, one.ask, some, Tally())
+
+    together, reverse = ask(distinct), ask(distinct[::-1])[::-1]
+    alone = [ask([text])[0] for text in distinct]
+    for text, first, *others in zip(distinct, together, reverse, alone, strict=True):
+        for other in others:
+            if first != other and not abs(first - other) <= tolerance:
+                raise BrokenPotential(
+                    f"{one!r} gave another answer for the text {shown(text)} the second time: {first:g}, then {other:g}. It "
+                    "may depend on the text alone: not on chance, on the other texts of a batch, or on earlier calls."
+                )
