@@ -16,6 +16,7 @@ from locore import errors
 if TYPE_CHECKING:
     from locore import samplers
     from locore.chat import Message, Prompt
+    from locore.classification import Classification, classify
     from locore.compilers import compile
     from locore.constraints import (
         Constraint,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from locore.generate import generate, generate_many, holds
     from locore.limits import Limits
     from locore.models import load
+    from locore.odds import LogOdds, log_odds
     from locore.potentials import expert, potential, predicate
     from locore.samplers.twist.prepared import prepare
     from locore.tokenizer import Tokenizer
@@ -103,6 +105,10 @@ _HOME = {
     "Message": "locore.chat",
     "Prompt": "locore.chat",
     "load": "locore.models",
+    "Classification": "locore.classification",
+    "classify": "locore.classification",
+    "LogOdds": "locore.odds",
+    "log_odds": "locore.odds",
     "expert": "locore.potentials",
     "potential": "locore.potentials",
     "predicate": "locore.potentials",
@@ -129,8 +135,10 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Classification",
     "Constraint",
     "Limits",
+    "LogOdds",
     "Message",
     "Particles",
     "Prompt",
@@ -142,6 +150,7 @@ __all__ = [
     "ban",
     "char_count",
     "choice",
+    "classify",
     "compile",
     "constraint",
     "contains",
@@ -162,6 +171,7 @@ __all__ = [
     "holds",
     "json_schema",
     "load",
+    "log_odds",
     "permutation",
     "potential",
     "predicate",

@@ -97,24 +97,37 @@ def generate(
     request = Request(max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, canonical, stop, limits or Limits())
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    return _answered(request, base, prompt, target, chosen)
+    return answered(request, base, prompt, target, chosen)
 
 
-def _answered(request: Request, base: LanguageModel, prompt: Prompt, aim: Target, sampler: Sampler) -> Particles:
-    """Compile, sample, read again, filter by tokenisation, and multiply by factors."""
+def answered(
+    request: Request,
+    base: LanguageModel,
+    prompt: Prompt,
+    aim: Target,
+    sampler: Sampler,
+    complete: Constraint | None = None,
+) -> Particles:
+    """Compile, sample, read again, filter by tokenisation, and multiply by factors: `generate` after its arguments are checked.
+
+    With stop="complete" texts end where the constraint `complete` is, by default the target's own.
+    """
     start, constraint = time.perf_counter(), aim.constraint
     circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
     compiled = time.perf_counter() - start
     counted, mode = Counted(base.prompted(prompt)), request.canonical
     before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
-    stop = stop_of(request.stop, circuit, counted)
-    target = stopped(counted, circuit) if stop == "complete" else counted
+    ending = circuit
+    if complete is not None:
+        ending = compile(complete, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
+    stop = stop_of(request.stop, ending, counted)
+    target = stopped(counted, ending) if stop == "complete" else counted
     if mode == "only" and circuit.reader is not None and before is not None:
         target = OnlyCanonical(target, circuit.reader, before)
-    scorer = _scorer(aim, base.tokenizer, circuit, stop)
+    scorer = _scorer(aim, base.tokenizer, ending, stop)
     if scorer is not None:
         sampler, target = steered(sampler, target, circuit, scorer)
-    seed = _seed(request.seed)
+    seed = drawn_seed(request.seed)
     generator = make_generator(seed)
     draws = sampler(target, circuit, request.num_particles, request.budget, generator)
     run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
@@ -156,7 +169,7 @@ def _thinned(particles: Particles, most: int, generator: torch.Generator) -> Par
     )
 
 
-def _seed(given: int | None) -> int:
+def drawn_seed(given: int | None) -> int:
     """The seed that was given, or one that is drawn, which makes the run repeatable all the same."""
     return int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if given is None else given
 
@@ -282,7 +295,7 @@ def generate_many(
     if errors not in ("raise", "return"):
         raise InvalidArgument(f"errors must be 'raise' or 'return', got {errors!r}.")
     base = model if isinstance(model, LanguageModel) else load(model)
-    first = _seed(seed)
+    first = drawn_seed(seed)
 
     def answer(number: int, used: LanguageModel) -> Particles | LocoreError:
         try:
