@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.ending import is_end
 from locore.errors import BrokenPotential, InvalidConstraint
 from locore.evidence.record import Factors
 from locore.models import LanguageModel
@@ -106,16 +105,13 @@ class Scorer:
     def ahead(self, tokens: Tensor) -> Tensor:
         """f64[num]: about what sequences that begin with Long[num, time] are worth; −inf where all of them are worth nothing.
 
-        A text that has ended is worth what it is worth, so a factor that steers is asked for it at once.
+        A text that has ended is a beginning too: what it is worth itself is asked once it is known to be needed.
         """
         total = torch.zeros(len(tokens), dtype=torch.float64)
-        ended = is_end(tokens, self.tokenizer.eos_ids).any(-1)
         for asked in self._asked:
-            if asked.one.prefix is not None:
-                for rows, answer in ((~ended, asked.ahead), (ended, asked.of)):
-                    left = (rows & (total > NEG_INF)).nonzero()[:, 0]
-                    if len(left):
-                        total[left] += answer(self._texts(tokens[left]))
+            left = (total > NEG_INF).nonzero()[:, 0]
+            if asked.one.prefix is not None and len(left):
+                total[left] += asked.ahead(self._texts(tokens[left]))
         return total
 
     def use(self, steered: bool) -> Factors:

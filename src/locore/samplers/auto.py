@@ -111,8 +111,12 @@ class Auto:
             return Rejection(), why, draws * price
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
-        if not frugal and self.critic is None and (likely or accepted >= max(1, OFTEN * draws)):
-            return WithoutReplacement(), why, draws * price
+        if self.critic is not None:
+            steered = accepted < OFTEN * draws  # where there was no pilot, a twist would not learn enough either
+        else:
+            steered = frugal or not (likely or accepted >= max(1, OFTEN * draws))
+        if not steered:
+            return WithoutReplacement(critic=self.critic), why, draws * price
         known = "the model's table is there" if table else "no table is prepared for this model"
         return Twisted(table, seen=seen, critic=self.critic), f"{why}; {known}", draws * price
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,11 +24,13 @@ from locore.numerics import CACHED, NEG_INF, distinct, segment_logsumexp
 from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
 from locore.samplers.selection import Selection, padded_rows, select, select_in_place
 from locore.samplers.twist.lookahead import LookAhead
+from locore.samplers.twist.outcomes import Outcomes
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 DEFENCE = 0.2  # share of a step's selection that goes by p(prefix) alone, to that which goes by the twist
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LOG_DEFENCE = math.log(DEFENCE)
+LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
 UNLIMITED = math.inf  # log of what is left unread, where that is not known
 # Times the steps that forecasts take without a twist. Where foresight is missing it shows less in a lucky round than in others,
@@ -46,7 +47,8 @@ class WithoutReplacement:
     Attributes:
         blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
             accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one.
-        critic: it says what beginnings are worth, and the selection goes by that.
+        critic: it says what beginnings and texts are worth beyond α. Selection goes by the first, and by what is learned from
+            the texts of earlier blocks.
     """
 
     blocks: int | None = None
@@ -64,12 +66,18 @@ class WithoutReplacement:
         """Up to `num_particles` distinct prefixes at every position; see `Sampler`."""
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
+        if self.critic is not None and self.blocks is None:
+            blocks = max(blocks, min(LESSONS, num_particles if budget is None else budget // max(1, circuit.length - 1)))
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
         tokens = None if budget is None else budget // blocks
         wanted = math.ceil(num_particles / blocks)
-        worth = None if self.critic is None or not self.critic.steers else self.critic.ahead
-        one = partial(one_round, model, reader, width, generator, wanted=wanted, lm_tokens=tokens, worth=worth)
-        rounds = [one() for _ in range(blocks)]
+        outcomes = None if self.critic is None else Outcomes(self.critic)
+        rounds = []
+        for left in range(blocks - 1, -1, -1):
+            worth = None if outcomes is None else outcomes.worth
+            rounds.append(one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens, worth=worth))
+            if outcomes is not None and left:
+                outcomes.add(rounds[-1].tokens, rounds[-1].log_weights)
         return pooled(rounds, num_particles, generator)
 
 

@@ -20,14 +20,13 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws, TableUse
 from locore.models import LanguageModel
 from locore.samplers.base import Critic, left_to_right
-from locore.samplers.swor import JUDGED_WIDTH, Recorder, Round, Trial, blocks_for, one_round, pooled, width_of
+from locore.samplers.swor import JUDGED_WIDTH, LESSONS, Recorder, Round, Trial, blocks_for, one_round, pooled, width_of
 from locore.samplers.twist.lookahead import LookAhead, look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.outcomes import Outcomes
 from locore.samplers.twist.prepared import prepare
 
 DRAFT_SHARE, TRIAL_SHARE, TRIED = 1 / 12, 1 / 12, 2  # of all prefixes; a trial has so many at least
-LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 WORTH_A_TRIAL = 24  # prefixes at a position from which a table that is given is put to the test
 
 
