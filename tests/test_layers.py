@@ -40,6 +40,7 @@ ROWS = {
     "odds": 5,
     "testing": 5,
     "__main__": 6,
+    "answering": 5,
     "batch": 6,
     "cli": 6,
     "demo": 6,

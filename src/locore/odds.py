@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from locore.answering import answered, drawn_seed
 from locore.chat import Prompt
 from locore.constraints import Constraint, disjunction
 from locore.errors import InvalidConstraint
 from locore.evidence import Particles
-from locore.generate import answered, drawn_seed
 from locore.models import LanguageModel, load
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term

@@ -138,7 +138,7 @@ def is_out_of_sight(draws: Draws) -> bool:
 
 def _share_in_sight(draws: Draws, factors: Factors) -> float:
     """Log of the share that α and the factors leave, as far as nothing steers towards them: of the largest φ that was seen."""
-    of_alpha = 0.0 if draws.record.guided else factors.log_before
+    of_alpha = 0.0 if draws.record.guided or factors.tilted else factors.log_before
     return of_alpha + (0.0 if factors.steered else draws.log_mean_weight - factors.log_before - factors.log_seen)
 
 

@@ -45,6 +45,7 @@ class Factors:
         errors, timeouts: texts of which a predicate raised something, or took too long, which means no.
         first_error: what the first of them raised.
         steered: were draws steered by what beginnings are worth?
+        tilted: were experts a part of the model, so that the weight without factors is none of α alone?
         log_most: log of what φ cannot exceed; infinite where that is not known.
         log_before: log of the mean weight without φ.
         log_seen: the largest log φ of a draw.
@@ -56,6 +57,7 @@ class Factors:
     timeouts: int = 0
     first_error: str | None = None
     steered: bool = False
+    tilted: bool = False
     log_most: float = 0.0
     log_before: float = 0.0
     log_seen: float = 0.0

@@ -66,6 +66,7 @@ class Scorer:
             InvalidConstraint: a potential of texts where tokens are bare ids, or an expert with another tokenizer.
         """
         self.tokenizer = tokenizer
+        self._is_tilted = False
         self.log_most = float(sum(factor.bound for factor in factors))
         self._asked = [_Asked(factor) for factor in factors if isinstance(factor, Potential)]
         self._experts = [
@@ -77,6 +78,7 @@ class Scorer:
     def tilted(self, model: LanguageModel) -> LanguageModel:
         """The model times the experts, which from now on are no factors of finished texts."""
         experts, self._experts = self._experts, []
+        self._is_tilted = bool(experts)
         return Tilted(model, experts) if experts else model
 
     @property
@@ -124,6 +126,7 @@ class Scorer:
             timeouts=sum(tally.timeouts for tally in tallies),
             first_error=next((tally.first_error for tally in tallies if tally.first_error), None),
             steered=steered,
+            tilted=self._is_tilted,
             log_most=self.log_most,
         )
 
