@@ -1,10 +1,10 @@
 """Potentials beside genlm-control: the distance of one draw from the exact law, at equal LM tokens and calls.
 
 Each problem is small enough that its law p(y) · 1[α] · φ(y) is enumerated. genlm-control runs SMC with N particles and the
-potential as its critic; Locore gets the LM tokens that this took, in the mean, and as many texts to ask about as were asked
-about there (distinct ones: we remember answers for it). The law of one draw is that of a text: normalised weights, averaged
-over the runs; a run that finds nothing counts as wrong. Half the distance between two halves of the runs says what of it is
-chance.
+potential as its critic, which it calls N times. Locore's `auto` gets the LM tokens that this took, in the mean, and N texts to
+ask about; "distinct" gets as few texts as were different there (we remember answers for it, which it does not). The law of one
+draw is that of a text: normalised weights, averaged over the runs; a run that finds nothing counts as wrong. Half the distance
+between two halves of the runs says what of it is chance.
 
     python -m locore_lab.micro.potentials [--models table stories smollm2] [--json lab/results/potentials.json]
 """
@@ -37,7 +37,7 @@ from locore_lab.micro.machine import machine
 from locore_lab.places import SHARED
 
 PARTICLES, GOAL = (8, 32), 1 / 3
-RUNS = {"table": 200, "stories": 100, "smollm2": 24}
+RUNS = {"table": 100, "stories": 30, "smollm2": 10}
 Law = dict[str, float]
 
 
@@ -175,13 +175,13 @@ def of_genlm(problem: Problem, model: LanguageModel, num: int) -> Callable[[int,
 
 
 def of_locore(
-    problem: Problem, model: LanguageModel, num: int, budget: int | None, sampler: str
+    problem: Problem, model: LanguageModel, num: int, budget: int | None
 ) -> Callable[[int, Counter], tuple[Law, int, float]]:
     """Ours, with a budget of LM tokens and a number of texts."""
 
     def run(seed: int, calls: Counter) -> tuple[Law, int, float]:
         target = problem.constraint * problem.factor(calls)
-        options = {"num_particles": num, "budget": budget, "sampler": sampler, "seed": seed}
+        options = {"num_particles": num, "budget": budget, "seed": seed}
         try:
             p = locore.generate(model, problem.prompt, target, problem.length, **options)
         except ZeroWeights:
@@ -211,8 +211,8 @@ def measured(problem: Problem, model: LanguageModel, number: int) -> list[dict]:
         peer = averaged(number, of_genlm(problem, model, num))
         budget = max(problem.length - 1, round(peer.lm_tokens))
         entries = {"genlm-control": peer}
-        for sampler in ("auto", "swor"):
-            entries[sampler] = averaged(number, of_locore(problem, model, max(1, round(peer.texts)), budget, sampler))
+        for name, texts in (("auto", num), ("auto, distinct", max(1, round(peer.texts)))):
+            entries[name] = averaged(number, of_locore(problem, model, texts, budget))
         for name, runs in entries.items():
             half = len(runs.laws) // 2
             rows.append(
@@ -266,8 +266,8 @@ def main() -> None:
             for row in measured(problem, model, options.runs or RUNS[name]):
                 show(name, row)
                 results["rows"][name].append(row)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
