@@ -108,7 +108,7 @@ class Block:
         log_weights: f64[sequences]; they sum to Ẑ_b.
         surprise: None where nothing is known of it.
         lineage: None where prefixes are copied.
-        is_whole: are these all the sequences that it kept?
+        is_whole: are these all the sequences that it kept, with the weights that it gave them?
     """
 
     row: Tensor
@@ -141,7 +141,8 @@ class Block:
     def times(self, log_factors: Tensor) -> Block:
         """With weights multiplied by f64[sequences that all blocks found].
 
-        What the factors differ by is one more surprise, as of a last position (of what they exclude it is not known).
+        What the factors differ by is one more surprise, as of a last position (of what they exclude it is not known), and the
+        draws at the last position keep the sum of the weights, but not that of the products.
         """
         factors = log_factors[self.row]
         left = factors > NEG_INF
@@ -150,7 +151,7 @@ class Block:
         if surprise is not None and bool((self.log_weights[left] > NEG_INF).any()):
             nats = (share * (factors[left] - share @ factors[left]).square()).sum().sqrt()
             surprise = replace(surprise, nats=math.hypot(surprise.nats, float(nats)))
-        return replace(self, log_weights=self.log_weights + factors, surprise=surprise)
+        return replace(self, log_weights=self.log_weights + factors, surprise=surprise, is_whole=False)
 
 
 @dataclass(frozen=True, eq=False)
