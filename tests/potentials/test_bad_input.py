@@ -116,7 +116,7 @@ def test_what_excludes_everything_says_what_to_do():
         (lambda: locore.from_json({"type": "and", "of": [{"type": "expert"}]}), r"at of\[0\]\.type"),
         (lambda: bool(locore.predicate(len)), "neither true nor false"),
         (lambda: locore.holds(locore.predicate(len), "a", TOKENIZER), "of a potential ask its function"),
-        (lambda: locore.explain(locore.predicate(len), "a", TOKENIZER), "of potentials ask the function"),
+        (lambda: locore.explain(locore.predicate(len), "a", TOKENIZER), "of a potential ask its function"),
         (lambda: locore.compile(locore.ban("a") * locore.potential(len), TOKENIZER, 3), "needs a constraint"),
         (lambda: locore.potential("len"), "must be a function"),
         (lambda: locore.potential(len, weight=math.nan), "finite number"),
