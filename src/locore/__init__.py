@@ -16,6 +16,7 @@ from locore import errors
 if TYPE_CHECKING:
     from locore import samplers
     from locore.chat import Message, Prompt
+    from locore.classification import Classification, classify
     from locore.compilers import compile
     from locore.constraints import (
         Constraint,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from locore.generate import generate, generate_many, holds
     from locore.limits import Limits
     from locore.models import load
+    from locore.odds import LogOdds, log_odds
+    from locore.potentials import expert, potential, predicate
     from locore.samplers.twist.prepared import prepare
     from locore.tokenizer import Tokenizer
 
@@ -102,6 +105,13 @@ _HOME = {
     "Message": "locore.chat",
     "Prompt": "locore.chat",
     "load": "locore.models",
+    "Classification": "locore.classification",
+    "classify": "locore.classification",
+    "LogOdds": "locore.odds",
+    "log_odds": "locore.odds",
+    "expert": "locore.potentials",
+    "potential": "locore.potentials",
+    "predicate": "locore.potentials",
     "Particles": "locore.evidence.particles",
     "prepare": "locore.samplers.twist.prepared",
     "Tokenizer": "locore.tokenizer",
@@ -125,8 +135,10 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Classification",
     "Constraint",
     "Limits",
+    "LogOdds",
     "Message",
     "Particles",
     "Prompt",
@@ -138,6 +150,7 @@ __all__ = [
     "ban",
     "char_count",
     "choice",
+    "classify",
     "compile",
     "constraint",
     "contains",
@@ -148,6 +161,7 @@ __all__ = [
     "ends_with",
     "errors",
     "exactly",
+    "expert",
     "explain",
     "finished",
     "from_json",
@@ -157,7 +171,10 @@ __all__ = [
     "holds",
     "json_schema",
     "load",
+    "log_odds",
     "permutation",
+    "potential",
+    "predicate",
     "prepare",
     "regex",
     "samplers",

@@ -39,6 +39,10 @@ class BrokenModel(LocoreError):
     """What a model gives for a distribution is none: a NaN, or probabilities that do not sum to 1."""
 
 
+class BrokenPotential(LocoreError):
+    """What a potential gives for texts is no list of log-factors: a NaN, too few, an error, another answer than before."""
+
+
 class EngineError(LocoreError):
     """An engine is out of reach, or answers what it should not."""
 

@@ -15,7 +15,7 @@ from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Lite
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.spelling import allowed, quoted, spelled
 from locore.constraints.structure import fold
-from locore.errors import BudgetExceeded, InvalidArgument
+from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint
 from locore.models import LanguageModel
 from locore.models.validation import tokenizer_of
 from locore.tokenizer import Tokenizer
@@ -99,6 +99,10 @@ def explain(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMo
     """
     if not isinstance(text, str):
         raise InvalidArgument(f"explain needs a text, got {type(text).__name__}.")
+    if not isinstance(constraint, Constraint):
+        raise InvalidConstraint(
+            f"explain needs a constraint, got {type(constraint).__name__}; of a potential ask its function."
+        )
     known = tokenizer_of(tokenizer, "explain")
     sequence = TokenSequence([*known.encode(text), *known.eos_ids[:1]], known)
     constraint.at(len(sequence.tokens))  # what it says of positions that are not there is an error, also where no path leads

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import Unsatisfiable, ZeroWeights
+from locore.errors import BrokenPotential, InvalidArgument, Unsatisfiable, ZeroWeights
+from locore.evidence.weighing import weighed
 from locore.models import LanguageModel
+from locore.potentials import Potential, Scorer
+from locore.potentials.asking import Tally, log_factors, shown
 from locore.samplers.base import Sampler, left_to_right
 from locore.samplers.enumeration import Walk
+from locore.samplers.steering import steered
 from locore.tokenizer import Tokenizer
 
 RARE = 0.01  # share of the evidence below which sequences are tested together
@@ -106,13 +112,19 @@ def proper_weighting(
     runs: int,
     budget: int | None = None,
     seed: int = 0,
+    scorer: Scorer | None = None,
 ) -> ProperWeighting:
     """Run a sampler many times on a model small enough to enumerate, and compare with the law of proper weighting.
 
     A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences below `RARE` of the evidence are one
     group: too few of them are drawn for a standard score.
+
+    With a `scorer` of potentials the law is that of the product, E[mean_i w_i 1[y_i = y]] = p(y) 1[y ⊨ α] φ(y).
     """
     truth = enumerate_posterior(model, circuit)
+    if scorer is not None:
+        truth = replace(truth, log_joint=truth.log_joint + scorer.of(truth.tokens))
+        sampler, model = steered(sampler, model, circuit, scorer)
     common = truth.probabilities >= RARE
     group = torch.where(common, common.long().cumsum(0), 0)
     index = {tuple(y): k for y, k in zip(truth.tokens.tolist(), group.tolist(), strict=True)}
@@ -122,6 +134,8 @@ def proper_weighting(
     for run in range(runs):
         try:
             draws = sampler(model, circuit, num_particles, budget, generator)
+            if scorer is not None:
+                draws = weighed(draws, scorer.of, partial(scorer.use, steered=True))
         except ZeroWeights:
             continue
         weights = draws.log_weights.exp() / len(draws.tokens)
@@ -138,3 +152,35 @@ def proper_weighting(
     z = difference / torch.maximum(error, 1e-9 * exact).clamp_min(1e-300)
     z = torch.where(seen, z, -(exact * runs * num_particles).sqrt())
     return ProperWeighting(z, totals.mean(0), exact)
+
+
+def check_potential(one: Potential, texts: Sequence[str], tolerance: float = 1e-4) -> None:
+    """Ask a potential about texts all together, one by one, and in reverse: an answer may depend on its text alone.
+
+    In a run each text is asked about once, so a potential that changes its mind is not found out there; its law is then that of
+    whatever it said first. Scores of models that are padded to a common length, or sampled, are the usual cause.
+
+    Args:
+        one: made by `locore.potential` or `locore.predicate`.
+        texts: at least two different ones, of different lengths.
+        tolerance: by which log-factors may differ.
+
+    Raises:
+        BrokenPotential: it gave another answer, or none that is a log-factor.
+    """
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) < 2:
+        raise InvalidArgument("check_potential needs at least two texts that differ.")
+
+    def ask(some: list[str]) -> list[float]:
+        return log_factors(one, one.ask, some, Tally())
+
+    together, reverse = ask(distinct), ask(distinct[::-1])[::-1]
+    alone = [ask([text])[0] for text in distinct]
+    for text, first, *others in zip(distinct, together, reverse, alone, strict=True):
+        for other in others:
+            if first != other and not abs(first - other) <= tolerance:
+                raise BrokenPotential(
+                    f"{one!r} gave another answer for the text {shown(text)} the second time: {first:g}, then {other:g}. It "
+                    "may depend on the text alone: not on chance, on the other texts of a batch, or on earlier calls."
+                )

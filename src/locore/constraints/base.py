@@ -210,6 +210,8 @@ class Constraint(Structural):
         return other - self.summand()
 
     def __mul__(self, other: Any) -> Any:
+        if current_reading() is None and not isinstance(other, int | float | np.number | Constraint):
+            return NotImplemented  # what may be multiplied with a constraint, such as a potential, knows how
         return self.summand() * other
 
     __radd__, __rmul__ = __add__, __mul__

@@ -20,6 +20,7 @@ from locore.constraints.structure import MAX_DEPTH
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 
 Reader = Callable[[Any, str], Any]  # a value and where it stands -> the argument
+CODE = ("potential", "predicate", "expert")  # what no JSON says
 CONSTRAINT, VERTEX = "Constraint", "Vertex"  # what schemas call a constraint, and a vertex of a graph
 R = TypeVar("R", bound=Reader)
 _SCHEMAS: dict[Reader, dict[str, Any]] = {}
@@ -139,6 +140,11 @@ def _kind_of(obj: Any, path: str) -> _Kind:
     if not isinstance(obj, dict) or not isinstance(obj.get("type"), str):
         raise InvalidConstraint(
             f'a constraint is an object such as {{"type": "ban", "phrases": [...]}}; at {where} there is {shortened(obj)}'
+        )
+    if obj["type"] in CODE:
+        raise InvalidConstraint(
+            f"{obj['type']} is code and not data (at {_inside(path, 'type')}): it can be given to locore.generate in Python, "
+            "but neither sent to a server nor written into a file"
         )
     if obj["type"] not in _KINDS:
         raise InvalidConstraint(

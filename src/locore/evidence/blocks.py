@@ -108,7 +108,7 @@ class Block:
         log_weights: f64[sequences]; they sum to Ẑ_b.
         surprise: None where nothing is known of it.
         lineage: None where prefixes are copied.
-        is_whole: are these all the sequences that it kept?
+        is_whole: are these all the sequences that it kept, with the weights that it gave them?
     """
 
     row: Tensor
@@ -137,6 +137,21 @@ class Block:
             number[self.row].clamp_min(0),
         )  # without weight it may be any
         return replace(self, row=row, log_weights=weights, is_whole=self.is_whole and bool(kept.all()))
+
+    def times(self, log_factors: Tensor) -> Block:
+        """With weights multiplied by f64[sequences that all blocks found].
+
+        What the factors differ by is one more surprise, as of a last position (of what they exclude it is not known), and the
+        draws at the last position keep the sum of the weights, but not that of the products.
+        """
+        factors = log_factors[self.row]
+        left = factors > NEG_INF
+        share = torch.softmax(self.log_weights[left], 0)
+        surprise = self.surprise
+        if surprise is not None and bool((self.log_weights[left] > NEG_INF).any()):
+            nats = (share * (factors[left] - share @ factors[left]).square()).sum().sqrt()
+            surprise = replace(surprise, nats=math.hypot(surprise.nats, float(nats)))
+        return replace(self, log_weights=self.log_weights + factors, surprise=surprise, is_whole=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +234,12 @@ class Blocks:
             by_prefix = torch.zeros(len(known), int(prefix.max()) + 1, dtype=torch.float64).index_add_(1, prefix, laws)
             most = min(most, _draws_worth(by_prefix, share))
         return most
+
+    def times(self, log_factors: Tensor) -> Blocks | None:
+        """The blocks with the weights of their sequences multiplied, f64[sequences]; None where not all are known."""
+        if self.tokens is None or len(log_factors) != len(self.tokens):
+            return None
+        return Blocks.of([block.times(log_factors) for block in self.members], self.tokens)
 
     def where(self, keep: Tensor) -> Blocks | None:
         """The blocks of Bool[num] sequences alone, filtered before they are averaged; None where not all are known."""

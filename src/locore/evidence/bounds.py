@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from locore.evidence.blocks import LEAST
-from locore.evidence.record import UNKNOWN, Bounds, Draws
+from locore.evidence.record import UNKNOWN, Bounds, Draws, Factors
 from locore.numerics import NEG_INF
 
 CONFIDENCE = 0.95
@@ -122,6 +122,10 @@ def is_out_of_sight(draws: Draws) -> bool:
     prefixes with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode. Unless
     every prefix was read, or certain bounds say that next to nothing is left, or no more than may be missed.
     """
+    factors = draws.record.factors
+    if factors is not None:
+        expected = _share_in_sight(draws, factors) + math.log(draws.drawn)
+        return not draws.record.exact_draws and not draws.record.enumerated and expected < math.log(EXPECTED_DRAWS)
     if draws.record.guided or draws.record.exact_draws or not draws.record.weighted:
         return False
     if draws.blocks is not None and draws.blocks.are_complete:
@@ -130,6 +134,12 @@ def is_out_of_sight(draws: Draws) -> bool:
     if low > math.log1p(-CLOSED) + high or draws.log_evidence > high - SMALL_REACH:
         return False
     return draws.log_evidence + math.log(draws.drawn) < math.log(EXPECTED_DRAWS)
+
+
+def _share_in_sight(draws: Draws, factors: Factors) -> float:
+    """Log of the share that α and the factors leave, as far as nothing steers towards them: of the largest φ that was seen."""
+    of_alpha = 0.0 if draws.record.guided or factors.tilted else factors.log_before
+    return of_alpha + (0.0 if factors.steered else draws.log_mean_weight - factors.log_before - factors.log_seen)
 
 
 def probability_within(bound: float, degrees: int) -> float:
@@ -161,6 +171,8 @@ def confidence_bounds(draws: Draws) -> Bounds:
     """Numbers that log p(α) lies between with probability 95 %, as a theorem and not by approximation."""
     low, high = draws.log_evidence_bounds
     likely = draws.record.interval or draws.record.likely or _bounds_of_weights(draws)
+    if draws.record.factors is not None and likely[1] == 0.0:  # what bounds a probability bounds nothing else
+        likely = likely[0], draws.record.log_most
     return min(max(low, likely[0]), high), max(min(high, likely[1]), low)
 
 

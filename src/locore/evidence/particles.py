@@ -43,7 +43,8 @@ class Particles(Estimate):
         return cls(**held, tokenizer=tokenizer, run=run or Run())
 
     def __repr__(self) -> str:
-        return f"<{len(self)} particles, log p(α) ≈ {self.log_evidence:.2f}, verdict: {self.verdict.level}; see report()>"
+        z = "p(α)" if self.record.factors is None else "Z"
+        return f"<{len(self)} particles, log {z} ≈ {self.log_evidence:.2f}, verdict: {self.verdict.level}; see report()>"
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         """Pairs (text, normalised weight)."""

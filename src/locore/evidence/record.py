@@ -36,6 +36,44 @@ class TableUse:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Factors:
+    """What is known of factors φ that weights were multiplied with; the evidence is then log Σ p(y) 1[y ⊨ α] φ(y).
+
+    Attributes:
+        texts, beginnings: how many functions were asked about, each once.
+        errors, timeouts: texts of which a predicate raised something, or took too long, which means no.
+        first_error: what the first of them raised.
+        steered: were draws steered by what beginnings are worth?
+        tilted: were experts a part of the model, so that the weight without factors is none of α alone?
+        log_most: log of what φ cannot exceed; infinite where that is not known.
+        log_before: log of the mean weight without φ.
+        log_seen: the largest log φ of a draw.
+    """
+
+    texts: int = 0
+    beginnings: int = 0
+    errors: int = 0
+    timeouts: int = 0
+    first_error: str | None = None
+    steered: bool = False
+    tilted: bool = False
+    log_most: float = 0.0
+    log_before: float = 0.0
+    log_seen: float = 0.0
+
+    def info(self) -> dict[str, Any]:
+        """By the names of `Particles.info`."""
+        told = {
+            "potential_texts": self.texts,
+            "potential_beginnings": self.beginnings,
+            "potential_errors": self.errors,
+            "potential_timeouts": self.timeouts,
+            "potential_first_error": self.first_error,
+        }
+        return {name: value for name, value in told.items() if value}
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
     """What a sampler knows of its draws. Logarithms are natural; bounds and intervals are of log p(α).
@@ -62,6 +100,7 @@ class Record:
         iterations: of Markov chains.
         blocks: the independent repetitions that the draws are the mean of.
         table: the n-gram table that steered them.
+        factors: what potentials and experts the weights were multiplied with; None for none.
         chosen, why: what `auto` chose.
         not_canonical: share of the weight on tokenisations that are not the tokenizer's own.
         notes: what the report should say.
@@ -88,6 +127,7 @@ class Record:
     iterations: int | None = None
     blocks: Blocks | None = None
     table: TableUse | None = None
+    factors: Factors | None = None
     chosen: str | None = None
     why: str | None = None
     not_canonical: float | None = None
@@ -98,6 +138,11 @@ class Record:
     def enumerated(self) -> bool:
         """Was every sequence read, so that p(α) is exact?"""
         return self.evidence == "exact"
+
+    @property
+    def log_most(self) -> float:
+        """Log of what the evidence cannot exceed: 0, as it is a probability, unless factors are multiplied with it."""
+        return 0.0 if self.factors is None else self.factors.log_most
 
     def info(self) -> dict[str, Any]:
         """What there is to say, by the names of `Particles.info`."""
@@ -114,7 +159,7 @@ class Record:
             "log_evidence_bounds_95": self.likely,
             "log_evidence_interval": self.interval,
             "log_evidence_lower": low if low > NEG_INF else None,
-            "log_evidence_upper": high if high < 0.0 else None,
+            "log_evidence_upper": high if high < self.log_most else None,
             "log_weight_cap": self.weight_cap,
             "not_canonical": self.not_canonical,
             "pareto_k": self.pareto_k,
@@ -128,7 +173,8 @@ class Record:
             "why": self.why,
         }
         always = {"guarantee": self.guarantee, "zero_weights": dict(self.zeros), "notes": list(self.notes)}
-        return {**always, **{name: value for name, value in told.items() if value is not None}, **self.details}
+        of_factors = {} if self.factors is None else self.factors.info()
+        return {**always, **{name: value for name, value in told.items() if value is not None}, **of_factors, **self.details}
 
 
 @dataclass(frozen=True)
@@ -197,8 +243,11 @@ class Draws:
 
     @property
     def log_evidence(self) -> float:
-        """Estimate of log p(α), at most 0; nan for unweighted sequences, which know nothing of it."""
-        return min(0.0, self.log_mean_weight) if self.record.weighted else math.nan
+        """Estimate of log p(α), at most 0; nan for unweighted sequences, which know nothing of it.
+
+        With potentials that of log Σ p(y) 1[y ⊨ α] φ(y), which may be above 0.
+        """
+        return min(self.record.log_most, self.log_mean_weight) if self.record.weighted else math.nan
 
     @property
     def log_mean_weight(self) -> float:
@@ -231,9 +280,9 @@ class Draws:
         if self.record.enumerated:
             return self.log_evidence, self.log_evidence
         low, high = self.record.bounds
-        if self.token_scores is not None:
+        if self.token_scores is not None and self.record.factors is None:
             low = max(low, log_total(self.tokens, self.token_scores.sum(-1)))
-        high = min(0.0, high)
+        high = min(self.record.log_most, high)
         return min(low, high), high  # rounding may put the sum of everything above its bound
 
     @property

@@ -131,9 +131,9 @@ def _by_blocks(draws: Draws, remedy: str) -> Judgement:
     number = len(draws.blocks)
     error = f"±{max(draws.log_evidence_error, 0.01):.0%}"
     found = (
-        f"p(α) is known to {error} by a single block"
+        f"{_z(draws)} is known to {error} by a single block"
         if number == 1
-        else f"{number} independent blocks agree on p(α) to {error}"
+        else f"{number} independent blocks agree on {_z(draws)} to {error}"
     )
     if above <= SMALL_REACH:
         return "trust", f"{found}."
@@ -169,7 +169,7 @@ def _by_exact_draws(number: int, remedy: str) -> Judgement:
 
 
 def _remedy(draws: Draws, sampler: str) -> str:
-    if draws.log_evidence < HARDLY_EVER:
+    if draws.log_evidence < HARDLY_EVER and draws.record.factors is None:
         return (
             f"This model would hardly ever write such a text (p(α) ≈ e^{draws.log_evidence:.0f}): a prompt that leads "
             "there, or a model that knows such texts, helps more than draws."
@@ -209,7 +209,7 @@ def facts(draws: Estimate, run: Run, texts: int, price_of_end: float) -> list[st
     lines = [*_nats(draws), _findings(draws, run.sampler, texts)]
     if record.chosen is not None:
         lines.append(f"auto chose {record.chosen}: {record.why}")
-    lines += [*_zeros(record), *_spelling(record.not_canonical), *_cost(record, run)]
+    lines += [*_zeros(record), *_asked(record), *_spelling(record.not_canonical), *_cost(record, run)]
     lines += [f"Note: {note}." for note in record.notes]
     if price_of_end > EOS_NATS:
         remedy = (
@@ -222,41 +222,46 @@ def facts(draws: Estimate, run: Run, texts: int, price_of_end: float) -> list[st
 
 
 def evidence(draws: Estimate) -> str:
-    """p(α) in a line."""
-    estimate = draws.log_evidence
+    """p(α), or the normaliser, in a line."""
+    estimate, z = draws.log_evidence, _z(draws)
     if math.isnan(estimate):
-        return "p(α): not known without weights."
+        return f"{z}: not known without weights."
     if draws.record.enumerated:
-        return f"p(α): {_probability(estimate)}, exactly."
+        return f"{z}: {_probability(estimate)}, exactly."
     low, high = draws.log_evidence_interval
     if draws.record.guarantee == "biased":
-        return f"p(α): {_probability(estimate)}, biased."
+        return f"{z}: {_probability(estimate)}, biased."
     if math.isnan(low):
-        return f"p(α): {_probability(estimate)}, give or take what is not known."
+        return f"{z}: {_probability(estimate)}, give or take what is not known."
     likely = min(max(estimate, low), high)  # what is certain may exclude what the weights say
     if draws.log_evidence_bounds[1] - draws.log_evidence_bounds[0] < ROUNDING:
-        return f"p(α): {_probability(likely)}, exactly."
-    return f"p(α): {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."
+        return f"{z}: {_probability(likely)}, exactly."
+    return f"{z}: {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."
+
+
+def _z(draws: Draws) -> str:
+    """What the evidence is called: with factors it is no probability."""
+    return "p(α)" if draws.record.factors is None else "Z"
 
 
 def _probability(log: float) -> str:
     """Two digits, or a power of e where floats end."""
-    return f"{math.exp(log):.2g}" if log > SMALLEST_LOG else f"e^{log:.0f}"
+    return f"{math.exp(log):.2g}" if abs(log) < -SMALLEST_LOG else f"e^{log:.0f}"
 
 
 def _nats(draws: Estimate) -> list[str]:
     """log p(α) with its interval, and the bounds that say more than that."""
     if math.isnan(draws.log_evidence):
         return []
-    estimate, (low, high) = draws.log_evidence, draws.log_evidence_interval
+    estimate, (low, high), z = draws.log_evidence, draws.log_evidence_interval, _z(draws)
     if draws.record.enumerated:
-        return [f"log p(α) = {estimate:.3f} nats exactly, p(α) = {math.exp(estimate):.3g}"]
+        return [f"log {z} = {estimate:.3f} nats exactly, {z} = {math.exp(min(estimate, -SMALLEST_LOG)):.3g}"]
     likely = "" if math.isnan(low) else f" (95 %: {low:.2f} to {high:.2f})"
     if draws.record.guarantee == "biased":
         likely = " (biased)"
-    lines = [f"log p(α) = {estimate:.3f}{likely} nats, p(α) ≈ {math.exp(estimate):.3g}"]
+    lines = [f"log {z} = {estimate:.3f}{likely} nats, {z} ≈ {math.exp(min(estimate, -SMALLEST_LOG)):.3g}"]
     bounds = _bounds(draws)
-    return [*lines, f"bounds: log p(α) {bounds}"] if bounds else lines
+    return [*lines, f"bounds: log {z} {bounds}"] if bounds else lines
 
 
 def _bounds(draws: Estimate) -> str:
@@ -301,6 +306,20 @@ def _zeros(record: Record) -> list[str]:
         return [f"{share:.1%} of the weights were zero: {reason}"]
     reasons = ", ".join(f"{share:.1%} {reason}" for reason, share in shares.items())
     return [f"{sum(shares.values()):.1%} of the weights were zero: {reasons}"]
+
+
+def _asked(record: Record) -> list[str]:
+    """What potentials were asked, and what went wrong."""
+    asked = record.factors
+    if asked is None or not asked.texts + asked.beginnings:
+        return []
+    beginnings = f" and {asked.beginnings:,} beginnings" if asked.beginnings else ""
+    lines = [f"potentials were asked about {asked.texts:,} texts{beginnings}"]
+    if asked.errors:
+        lines.append(f"Note: on {asked.errors:,} a predicate raised an error, which means no; the first: {asked.first_error}.")
+    if asked.timeouts:
+        lines.append(f"Note: on {asked.timeouts:,} a predicate took too long, which means no.")
+    return lines
 
 
 def _spelling(share: float | None) -> list[str]:

@@ -57,7 +57,7 @@ class Reshaped(Wrapper):
         return self._reshape(self.base.log_probs(tokens))
 
     def _begin(self, batch: int) -> Cursor:
-        return _CombinedCursor((self.base.begin(batch),), lambda rows: self._reshape(rows[0]))
+        return CombinedCursor((self.base.begin(batch),), lambda rows: self._reshape(rows[0]))
 
 
 class Tempered(Reshaped):
@@ -185,10 +185,10 @@ class Mixture(Wrapper):
         return self._mix([self.base.log_probs(tokens), self.second.log_probs(tokens)])
 
     def _begin(self, batch: int) -> Cursor:
-        return _CombinedCursor((self.base.begin(batch), self.second.begin(batch)), self._mix)
+        return CombinedCursor((self.base.begin(batch), self.second.begin(batch)), self._mix)
 
 
-class _CombinedCursor(Cursor):
+class CombinedCursor(Cursor):
     """Cursors that advance together, and a function of their distributions."""
 
     def __init__(self, cursors: tuple[Cursor, ...], combine: Callable[[Sequence[Tensor]], Tensor]) -> None:
@@ -197,11 +197,13 @@ class _CombinedCursor(Cursor):
 
     @property
     def log_probs(self) -> Tensor:
+        """The function of the distributions of all cursors."""
         return self._combine([cursor.log_probs for cursor in self._cursors])
 
-    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _CombinedCursor:
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> CombinedCursor:
+        """All of them, by the same tokens; see `Cursor.advance`."""
         cursors = tuple(cursor.advance(tokens, parents) for cursor in self._cursors)
-        return _CombinedCursor(cursors, self._combine)
+        return CombinedCursor(cursors, self._combine)
 
 
 class Meter:

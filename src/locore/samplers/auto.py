@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from locore.circuits import Circuit
 from locore.evidence import Draws
 from locore.models import LanguageModel
-from locore.samplers.base import Sampler
+from locore.samplers.base import Critic, Sampler
 from locore.samplers.best_first import BestFirst, Search
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
@@ -43,10 +43,12 @@ class Auto:
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
+        critic: it says what texts are worth; the choice is then between enumeration and twisted SMC, which learns from it.
     """
 
     pilot_draws: int = 32
     name: str = "auto"
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -63,7 +65,7 @@ class Auto:
         # Without a budget it is what twisted SMC would cost, and few texts are not worth as much as a verdict.
         limit = min(judged, price * FOR_ONE * num_particles) if budget is None else budget
         prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
-        search = _searched(model, circuit, prefixes, limit)
+        search = None if self.critic else _searched(model, circuit, prefixes, limit)
         spent = 0 if search is None else search.walk.contexts
         if search is not None and search.is_done(BestFirst.share):
             why = f"{spent:,} of {prefixes:,.0f} prefixes were read; what they leave out is below {BestFirst.share:.1%} of p(α)"
@@ -91,8 +93,8 @@ class Auto:
 
         A frugal choice is the cheapest that does; any other is the one that makes most of the limit.
         """
-        if prefixes <= min(FEW, limit):
-            return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0
+        if prefixes <= min(FEW, limit) and (self.critic is None or circuit.count() <= FEW):
+            return Enumeration(max_contexts=limit, critic=self.critic), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         table = None if circuit.reader is None else prepared_table(model)
@@ -105,14 +107,18 @@ class Auto:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
         why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
         likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
-        if likely and (frugal or circuit.reader is None):
+        if likely and self.critic is None and (frugal or circuit.reader is None):
             return Rejection(), why, draws * price
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
-        if not frugal and (likely or accepted >= max(1, OFTEN * draws)):
-            return WithoutReplacement(), why, draws * price
+        if self.critic is not None:
+            steered = accepted < OFTEN * draws  # where there was no pilot, a twist would not learn enough either
+        else:
+            steered = frugal or not (likely or accepted >= max(1, OFTEN * draws))
+        if not steered:
+            return WithoutReplacement(critic=self.critic), why, draws * price
         known = "the model's table is there" if table else "no table is prepared for this model"
-        return Twisted(table, seen=seen), f"{why}; {known}", draws * price
+        return Twisted(table, seen=seen, critic=self.critic), f"{why}; {known}", draws * price
 
 
 def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, limit: int) -> Search | None:

@@ -49,6 +49,28 @@ class Sampler(Protocol):
         """
 
 
+class Critic(Protocol):
+    """What texts are worth beyond α, for samplers whose field `critic` it is; `locore.potentials.Scorer` is one.
+
+    A sampler that is given one may steer by it, or keep more than it was asked for, so that what is worth little can be thinned
+    out afterwards. Its draws still have the weights of p(y | α): they are multiplied by φ where the run ends.
+    """
+
+    @property
+    def steers(self) -> bool:
+        """Does it know anything of beginnings?"""
+
+    @property
+    def log_most(self) -> float:
+        """Log of what φ cannot exceed; infinite where that is not known."""
+
+    def of(self, tokens: Tensor) -> Tensor:
+        """f64[num]: log φ of finished sequences Long[num, length]."""
+
+    def ahead(self, tokens: Tensor) -> Tensor:
+        """f64[num]: about log φ of what begins with Long[num, time]; −inf where all of that is worth nothing."""
+
+
 def affordable(num_particles: int, price: int, budget: int | None, what: str) -> int:
     """How many particles at `price` LM tokens each the budget pays for, at most the number asked for.
 

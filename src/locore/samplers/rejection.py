@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record, keep_positive
 from locore.evidence.bounds import binomial_bounds
+from locore.evidence.record import Factors
 from locore.models import LanguageModel
-from locore.samplers.base import affordable
+from locore.samplers.base import Critic, affordable
 
 DRAWS_PER_PARTICLE = 256  # the limit where the caller sets no budget
 BATCH = 256
@@ -29,9 +30,14 @@ class Rejection:
     sequences are independent of T, and K/(T−1) with K+1 acceptances is the unbiased estimate of p(α) under this stop;
     accepted/drawn is it where the budget ends the run (Girshick, Mosteller and Savage 1946). The interval of p(α) is exact for
     both ways of stopping (Clopper and Pearson 1934).
+
+    Attributes:
+        critic: it says what texts are worth, at most e^most: a text that satisfies α is accepted with probability φ/e^most, so
+            that accepted texts are exact draws from p(y | α) · φ(y), normalised.
     """
 
     name: str = "rejection"
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -42,7 +48,7 @@ class Rejection:
         generator: torch.Generator,
     ) -> Draws:
         """Sequences of equal weight; see `Sampler`."""
-        most = self._most_draws(circuit.length, num_particles, budget)
+        most, most_worth = self._most_draws(circuit.length, num_particles, budget), _most_worth(self.critic)
         kept: list[Tensor] = []
         scores: list[Tensor] = []
         accepted = drawn = 0
@@ -52,6 +58,8 @@ class Rejection:
             batch = min(max(needed, min(expected, BATCH)), most - drawn)
             drafts = model.sample(batch, circuit.length, generator)
             holds = circuit.accepts(drafts.tokens)
+            if self.critic is not None:
+                holds = _accepted(self.critic, drafts.tokens, holds, generator)
             if int(holds.sum()) >= needed:  # stop at the very draw that is the last one needed
                 last = int(holds.nonzero()[needed - 1]) + 1
                 holds[last:] = False
@@ -67,10 +75,12 @@ class Rejection:
                 f"{3 / drawn:.1g}; use sampler='twisted' or a larger budget."
             )
         enough = accepted > num_particles
-        log_weight = math.log(num_particles / (drawn - 1) if enough else accepted / drawn)
+        log_weight = math.log(num_particles / (drawn - 1) if enough else accepted / drawn) + most_worth
         tokens = torch.cat(kept)[:num_particles]
         details = {"draws": drawn, "accepted": accepted}
-        record = Record(drawn=drawn - enough, details=details, **_counted(accepted, drawn, enough))
+        factors = None if self.critic is None else Factors(log_most=most_worth)
+        known = _counted(accepted, drawn, enough, most_worth)
+        record = Record(drawn=drawn - enough, details=details, factors=factors, **known)
         weights = torch.full((len(tokens),), log_weight, dtype=torch.float64)
         return Draws(tokens, weights, torch.cat(scores)[:num_particles], record)
 
@@ -115,8 +125,31 @@ class Oversampling:
         return keep_positive(drafts.tokens, weights, drafts.token_scores, weight_cap=0.0, details={"draws": num}, **known)
 
 
-def _counted(accepted: int, drawn: int, stopped: bool) -> dict[str, Any]:
+def _most_worth(critic: Critic | None) -> float:
+    """Log of what φ cannot exceed; 0 where there is none."""
+    if critic is None:
+        return 0.0
+    if critic.log_most == math.inf:
+        raise InvalidArgument(
+            "rejection accepts a text with probability φ over the largest φ there is, and that is not known: give the "
+            "potential bound=..., the largest number that it ever returns, or use another sampler."
+        )
+    return critic.log_most
+
+
+def _accepted(critic: Critic, tokens: Tensor, holds: Tensor, generator: torch.Generator) -> Tensor:
+    """Bool[num]: which of the sequences that satisfy α, Bool[num], are accepted for what they are worth."""
+    rows = holds.nonzero()[:, 0]
+    chances = torch.rand(len(rows), generator=generator, dtype=torch.float64).log()
+    accepted = torch.zeros_like(holds)
+    if len(rows):
+        accepted[rows] = chances < critic.of(tokens[rows]) - critic.log_most
+    return accepted
+
+
+def _counted(accepted: int, drawn: int, stopped: bool, most_worth: float = 0.0) -> dict[str, Any]:
     """What the numbers of draws say of p(α), exactly, and the share that was refused: fields of the record."""
     share = 1 - accepted / drawn
-    bounds = binomial_bounds(accepted, drawn, stopped)
+    low, high = binomial_bounds(accepted, drawn, stopped)
+    bounds = low + most_worth, high + most_worth
     return {"exact_draws": True, "interval": bounds, "likely": bounds, "zeros": {NO_DRAW: share} if share else {}}

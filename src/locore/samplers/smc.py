@@ -16,7 +16,7 @@ Z_t does not depend on the token that is drawn next, so particles are resampled 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Surprise
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.samplers.base import Prefixes, UnreadMass, affordable, left_to_right
+from locore.samplers.base import Critic, Prefixes, UnreadMass, affordable, left_to_right
 from locore.samplers.swor import Round, pooled, width_of
 
 GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle
@@ -44,10 +44,12 @@ class SequentialMonteCarlo:
             particles; 0 for never.
         blocks: independent repetitions that share the particles, and whose spread is the error of
             the evidence.
+        critic: it says what beginnings are worth, and weights are multiplied by that on their way.
     """
 
     ess_threshold: float = 0.5
     blocks: int = 4
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -78,14 +80,16 @@ class SequentialMonteCarlo:
             particles, row, token = particles.settled(token, model.vocab_size)
             before, prefixes = prefixes, prefixes.extended(row, token)
             if not prefixes.are_complete:
+                unread.add(before.log_mass + following.left_by(row, token))
+                if self.critic is not None and self.critic.steers:
+                    particles, prefixes = particles.steered(self.critic.ahead(prefixes.tokens), prefixes)
                 going = prefixes.going()
                 nominal += int(going[particles.prefix].sum())
-                unread.add(before.log_mass + following.left_by(row, token))
                 known = prefixes.log_mass
                 prefixes = prefixes if bool(going.any()) else prefixes.padded()  # only padding is to come
             else:
                 known = before.log_mass + following.log_mass
-        bounds = unread.bounds(known)
+        particles, bounds = particles.unsteered(), unread.bounds(known)
         most = num_particles if budget is None else None
         cost = {"nominal_lm_tokens": nominal}
         return pooled(particles.rounds(prefixes), most, generator, bounds=bounds, details=cost)
@@ -128,6 +132,7 @@ class Population:
             −inf.
         surprise: f64[blocks], the sum over positions of the variance within a block of the logs of
             what its weights were multiplied by, nats².
+        worth: f64[particles], log of what a critic makes of a prefix, by which its weight is multiplied on the way.
     """
 
     width: int
@@ -136,6 +141,7 @@ class Population:
     prefix: Tensor
     log_weights: Tensor
     surprise: Tensor
+    worth: Tensor
 
     @classmethod
     def start(cls, width: int, blocks: int) -> Population:
@@ -148,11 +154,13 @@ class Population:
             prefix=torch.zeros(num, dtype=torch.long),
             log_weights=torch.full((num,), -math.log(width), dtype=torch.float64),
             surprise=torch.zeros(blocks, dtype=torch.float64),
+            worth=torch.zeros(num, dtype=torch.float64),
         )
 
     def chosen(self, index: Tensor, log_weights: Tensor) -> Population:
         """These particles, with these weights."""
-        return replace(self, block=self.block[index], prefix=self.prefix[index], log_weights=log_weights)
+        block, prefix, worth = self.block[index], self.prefix[index], self.worth[index]
+        return replace(self, block=block, prefix=prefix, log_weights=log_weights, worth=worth)
 
     def weighted(self, log_increments: Tensor) -> Population:
         """Weights multiplied by f64[particles]; what becomes zero is dropped.
@@ -166,6 +174,20 @@ class Population:
             raise ZeroWeights("every particle has reached a prefix after which the model gives the constraint no probability.")
         surprise = self.surprise + self._variance(log_increments)
         return replace(self.chosen(alive, log_weights[alive]), surprise=surprise)
+
+    def steered(self, worth: Tensor, prefixes: Prefixes) -> tuple[Population, Prefixes]:
+        """Weights multiplied by f64[prefixes], log of what they are worth, instead of what they were before.
+
+        What is worth nothing is dropped, and not read.
+        """
+        own = worth[self.prefix]
+        particles = replace(self, worth=torch.where(own > NEG_INF, own, 0.0)).weighted(own - self.worth)
+        kept, prefix = torch.unique(particles.prefix, return_inverse=True)
+        return replace(particles, prefix=prefix), prefixes.at(kept)
+
+    def unsteered(self) -> Population:
+        """Weights as if nothing had been multiplied on the way."""
+        return replace(self, log_weights=self.log_weights - self.worth, worth=torch.zeros_like(self.worth))
 
     def _variance(self, values: Tensor) -> Tensor:
         """f64[blocks]: the variance of f64[particles] in each block by its weights, where they are finite."""

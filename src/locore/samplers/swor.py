@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,19 +21,22 @@ from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, distinct, row_slices, segment_logsumexp
-from locore.samplers.base import Prefixes, affordable, left_to_right
+from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
 from locore.samplers.selection import Selection, padded_rows, select, select_in_place
 from locore.samplers.twist.lookahead import LookAhead
+from locore.samplers.twist.outcomes import Outcomes
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 DEFENCE = 0.2  # share of a step's selection that goes by p(prefix) alone, to that which goes by the twist
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LOG_DEFENCE = math.log(DEFENCE)
+LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
-UNLIMITED = 0.0  # log of what is left unread, where that is not known
+UNLIMITED = math.inf  # log of what is left unread, where that is not known
 # Times the steps that forecasts take without a twist. Where foresight is missing it shows less in a lucky round than in others,
 # and going without then costs far more than a twist that is not needed: so it takes plain evidence to leave it out.
 MISLEADS = 3.0
+Worth = Callable[[Tensor], Tensor]  # of prefixes Long[num, time], f64[num], log of about what is to be multiplied with them
 Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
 
 
@@ -44,10 +47,13 @@ class WithoutReplacement:
     Attributes:
         blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
             accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one.
+        critic: it says what beginnings and texts are worth beyond α. Selection goes by the first, and by what is learned from
+            the texts of earlier blocks.
     """
 
     blocks: int | None = None
     name: str = "swor"
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -60,10 +66,18 @@ class WithoutReplacement:
         """Up to `num_particles` distinct prefixes at every position; see `Sampler`."""
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
+        if self.critic is not None and self.blocks is None:
+            blocks = max(blocks, min(LESSONS, num_particles if budget is None else budget // max(1, circuit.length - 1)))
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
         tokens = None if budget is None else budget // blocks
         wanted = math.ceil(num_particles / blocks)
-        rounds = [one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens) for _ in range(blocks)]
+        outcomes = None if self.critic is None else Outcomes(self.critic)
+        rounds = []
+        for left in range(blocks - 1, -1, -1):
+            worth = None if outcomes is None else outcomes.worth
+            rounds.append(one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens, worth=worth))
+            if outcomes is not None and left:
+                outcomes.add(rounds[-1].tokens, rounds[-1].log_weights)
         return pooled(rounds, num_particles, generator)
 
 
@@ -135,7 +149,8 @@ class _History:
         As in `UnreadMass`: what was left at the last position satisfies α, and what was left before it may.
         """
         left = complete.new_tensor(self._log_left)
-        low = torch.logsumexp(torch.cat([complete, left[-1:] - ROUNDED]), 0)
+        last = torch.where(left[-1:] == UNLIMITED, NEG_INF, left[-1:] - ROUNDED)
+        low = torch.logsumexp(torch.cat([complete, last]), 0)
         high = torch.logsumexp(torch.cat([complete, left + ROUNDED]), 0)
         return float(low), min(0.0, float(high))
 
@@ -194,6 +209,7 @@ def one_round(
     wanted: int = 0,
     lm_tokens: int | None = None,
     tried: LookAhead | None = None,
+    worth: Worth | None = None,
 ) -> Round:
     """One pass over the positions, keeping `width` prefixes at each.
 
@@ -202,7 +218,7 @@ def one_round(
 
     Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
     selected by p(prefix) · (β(prefix) + κ); the twist β never enters the weight, and κ limits what a wrong one can do.
-    A twist that is `tried` steers nothing.
+    A twist that is `tried` steers nothing. What a prefix is `worth` beyond α multiplies its children's merit, as a twist does.
     """
     prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
     allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
@@ -217,6 +233,8 @@ def one_round(
             record(before, last, prefixes.log_probs)
         steered = Steered.at(twist, prefixes, before, last, weights) if twist is not None and remaining else None
         merit, over = _merit(prefixes, weights, steered), weights - prefixes.log_mass
+        if worth is not None and prefixes.position:
+            merit += _defended(worth(prefixes.tokens), weights)[:, None].to(merit)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         columns = merit.shape[1]
         kept = min(left // remaining, STRETCHED * width) if remaining else (wanted or width)
@@ -224,7 +242,7 @@ def one_round(
         if not len(chosen.chosen):
             raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
         row, token = chosen.chosen // columns, chosen.chosen % columns
-        history.add(chosen, row, over if steered is None else None)
+        history.add(chosen, row, over if steered is None and worth is None else None)
         prefixes = prefixes.extended(row, token)
         weights = weights[row] + prefixes.token_scores[:, -1] + chosen.log_raise
         going = int(prefixes.going().sum()) if remaining else 1
@@ -302,6 +320,12 @@ def _merit(prefixes: Prefixes, weights: Tensor, steered: Steered | None) -> Tens
         value += weights[row] + log_probs[row, token]
         merit[row, token] = torch.where(ahead[which[row], token] == NEG_INF, NEG_INF, value)
     return merit
+
+
+def _defended(worth: Tensor, weights: Tensor) -> Tensor:
+    """f64[prefixes]: what they are worth and a share of the mean, as for a twist; what is worth nothing stays so."""
+    floor = torch.logsumexp(weights + worth, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
+    return torch.where(worth > NEG_INF, torch.logaddexp(worth, floor), NEG_INF)
 
 
 def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:

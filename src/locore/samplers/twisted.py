@@ -19,14 +19,14 @@ import torch
 from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws, TableUse
 from locore.models import LanguageModel
-from locore.samplers.base import left_to_right
-from locore.samplers.swor import JUDGED_WIDTH, Recorder, Round, Trial, blocks_for, one_round, pooled, width_of
+from locore.samplers.base import Critic, left_to_right
+from locore.samplers.swor import JUDGED_WIDTH, LESSONS, Recorder, Round, Trial, blocks_for, one_round, pooled, width_of
 from locore.samplers.twist.lookahead import LookAhead, look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
+from locore.samplers.twist.outcomes import Outcomes
 from locore.samplers.twist.prepared import prepare
 
 DRAFT_SHARE, TRIAL_SHARE, TRIED = 1 / 12, 1 / 12, 2  # of all prefixes; a trial has so many at least
-LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 WORTH_A_TRIAL = 24  # prefixes at a position from which a table that is given is put to the test
 
 
@@ -41,12 +41,15 @@ class Twisted:
             from those before it, and None makes two of them at least.
         seen: distributions of the prompted model that were recorded before the call; learning begins with them instead of
             drafts. They must not depend on the generator's numbers that are still to come, and nothing else is asked of them.
+        critic: it says what beginnings and texts are worth beyond α. Rounds are steered by the first, and by what the texts of
+            earlier rounds with the same beginning were worth.
     """
 
     table: NGramTable | Literal["model"] | None = "model"
     blocks: int | None = None
     seen: NGramCounts | None = field(default=None, compare=False, repr=False)
     name: str = "twisted"
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -63,7 +66,7 @@ class Twisted:
         price = max(1, circuit.length - 1)
         left = width * blocks * price if budget is None else budget
         table, use = self._table(model)
-        run = _Run(model, reader, num_particles, generator)
+        run = _Run(model, reader, num_particles, generator, self.critic)
         if not reader.tabulated:  # a twist needs the table of all states
             rounds = run.alike(blocks, left, None)
         elif table is not None:
@@ -93,8 +96,16 @@ class _Run:
         left_aside: was there a twist that did not pass its trial?
     """
 
-    def __init__(self, model: LanguageModel, reader: LeftToRight, num_particles: int, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        reader: LeftToRight,
+        num_particles: int,
+        generator: torch.Generator,
+        critic: Critic | None = None,
+    ) -> None:
         self.model, self.reader, self.generator = model, reader, generator
+        self.outcomes = None if critic is None else Outcomes(critic)
         self.num_particles = num_particles
         self.price = max(1, reader.length - 1)
         self.twisted = self.left_aside = False
@@ -152,7 +163,11 @@ class _Run:
     def _round(self, budget: int, number: int, twist: LookAhead | None, record: Recorder | None = None) -> Round:
         """One of `number`."""
         width, wanted = budget // self.price, math.ceil(self.num_particles / number)
-        return one_round(self.model, self.reader, width, self.generator, twist, record, wanted, budget)
+        worth = None if self.outcomes is None else self.outcomes.worth
+        done = one_round(self.model, self.reader, width, self.generator, twist, record, wanted, budget, worth=worth)
+        if self.outcomes is not None and number > 1:
+            self.outcomes.add(done.tokens, done.log_weights)
+        return done
 
 
 def _tried(prefixes: int) -> int:

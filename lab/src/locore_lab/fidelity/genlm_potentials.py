@@ -21,12 +21,19 @@ from torch import Tensor
 from locore.circuits import DEAD, LeftToRight
 from locore.models import Cursor, LanguageModel
 from locore.numerics import NEG_INF
+from locore.samplers.base import Critic
 
 Context = list[int]
 
 
 def weighted_sequences(
-    model: LanguageModel, reader: LeftToRight, num: int, ess_threshold: float, rejection: bool, seed: int
+    model: LanguageModel,
+    reader: LeftToRight,
+    num: int,
+    ess_threshold: float,
+    rejection: bool,
+    seed: int,
+    critic: Critic | None = None,
 ) -> tuple[Tensor, Tensor, int]:
     """SMC as genlm-control does it, with nothing kept from earlier runs.
 
@@ -36,6 +43,7 @@ def weighted_sequences(
         ess_threshold: resample below this share of the particles; 0 for never.
         rejection: draw tokens by adaptive weighted rejection (AWRS), instead of directly from the product of both potentials.
         seed: of adaptive rejection; everything else draws from the global states of torch and numpy.
+        critic: what texts are worth, and their beginnings if it steers: genlm-control's critic.
 
     Returns:
         Long[kept, length], the particles of positive weight; f64[kept], their log weights; and how many particles had none.
@@ -44,7 +52,9 @@ def weighted_sequences(
     language, constraint = ModelPotential(model, length), CircuitPotential(reader)
     sampler = AWRS(language, constraint, seed=seed) if rejection else direct_token_sampler(language * constraint)
     # Without `terminate_when`, it would end a text by force and charge the model's price of ending there.
-    run = sampler.smc(num, ess_threshold, max_tokens=length + 1, terminate_when=lambda context: len(context) >= length)
+    asked = None if critic is None else CriticPotential(critic, model.vocab_size, length)
+    ends = {"max_tokens": length + 1, "terminate_when": lambda context: len(context) >= length}
+    run = sampler.smc(num, ess_threshold, critic=asked, **ends)
     found = asyncio.run(run)
     alive = [(context[:length], weight) for context, weight in found if weight > NEG_INF]
     tokens = torch.tensor([context for context, _ in alive], dtype=torch.long).reshape(len(alive), length)
@@ -153,6 +163,30 @@ class ModelPotential(_FixedLength):
             self._cursor = self._cursor.advance(last, torch.tensor([self._row[parent] for parent in parents]))
         self._row = {tuple(context): row for row, context in enumerate(contexts)}
         return self._cursor
+
+
+class CriticPotential(_FixedLength):
+    """What a critic of ours says: of beginnings on the way, if it steers, and of finished sequences at their end."""
+
+    def __init__(self, critic: Critic, vocab_size: int, length: int) -> None:
+        super().__init__(vocab_size, length)
+        self._critic = critic
+
+    def is_terminal_only(self) -> bool:
+        """Is nothing known of beginnings?"""
+        return not self._critic.steers
+
+    async def batch_complete(self, contexts: list[Context]) -> NDArray[np.float64]:
+        """`complete` of many."""
+        return self._critic.of(torch.tensor(contexts)).numpy()
+
+    def _scores(self, contexts: list[Context]) -> Tensor:
+        if not self._critic.steers:
+            return torch.zeros(len(contexts), dtype=torch.float64)
+        return self._critic.ahead(torch.tensor(contexts))
+
+    def _next(self, contexts: list[Context]) -> Tensor:
+        raise NotImplementedError  # critics are asked for scores only
 
 
 class CircuitPotential(_FixedLength):

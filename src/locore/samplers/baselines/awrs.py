@@ -15,7 +15,9 @@ knows Z_t itself, so masked SMC is better: Ẑ_t only adds noise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,10 +27,12 @@ from locore.errors import InvalidArgument
 from locore.evidence import Draws
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Prefixes, affordable, left_to_right
+from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
 from locore.samplers.baselines.adaptive_rejection import log_evidence
 from locore.samplers.smc import GATHERED_NUMBERS, Population, check_threshold
 from locore.samplers.swor import pooled, width_of
+
+Check = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ class AWRS:
         ess_threshold: as in `SequentialMonteCarlo`.
         accepts: checks go on until so many tokens were accepted, at least 2.
         blocks: as in `SequentialMonteCarlo`.
+        critic: the tokens that are tried are checked by it too: what it says no text may begin with is put aside.
     """
 
     ess_threshold: float = 0.5
     accepts: int = 2
     blocks: int = 4
     name: str = "awrs"
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -64,7 +70,7 @@ class AWRS:
         prefixes, particles = Prefixes.start(model, reader), Population.start(width, self.blocks)
         nominal = checks = 0
         while not prefixes.are_complete:
-            token, log_mass, checked = _propose(prefixes, particles.prefix, self.accepts, generator)
+            token, log_mass, checked = _propose(prefixes, particles.prefix, self.accepts, generator, self._check(prefixes))
             checks += checked
             alive = particles.log_weights + log_mass > NEG_INF
             particles, row, last = particles.weighted(log_mass).settled(token[alive], model.vocab_size)
@@ -78,9 +84,20 @@ class AWRS:
         cost = {"nominal_lm_tokens": nominal, "constraint_checks": checks}
         return pooled(particles.rounds(prefixes), most, generator, details=cost)
 
+    def _check(self, prefixes: Prefixes) -> Check | None:
+        """What the critic says of tokens after these prefixes; None if it says nothing."""
+        critic = self.critic
+        if critic is None or not critic.steers:
+            return None
+
+        def passes(rows: Tensor, tokens: Tensor) -> Tensor:
+            return critic.ahead(torch.cat([prefixes.tokens[rows], tokens[:, None]], 1)) > NEG_INF
+
+        return passes
+
 
 def adaptive_rejection(
-    log_probs: Tensor, allowed: Tensor, accepts: int, generator: torch.Generator
+    log_probs: Tensor, allowed: Tensor, accepts: int, generator: torch.Generator, check: Check | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A draw from each masked distribution, and an unbiased estimate of its mass.
 
@@ -89,6 +106,7 @@ def adaptive_rejection(
         allowed: Bool[rows, vocab].
         accepts: see `AWRS`.
         generator: source of randomness.
+        check: of what is allowed: Long[some] rows and their tokens in, Bool[some] out; asked of what would be accepted only.
 
     Returns:
         Long[rows], the tokens; f64[rows], log Ẑ, −inf where nothing that is allowed has mass;
@@ -100,6 +118,8 @@ def adaptive_rejection(
         noise = torch.rand(left.shape, generator=generator, dtype=torch.float64).clamp_min(1e-300)
         order = (left - (-noise.log()).log()).argsort(-1, descending=True)
         drawn = left.gather(1, order)
+        if check is not None:
+            allowed = _checked(order, allowed, drawn, check)
         accepted = allowed.gather(1, order) & (drawn > NEG_INF)
         last = accepted.to(torch.uint8).argmax(-1)
         tokens.append(order.gather(1, last[:, None])[:, 0])
@@ -108,9 +128,25 @@ def adaptive_rejection(
         failed = torch.arange(left.shape[1]) < last[:, None]
         left = left.scatter(1, order, drawn.masked_fill(failed, NEG_INF))
     attempts = torch.cat(masses, 1)
-    possible = (log_probs.masked_fill(~allowed, NEG_INF) > NEG_INF).any(-1)
+    possible = (log_probs.masked_fill(~allowed, NEG_INF) > NEG_INF).any(-1)  # where a check refused all, nothing is left
     estimate = log_evidence(torch.where(possible[:, None], attempts, 0.0), accepts - 1)
     return tokens[0], torch.where(possible, estimate, NEG_INF), (attempts < float("inf")).sum(-1)
+
+
+def _checked(order: Tensor, allowed: Tensor, drawn: Tensor, check: Check) -> Tensor:
+    """Bool[rows, vocab]: what is allowed without what was checked and refused, until the first of each row passes."""
+    allowed = allowed.clone()
+    rows = torch.arange(len(order))
+    while len(rows):
+        open_ = allowed[rows].gather(1, order[rows]) & (drawn[rows] > NEG_INF)
+        rows, first = rows[open_.any(-1)], open_.to(torch.uint8).argmax(-1)[open_.any(-1)]
+        if not len(rows):
+            break
+        tokens = order[rows, first]
+        refused = ~check(rows, tokens)
+        rows, tokens = rows[refused], tokens[refused]
+        allowed[rows, tokens] = False
+    return allowed
 
 
 def _up_to(values: Tensor, last: Tensor, fill: float) -> Tensor:
@@ -119,10 +155,20 @@ def _up_to(values: Tensor, last: Tensor, fill: float) -> Tensor:
     return values[:, : len(columns)].masked_fill(columns > last[:, None], fill)
 
 
-def _propose(prefixes: Prefixes, rows: Tensor, accepts: int, generator: torch.Generator) -> tuple[Tensor, Tensor, int]:
+def _propose(
+    prefixes: Prefixes, rows: Tensor, accepts: int, generator: torch.Generator, check: Check | None
+) -> tuple[Tensor, Tensor, int]:
     """Tokens and log Ẑ of particles on these prefixes, and how many checks they took."""
     log_probs, allowed = prefixes.log_probs.cpu().double(), prefixes.allowed()
     size = max(1, GATHERED_NUMBERS // log_probs.shape[1])
-    parts = [adaptive_rejection(log_probs[part], allowed[part], accepts, generator) for part in torch.split(rows, size)]
+    parts = []
+    for part in torch.split(rows, size):
+        own = None if check is None else partial(_of_rows, check, part)
+        parts.append(adaptive_rejection(log_probs[part], allowed[part], accepts, generator, own))
     tokens, estimates, checks = (torch.cat(column) for column in zip(*parts, strict=True))
     return tokens, estimates, int(checks.sum())
+
+
+def _of_rows(check: Check, part: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+    """A check of prefixes, asked by the particles Long[part] that are on them."""
+    return check(part[rows], tokens)

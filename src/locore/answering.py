@@ -1,0 +1,152 @@
+"""One request, from the model and the target to particles: compile, sample, read again, filter, weigh."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from locore.canonical import OnlyCanonical, kept, share_of_others
+from locore.chat import Prompt
+from locore.circuits import Circuit
+from locore.compilers import compile
+from locore.constraints import Constraint, PythonFunction
+from locore.errors import InvalidArgument, LocoreError, ZeroWeights
+from locore.evidence import Draws, Particles, Run
+from locore.evidence.weighing import weighed
+from locore.models import Counted, LanguageModel, prompt_ids
+from locore.numerics import make_generator
+from locore.potentials import Scorer, Target
+from locore.request import Request, Stop
+from locore.samplers import Sampler
+from locore.samplers.selection import select
+from locore.samplers.steering import steered
+from locore.stopping import stop_of, stopped
+from locore.tokenizer import Tokenizer
+
+SEED_RANGE = 2**31
+RELAXED = "allowed by the relaxed circuit, but not by the constraint"
+
+
+def answered(
+    request: Request,
+    base: LanguageModel,
+    prompt: Prompt,
+    aim: Target,
+    sampler: Sampler,
+    complete: Constraint | None = None,
+) -> Particles:
+    """Compile, sample, read again, filter by tokenisation, and multiply by factors: `generate` after its arguments are checked.
+
+    With stop="complete" texts end where the constraint `complete` is, by default the target's own.
+    """
+    start, constraint = time.perf_counter(), aim.constraint
+    circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
+    compiled = time.perf_counter() - start
+    counted, mode = Counted(base.prompted(prompt)), request.canonical
+    before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
+    ending = circuit
+    if complete is not None:
+        ending = compile(complete, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
+    stop = stop_of(request.stop, ending, counted)
+    target = stopped(counted, ending) if stop == "complete" else counted
+    if mode == "only" and circuit.reader is not None and before is not None:
+        target = OnlyCanonical(target, circuit.reader, before)
+    scorer = _scorer(aim, base.tokenizer, ending, stop)
+    if scorer is not None:
+        sampler, target = steered(sampler, target, circuit, scorer)
+    seed = drawn_seed(request.seed)
+    generator = make_generator(seed)
+    draws = sampler(target, circuit, request.num_particles, request.budget, generator)
+    run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
+    notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
+    draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
+    particles = Particles.of(draws, base.tokenizer, run)
+    holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
+    if circuit.relaxed:
+        particles = _exact(particles, holds_exactly)
+    if before is not None and mode is not None:
+        particles = kept(particles, constraint, mode, before)
+    if scorer is not None:
+        particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
+        particles = _thinned(particles, request.num_particles, generator)
+    if before is not None and mode is None:
+        particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
+    return particles
+
+
+def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, stop: Stop) -> Scorer | None:
+    """The factors of a target for one run; None where there are none."""
+    if not aim.factors:
+        return None
+    return Scorer(aim.factors, tokenizer, lambda model: stopped(model, circuit) if stop == "complete" else model)
+
+
+def _thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:
+    """At most so many of an enumeration, whose total stays: all were kept until they were weighed."""
+    if len(particles) <= most or not particles.record.enumerated:
+        return particles
+    uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
+    chosen, weights = select(particles.log_weights, most, uniform)
+    scores = particles.token_scores
+    return replace(
+        particles,
+        tokens=particles.tokens[chosen],
+        log_weights=weights + math.log(len(chosen) / len(particles)),
+        token_scores=None if scores is None else scores[chosen],
+    )
+
+
+def drawn_seed(given: int | None) -> int:
+    """The seed that was given, or one that is drawn, which makes the run repeatable all the same."""
+    return int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if given is None else given
+
+
+def _ids_before(tokenizer: Tokenizer, prompt: Prompt) -> list[int] | None:
+    """The ids of a prompt; None where it has none, such as a picture, or where nothing is spelled."""
+    if not tokenizer.has_text:
+        return None
+    try:
+        return prompt_ids(tokenizer, prompt)
+    except InvalidArgument:  # the model itself has taken it
+        return None
+
+
+def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed: bool) -> Tensor:
+    """Bool[num]: read every sequence plainly, by another road than the circuit's.
+
+    Where the circuit is no relaxation a failure is a bug, and nothing is returned.
+    """
+    bound = constraint.bind(tokenizer)
+    keep = [bound.evaluate(y, tokenizer) for y in draws.tokens.tolist()]
+    for y, good in zip(draws.tokens.tolist(), keep, strict=True):
+        if not (good or relaxed):
+            spelled = f" ({tokenizer.decode(y)!r})" if tokenizer.has_text else ""
+            raise LocoreError(
+                f"internal error: the circuit accepted the tokens {y}{spelled}, which do not satisfy the "
+                f"constraint. Nothing was returned; {_whose(constraint)}."
+            )
+    return torch.tensor(keep, dtype=torch.bool)
+
+
+def _whose(constraint: Constraint) -> str:
+    """Whose error it is that two readings of a constraint differ."""
+    if any(isinstance(leaf, PythonFunction) for leaf in constraint.leaves()):
+        return "if the @constraint function depends on more than its tokens (on chance, say), mend that, else report this"
+    return "please report this"
+
+
+def _exact(particles: Particles, keep: Tensor) -> Particles:
+    """Particles of a relaxation that satisfy the constraint itself.
+
+    Also where all do: bounds that rest on sequences which were not returned speak about the relaxation.
+    """
+    if not bool(keep.any()):
+        raise ZeroWeights(
+            f"none of {len(particles)} sequences satisfies the constraint: its circuit is a relaxation and lets more through. "
+            "Use more particles, or a larger memory of simple_moves."
+        )
+    return particles.where(keep, RELAXED)

@@ -1,0 +1,99 @@
+"""`log_odds`: how much more probable one constraint is than another, with an interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from locore.answering import answered, drawn_seed
+from locore.chat import Prompt
+from locore.constraints import Constraint, disjunction
+from locore.errors import InvalidConstraint
+from locore.evidence import Particles
+from locore.models import LanguageModel, load
+from locore.potentials import Target, target_of
+from locore.potentials.values import Term
+from locore.request import Request
+from locore.samplers import sampler_by_name
+
+
+@dataclass(frozen=True)
+class LogOdds:
+    """log p(A | prompt) − log p(B | prompt), in nats.
+
+    Attributes:
+        value: the estimate.
+        interval: of 95 %, as those of p(A) and p(B) it is made of; the same number twice where both are exact.
+        first, second: the texts that satisfy A and those that satisfy B, with all that is known of their weights.
+    """
+
+    value: float
+    interval: tuple[float, float]
+    first: Particles = field(repr=False)
+    second: Particles = field(repr=False)
+
+    @property
+    def is_exact(self) -> bool:
+        """Were both probabilities enumerated?"""
+        return self.first.record.enumerated and self.second.record.enumerated
+
+
+def log_odds(
+    model: LanguageModel | str | Path,
+    prompt: Prompt,
+    first: Constraint | Term,
+    second: Constraint | Term,
+    max_new_tokens: int = 20,
+    **options: Any,
+) -> LogOdds:
+    """How much more probable texts are that satisfy one constraint than those that satisfy another.
+
+    Both probabilities are of texts of the same law: with stop="complete" a text ends for free where neither constraint, nor the
+    two of them together, leaves anything to add. The constraints may overlap; `~a` for the second gives the odds of `a`.
+
+    Args:
+        model: a language model, or what `locore.load` accepts.
+        prompt: see `locore.generate`.
+        first, second: A and B; with potentials their normalisers are compared.
+        max_new_tokens: the horizon.
+        options: the others of `locore.generate`, the same for both: `num_particles`, `sampler`, `budget`, `seed`, ….
+
+    Returns:
+        The difference of the two log-evidences. They are estimated independently, and their intervals are joined by the method
+        of variance estimates recovery: each end of the difference is as far away as the root of the sum of the squares of what
+        the two intervals leave on that side (Zou and Donner, Statistics in Medicine 2008).
+
+    Raises:
+        InvalidConstraint: an argument is neither constraint nor potential.
+        Unsatisfiable, ZeroWeights, BudgetExceeded: of either; see `locore.generate`.
+    """
+    aims = [_aim(what) for what in (first, second)]
+    request = Request(max_new_tokens=max_new_tokens, **options)
+    base = model if isinstance(model, LanguageModel) else load(model)
+    sampler = sampler_by_name(request.sampler)
+    seed = drawn_seed(request.seed)
+    either = disjunction([aim.constraint for aim in aims])
+    a, b = (
+        answered(replace(request, seed=seed + number), base, prompt, aim, sampler, complete=either)
+        for number, aim in enumerate(aims)
+    )
+    value = a.log_evidence - b.log_evidence
+    return LogOdds(value, difference_of(a, b), a, b)
+
+
+def _aim(what: object) -> Target:
+    known = target_of(what)
+    if known is None:
+        raise InvalidConstraint(f"log_odds compares two constraints, got {type(what).__name__}; use ban, contains, choice.")
+    return known
+
+
+def difference_of(a: Particles, b: Particles) -> tuple[float, float]:
+    """95 % interval of the difference of two independent log-evidences; nan where one of them has none."""
+    (a_low, a_high), (b_low, b_high) = a.log_evidence_interval, b.log_evidence_interval
+    value = a.log_evidence - b.log_evidence
+    low = math.hypot(a.log_evidence - a_low, b_high - b.log_evidence)
+    high = math.hypot(a_high - a.log_evidence, b.log_evidence - b_low)
+    return value - low, value + high

@@ -1,0 +1,165 @@
+"""Asking a function that somebody else wrote: about many texts, with every answer looked at, and within a time."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from locore.errors import BrokenPotential, LocoreError
+from locore.potentials.values import Potential
+
+SHOWN = 60  # characters of a text in a message
+ROUNDING = 1e-6  # relative, by which an answer may exceed its bound
+
+
+class TookTooLong(BaseException):
+    """Raised inside a function whose time is up; no `except Exception` of its own catches it."""
+
+
+@dataclass
+class Tally:
+    """What was asked of one function.
+
+    Attributes:
+        texts: how many were asked about, each once.
+        errors, timeouts: of these, how many raised something, or took too long.
+        first_error: what the first of them raised, in words.
+    """
+
+    texts: int = 0
+    errors: int = 0
+    timeouts: int = 0
+    first_error: str | None = None
+
+
+def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: Tally, otherwise: bool = False) -> list[float]:
+    """weight · f of each text, every one of them asked for the first time.
+
+    Args:
+        one: the potential.
+        f: its function of finished texts, or that of beginnings.
+        texts: distinct.
+        tally: what is counted on.
+        otherwise: what an error of a predicate means.
+
+    Raises:
+        BrokenPotential: the answer is no list of as many numbers below +∞ and the bound, or the function of a potential raised.
+    """
+    tally.texts += len(texts)
+    if one.is_predicate:
+        return [0.0 if _says_yes(one, f, text, tally, otherwise) else -math.inf for text in texts]
+    try:
+        answer = f(list(texts))
+    except LocoreError:
+        raise
+    except Exception as error:
+        raise BrokenPotential(
+            f"{one!r} raised {type(error).__name__}: {error} (asked about {len(texts)} texts, the first {shown(texts[0])}). "
+            "Catch it in the function and return a number, or make a predicate of it, whose errors mean no."
+        ) from error
+    return [_checked(one, value, text) for value, text in zip(_numbers(one, answer, texts), texts, strict=True)]
+
+
+def shown(text: str) -> str:
+    """A text in a message."""
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+
+
+def _numbers(one: Potential, answer: Any, texts: list[str]) -> Sequence[float]:
+    """The answer as a list of one number for each text."""
+    try:
+        values = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BrokenPotential(
+            f"{one!r} returned {type(answer).__name__}, which is no list of numbers; it gets a list of texts and returns as "
+            "many log-factors."
+        ) from None
+    if values.shape != (len(texts),):
+        size = f"{values.size} values" if values.ndim == 1 else f"an array of shape {values.shape}"
+        raise BrokenPotential(
+            f"{one!r} returned {size} for {len(texts)} texts; it gets a list of texts and returns as many log-factors."
+        )
+    return [float(value) for value in values]
+
+
+def _checked(one: Potential, value: float, text: str) -> float:
+    """The log-factor of one text."""
+    if math.isnan(value) or value == math.inf:
+        raise BrokenPotential(
+            f"{one!r} returned {value} for the text {shown(text)}; return a number, or -inf for a text that is excluded."
+        )
+    if value == -math.inf:
+        if one.weight <= 0:
+            raise BrokenPotential(f"{one!r} excludes the text {shown(text)} by -inf, which a weight of {one.weight:g} undoes.")
+        return value
+    weighed = one.weight * value
+    if weighed > one.bound + ROUNDING * (1 + abs(one.bound)):
+        raise BrokenPotential(
+            f"{one!r} returned {value:g} for the text {shown(text)}, above its bound of {one.bound / one.weight:g}; "
+            "correct the bound."
+        )
+    return min(weighed, one.bound)
+
+
+def _says_yes(one: Potential, f: Callable[..., Any], text: str, tally: Tally, otherwise: bool) -> bool:
+    """The answer of a predicate, `otherwise` where there is none."""
+    try:
+        with limited(one.timeout):
+            answer = bool(f(text))
+    except TookTooLong:
+        tally.timeouts += 1
+        return otherwise
+    except Exception as error:
+        tally.errors += 1
+        tally.first_error = tally.first_error or f"{type(error).__name__}: {error}"[: 2 * SHOWN]
+        return otherwise
+    return answer
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Raise `TookTooLong` in this thread, wherever it is in Python code, once the time is up.
+
+    The function runs in the thread of its caller, as connections to databases and the like demand, and another thread rings.
+    """
+    if seconds is None:
+        yield
+    else:
+        with _Alarm(seconds):
+            yield
+
+
+class _Alarm:
+    """Rings once in the thread that set it, unless it is left before."""
+
+    def __init__(self, seconds: float) -> None:
+        self._lock = threading.Lock()
+        self._thread = ctypes.c_ulong(threading.get_ident())
+        self._is_set, self._has_rung = True, False
+        self._timer = threading.Timer(seconds, self._ring)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._is_set = False
+        if self._has_rung:  # perhaps so late that nothing was interrupted yet
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, None)
+            if kind is not TookTooLong:
+                raise TookTooLong
+
+    def _ring(self) -> None:
+        with self._lock:
+            if self._is_set:
+                self._has_rung = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(self._thread, ctypes.py_object(TookTooLong))

@@ -1,0 +1,143 @@
+"""The factors of one run: what texts are worth, each asked about once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from locore.errors import BrokenPotential, InvalidConstraint
+from locore.evidence.record import Factors
+from locore.models import LanguageModel
+from locore.numerics import NEG_INF
+from locore.potentials.asking import Tally, log_factors
+from locore.potentials.tilted import INFINITE, Tilted
+from locore.potentials.values import Expert, Factor, Potential
+from locore.tokenizer import Tokenizer
+
+Change = Callable[[LanguageModel], LanguageModel]  # what a run makes of a prompted model
+
+
+@dataclass(eq=False)
+class _Asked:
+    """One potential, and what it has said so far: of finished texts and of beginnings."""
+
+    one: Potential
+    tally: Tally = field(default_factory=Tally)
+    along: Tally = field(default_factory=Tally)
+    finished: dict[str, float] = field(default_factory=dict)
+    begun: dict[str, float] = field(default_factory=dict)
+
+    def of(self, texts: Sequence[str]) -> Tensor:
+        """f64[texts]: log φ of finished texts."""
+        return self._known(self.one.ask, texts, self.finished, self.tally, otherwise=False)
+
+    def ahead(self, texts: Sequence[str]) -> Tensor:
+        """f64[texts]: about the log φ of texts that begin so."""
+        assert self.one.prefix is not None  # only those that steer are asked
+        return self._known(self.one.prefix, texts, self.begun, self.along, otherwise=True)
+
+    def _known(
+        self, f: Callable[..., Any], texts: Sequence[str], known: dict[str, float], tally: Tally, otherwise: bool
+    ) -> Tensor:
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            known.update(zip(new, log_factors(self.one, f, new, tally, otherwise), strict=True))
+        return torch.tensor([known[text] for text in texts], dtype=torch.float64)
+
+
+class Scorer:
+    """All factors of a target in one run, as numbers for token ids.
+
+    A text is asked about once, whatever its tokens, and whoever asks: a sampler on its way, or the end of the run. What was
+    answered first counts.
+
+    Attributes:
+        log_most: log of what the product cannot exceed; infinite where that is not known.
+    """
+
+    def __init__(self, factors: Sequence[Factor], tokenizer: Tokenizer, change: Change) -> None:
+        """For a vocabulary; models of experts are changed as the sampled one is, so that all end their texts alike.
+
+        Raises:
+            InvalidConstraint: a potential of texts where tokens are bare ids, or an expert with another tokenizer.
+        """
+        self.tokenizer = tokenizer
+        self._is_tilted = False
+        self.log_most = float(sum(factor.bound for factor in factors))
+        self._asked = [_Asked(factor) for factor in factors if isinstance(factor, Potential)]
+        self._experts = [
+            (factor.weight, change(_fitting(factor, tokenizer))) for factor in factors if isinstance(factor, Expert)
+        ]
+        if self._asked and not tokenizer.has_text:
+            raise InvalidConstraint("a potential is a function of texts; bare ids have no text, so give the model a tokenizer.")
+
+    def tilted(self, model: LanguageModel) -> LanguageModel:
+        """The model times the experts, which from now on are no factors of finished texts."""
+        experts, self._experts = self._experts, []
+        self._is_tilted = bool(experts)
+        return Tilted(model, experts) if experts else model
+
+    @property
+    def steers(self) -> bool:
+        """Is there anything to be said of beginnings?"""
+        return any(asked.one.prefix is not None for asked in self._asked)
+
+    def of(self, tokens: Tensor) -> Tensor:
+        """f64[num]: log Π φ of finished sequences Long[num, length].
+
+        What one factor excludes the next are not asked about; experts come last.
+        """
+        total = torch.zeros(len(tokens), dtype=torch.float64)
+        for asked in self._asked:
+            left = (total > NEG_INF).nonzero()[:, 0]
+            if len(left):
+                total[left] += asked.of(self._texts(tokens[left]))
+        for weight, model in self._experts:
+            left = (total > NEG_INF).nonzero()[:, 0]
+            if len(left) and weight:
+                total[left] += weight * model.score(tokens[left])
+                if bool((total == -NEG_INF).any()):
+                    raise BrokenPotential(INFINITE)
+        return total
+
+    def ahead(self, tokens: Tensor) -> Tensor:
+        """f64[num]: about what sequences that begin with Long[num, time] are worth; −inf where all of them are worth nothing.
+
+        A text that has ended is a beginning too: what it is worth itself is asked once it is known to be needed.
+        """
+        total = torch.zeros(len(tokens), dtype=torch.float64)
+        for asked in self._asked:
+            left = (total > NEG_INF).nonzero()[:, 0]
+            if asked.one.prefix is not None and len(left):
+                total[left] += asked.ahead(self._texts(tokens[left]))
+        return total
+
+    def use(self, steered: bool) -> Factors:
+        """What was asked, for the record of a run."""
+        tallies = [asked.tally for asked in self._asked]
+        return Factors(
+            texts=sum(tally.texts for tally in tallies),
+            beginnings=sum(asked.along.texts for asked in self._asked),
+            errors=sum(tally.errors for tally in tallies),
+            timeouts=sum(tally.timeouts for tally in tallies),
+            first_error=next((tally.first_error for tally in tallies if tally.first_error), None),
+            steered=steered,
+            tilted=self._is_tilted,
+            log_most=self.log_most,
+        )
+
+    def _texts(self, tokens: Tensor) -> list[str]:
+        return [self.tokenizer.decode(y) for y in tokens.tolist()]
+
+
+def _fitting(factor: Expert, tokenizer: Tokenizer) -> LanguageModel:
+    if factor.model.tokenizer != tokenizer:
+        raise InvalidConstraint(
+            "an expert needs the tokenizer of the model that is sampled, token for token; a model with another one can score "
+            "texts inside a potential: potential(lambda texts: [...])."
+        )
+    return factor.model

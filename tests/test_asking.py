@@ -1,0 +1,142 @@
+"""`classify` and `log_odds`: against the enumerated law, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import locore
+from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.models import TableModel
+from locore.tokenizer import Tokenizer
+from tests.effort import runs
+
+TOKENS = ["a", "b", "ab", None]
+TOKENIZER = Tokenizer.from_tokens(TOKENS, eos_ids=[3])
+LENGTH = 4
+
+
+def table(seed, tokenizer=TOKENIZER):
+    """Conditionals by a seed, the same for every call."""
+    size, generator = tokenizer.vocab_size, torch.Generator().manual_seed(seed)
+    shapes = [(size,) * (t + 1) for t in range(LENGTH)]
+    return TableModel(
+        [torch.rand(*shape, generator=generator, dtype=torch.float64).softmax(-1) for shape in shapes], (), tokenizer
+    )
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return locore.load("tiny")
+
+
+@pytest.mark.parametrize(
+    "labels", [["a", "b"], ["ab", "ba", "bb"], ["a", "ab", "aba"], ["a"], ["b", "ba", "bab", "aa"]], ids=" ".join
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_classify_is_the_enumerated_law_of_a_choice(labels, seed):
+    model = table(seed)
+    answer = locore.classify(model, [""], labels)[0]
+    p = locore.generate(model, "", locore.choice(labels), LENGTH, sampler="exact", canonical="only", num_particles=100)
+    assert answer.probabilities == pytest.approx(p.posterior())
+    assert answer.log_evidence == pytest.approx(p.log_evidence)
+    assert answer.label == next(iter(p.posterior())) and answer.labels == tuple(labels)
+
+
+def test_classify_is_that_law_on_a_real_tokenizer_for_all_prompts(tiny):
+    labels = [" good", " bad", " too hot", " goodness", " very, very cold"]
+    prompts = ["The weather is", tiny.tokenizer.encode_prompt("It is so"), ""]
+    answers = locore.classify(tiny, prompts, labels)
+    for prompt, answer in zip(prompts, answers, strict=True):
+        options = {"sampler": "exact", "canonical": "only", "num_particles": 1000}
+        p = locore.generate(tiny, prompt, locore.choice(labels), 12, **options)
+        assert answer.probabilities == pytest.approx(p.posterior(), rel=1e-4)
+        assert answer.log_evidence == pytest.approx(p.log_evidence, rel=1e-4)
+        assert sum(answer.probabilities.values()) == pytest.approx(1.0)
+
+
+def test_a_label_costs_the_model_no_more_than_its_tokens(tiny):
+    """By hand: labels padded to a common length, one row each behind one prompt."""
+    counted = locore.models.Counted(tiny)
+    locore.classify(counted, ["It is"], [" good", " bad", " cold"])
+    assert counted.lm_tokens <= 3 * max(len(tiny.tokenizer.encode(label)) - 1 for label in (" good", " bad", " cold"))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "labels", "said"),
+    [
+        ("It is", ["a"], r"write \[prompt\]"),
+        ([{"role": "user", "content": "Hello"}], ["a"], r"write \[prompt\]"),
+        (["It is"], "ab", "list of texts"),
+        (["It is"], [], "at least one"),
+        (["It is"], [1, 2], "list of texts"),
+        (["It is"], ["a", "a"], "given twice"),
+        (["It is"], ["a", ""], "empty"),
+    ],
+)
+def test_classify_refuses_what_has_no_answer(tiny, prompts, labels, said):
+    with pytest.raises(InvalidArgument, match=said):
+        locore.classify(tiny, prompts, labels)
+
+
+def test_labels_that_cannot_be_told_apart_or_spelled_are_refused():
+    endless = table(0, Tokenizer.from_tokens(["a", "b", "ab"], eos_ids=[]))
+    assert locore.classify(endless, [""], ["a", "b"])[0].log_probs.exp().sum() == pytest.approx(1.0)
+    with pytest.raises(InvalidArgument, match="no end of a text"):
+        locore.classify(endless, [""], ["a", "ab"])
+    with pytest.raises(InvalidArgument, match="spell"):
+        locore.classify(table(0), [""], ["c"])
+
+
+PAIRS = [
+    (locore.contains("ab"), locore.contains("ba")),
+    (locore.choice(["a"]), locore.choice(["ab", "b"])),
+    (locore.ends_with("b"), ~locore.ends_with("b")),
+]
+
+
+@pytest.mark.parametrize("pair", range(len(PAIRS)))
+@pytest.mark.parametrize("stop", ["eos", "complete"])
+def test_log_odds_are_those_of_one_enumerated_law(pair, stop):
+    model, (first, second) = table(2), PAIRS[pair]
+    odds = locore.log_odds(model, "", first, second, LENGTH, sampler="exact", stop=stop, num_particles=1000)
+    assert odds.is_exact and odds.interval == pytest.approx((odds.value, odds.value))
+    either = locore.generate(model, "", first | second, LENGTH, sampler="exact", stop=stop, num_particles=1000)
+    shares = [
+        sum(weight for text, weight in either if locore.holds(one, text, TOKENIZER)) for one in (first, second)
+    ]  # of the texts that satisfy one or the other
+    assert odds.value == pytest.approx(math.log(shares[0] / shares[1]), abs=1e-6)
+
+
+def test_intervals_of_log_odds_hold():
+    """At 95 %, fewer than 27 of 40 (or their share of more) are hardly chance: 1e-7."""
+    model, (first, second) = table(2), PAIRS[0]
+    truth = locore.log_odds(model, "", first, second, LENGTH, sampler="exact", num_particles=1000).value
+    tries, held = runs(120), 0
+    for seed in range(tries):
+        low, high = locore.log_odds(
+            model, "", first, second, LENGTH, sampler="masked", num_particles=64, seed=3 * seed
+        ).interval
+        held += low <= truth <= high
+    assert held >= 0.675 * tries
+
+
+def test_log_odds_with_potentials_compare_normalisers():
+    model, reward = table(2), locore.potential(lambda texts: [float(text.count("a")) for text in texts])
+    odds = locore.log_odds(
+        model, "", PAIRS[0][0] * reward, PAIRS[0][1], LENGTH, sampler="exact", num_particles=1000, stop="eos"
+    )
+    parts = [
+        locore.generate(model, "", what, LENGTH, sampler="exact", num_particles=1000, stop="eos").log_evidence
+        for what in (PAIRS[0][0] * reward, PAIRS[0][1])
+    ]
+    assert odds.value == pytest.approx(parts[0] - parts[1])
+
+
+def test_log_odds_refuse_what_is_no_constraint():
+    with pytest.raises(InvalidConstraint, match="got str"):
+        locore.log_odds(table(0), "", "a", locore.ban("a"), 3)
+    with pytest.raises(Unsatisfiable):
+        locore.log_odds(table(0), "", locore.contains("c"), locore.ban("a"), 3)
