@@ -79,6 +79,16 @@ class LeftToRight(ABC):
     def to(self, device: torch.device | str) -> LeftToRight:
         """The same reading on a device; shared tensors stay shared."""
 
+    def completed(self, position: int, states: Tensor) -> Tensor | None:
+        """Bool[batch]: which texts are complete, as `complete` says; None where it is None."""
+        if self.complete is None:
+            return None
+        return (states != DEAD) & self.complete[position][states.clamp_min(0)]
+
+    def notes(self) -> tuple[str, ...]:
+        """What a report on sequences that were read with it should say."""
+        return ()
+
     def initial(self, batch: int) -> Tensor:
         """Long[batch]: the states before the first token."""
         return torch.full((batch,), self.start, dtype=torch.long, device=self.token_class.device)

@@ -35,7 +35,9 @@ from locore.constraints.combinatorial import (
 )
 from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
 from locore.constraints.function import PythonFunction, constraint
+from locore.constraints.grammar import Grammar, grammar
 from locore.constraints.json_schema import JsonSchema, json_schema
+from locore.constraints.machine import MachineLeaf
 from locore.constraints.paths import SimpleMoves, SimplePath, grid, simple_moves, simple_path
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.regex import Regex, regex
@@ -75,9 +77,11 @@ __all__ = [
     "DigitSum",
     "EndsWith",
     "Finished",
+    "Grammar",
     "HowMany",
     "JsonSchema",
     "Literal",
+    "MachineLeaf",
     "Not",
     "Or",
     "Permutation",
@@ -112,6 +116,7 @@ __all__ = [
     "exactly",
     "finished",
     "from_json",
+    "grammar",
     "grid",
     "has_text",
     "if_then_else",
