@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.lift import vocabulary_trie
+from locore.automata.tables import Trie
 
 Int32 = NDArray[np.int32]
 DEAD = -1
@@ -31,6 +32,10 @@ class ByteMachine(ABC):
     @abstractmethod
     def least(self, state: int) -> float:
         """Bytes that a text needs at least from here on: a lower bound, 0 where nothing is known, inf where no text ends."""
+
+    def progress(self, trie: Trie) -> float:
+        """By how many bytes one token of a vocabulary lowers `least` at most; by default, all of the longest one."""
+        return float(len(trie.levels))
 
     def after(self, text: bytes, state: int = 0) -> int:
         """The state after some bytes."""
@@ -53,7 +58,7 @@ class TokenMachine:
         """Nothing has been read."""
         self.machine = machine
         self._trie = vocabulary_trie(token_bytes)
-        self._longest = max((len(content) for content in token_bytes if content), default=1)
+        self._progress = max(1.0, machine.progress(self._trie))
         self._rows = np.zeros((16, 256), dtype=np.int32)
         self._has_row = np.zeros(16, dtype=np.bool_)
 
@@ -74,7 +79,7 @@ class TokenMachine:
 
     def tokens_needed(self, state: int) -> float:
         """Tokens that a text needs at least from here on."""
-        return float(np.ceil(self.machine.least(state) / self._longest))
+        return float(np.ceil(self.machine.least(state) / self._progress))
 
     def _make(self, states: Int32) -> None:
         """The rows of these states."""

@@ -19,7 +19,7 @@ from locore.constraints import Constraint
 from locore.constraints.machine import MachineLeaf
 from locore.errors import BudgetExceeded, InvalidArgument
 
-MOST_ENTRIES = 4_000_000  # of a table of all states
+MOST_ENTRIES = 1_000_000  # of a table of all states
 NO_LOOK_AHEAD = "a constraint with a grammar in it is read with look-ahead only. Leave look_ahead on."
 
 
@@ -109,8 +109,9 @@ class LazyReader(LeftToRight):
                         "table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'greedy'."
                     )
                 row = self.explored.row(state, position)
-                following = {int(one): self._number(position + 1, int(one)) for one in np.unique(row)}
-                table.append(np.array([following[one] for one in row.tolist()], dtype=np.int32))
+                distinct, which = np.unique(row, return_inverse=True)
+                numbers = [self._number(position + 1, one) for one in distinct.tolist()]
+                table.append(np.array(numbers, dtype=np.int32)[which])
             tables.append(torch.from_numpy(np.stack(table)).to(self.token_class.device))
         return tuple(tables)
 

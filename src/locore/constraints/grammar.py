@@ -13,6 +13,7 @@ from typing import Literal as OneOf
 
 from locore.automata.grammar import GrammarMachine
 from locore.automata.lazily import ByteMachine, Int32
+from locore.automata.tables import Trie
 from locore.constraints.base import Json
 from locore.constraints.machine import MachineLeaf
 from locore.constraints.sequence import TokenSequence
@@ -134,6 +135,9 @@ class _Shared(ByteMachine):
     def least(self, state: int) -> float:
         with self._lock:
             return self._machine.least(state)
+
+    def progress(self, trie: Trie) -> float:
+        return self._machine.progress(trie)
 
 
 class _Bytes:

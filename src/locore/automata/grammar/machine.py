@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from locore.automata.grammar.columns import Columns
 from locore.automata.grammar.lexer import NOTHING, Lexer
 from locore.automata.grammar.productions import productions_of
+from locore.automata.grammar.progress import most_progress
 from locore.automata.grammar.syntax import read_grammar
 from locore.automata.lazily import DEAD, ByteMachine
+from locore.automata.tables import Trie
 
 
 class GrammarMachine(ByteMachine):
@@ -29,10 +31,12 @@ class GrammarMachine(ByteMachine):
         """Nothing has been read."""
         grammar = productions_of(read_grammar(text))
         self._ignored = grammar.ignored
+        self._grammar = grammar
         self._columns = Columns(grammar)
         self._lexer = Lexer(grammar.terminals)
         self._states: list[tuple[int, int]] = [(0, self._before(0))]  # the first is apart: nothing of a terminal has been read
         self._number_of: dict[tuple[int, int], int] = {}
+        self._accepts: dict[int, bool] = {}
 
     def row(self, state: int) -> NDArray[np.int32]:
         """Int32[256]: the state after each byte."""
@@ -47,8 +51,10 @@ class GrammarMachine(ByteMachine):
 
     def accepts(self, state: int) -> bool:
         """Is what was read a text of the grammar?"""
-        column = self._following(state) if state else 0
-        return column is not None and self._columns[column].accepts
+        if state not in self._accepts:
+            column = self._following(state) if state else 0
+            self._accepts[state] = column is not None and self._columns[column].accepts
+        return self._accepts[state]
 
     def least(self, state: int) -> float:
         """Bytes that a text needs at least from here on."""
@@ -60,6 +66,10 @@ class GrammarMachine(ByteMachine):
             distance + (self._columns.least(column) if terminal == self._ignored else rest[terminal])
             for terminal, distance in self._lexer.remaining(lexer)
         )
+
+    def progress(self, trie: Trie) -> float:
+        """By how many bytes one token lowers `least` at most."""
+        return most_progress(self._grammar, trie)
 
     def _following(self, state: int) -> int | None:
         """The column once the terminal that is being read has ended; None where it cannot end here."""

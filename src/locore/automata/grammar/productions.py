@@ -107,6 +107,39 @@ class Productions:
         return least
 
     @cached_property
+    def neighbours(self) -> NDArray[np.bool_]:
+        """Bool[terminals, terminals]: may the second come right after the first?"""
+        first, last = self._edges(1), self._edges(-1)
+        result = np.zeros((len(self.terminals), len(self.terminals)), dtype=np.bool_)
+        for side in (side for sides in self.rules for side in sides):
+            for place, symbol in enumerate(side):
+                for following in side[place + 1 :]:
+                    result |= np.outer(last[symbol], first[following])
+                    if following not in self.nullable:
+                        break
+        if self.ignored is not None:
+            result[self.ignored] = result[:, self.ignored] = True
+        return result
+
+    def _edges(self, direction: int) -> dict[Symbol, NDArray[np.bool_]]:
+        """For each symbol Bool[terminals]: with which its texts may begin (1) or end (-1)."""
+        every = np.eye(len(self.terminals), dtype=np.bool_)
+        edges = {~number: every[number] for number in range(len(self.terminals))}
+        edges |= {number: np.zeros(len(self.terminals), dtype=np.bool_) for number in range(len(self.rules))}
+        changed = True
+        while changed:
+            changed = False
+            for number, sides in enumerate(self.rules):
+                before = edges[number].sum()
+                for side in sides:
+                    for symbol in side[::direction]:
+                        edges[number] = edges[number] | edges[symbol]
+                        if symbol not in self.nullable:
+                            break
+                changed |= bool(edges[number].sum() > before)
+        return edges
+
+    @cached_property
     def dots(self) -> Dots:
         """All places within productions."""
         return Dots.of(self)
