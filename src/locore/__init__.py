@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from locore.compilers import compile
     from locore.constraints import (
         Constraint,
+        after,
         all_different,
         all_equal,
         at_least,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         simple_path,
         starts_with,
         sudoku,
+        template,
         token,
         token_sum,
         word_count,
@@ -62,6 +64,7 @@ __version__ = "0.1.0"
 
 _CONSTRAINTS = (
     "Constraint",
+    "after",
     "all_different",
     "all_equal",
     "at_least",
@@ -89,6 +92,7 @@ _CONSTRAINTS = (
     "simple_path",
     "starts_with",
     "sudoku",
+    "template",
     "token",
     "token_sum",
     "word_count",
@@ -133,6 +137,7 @@ __all__ = [
     "Particles",
     "Prompt",
     "Tokenizer",
+    "after",
     "all_different",
     "all_equal",
     "at_least",
@@ -169,6 +174,7 @@ __all__ = [
     "simple_path",
     "starts_with",
     "sudoku",
+    "template",
     "token",
     "token_sum",
     "word_count",

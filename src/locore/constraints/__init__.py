@@ -1,6 +1,7 @@
 """The constraint language: immutable Boolean values over tokens and text."""
 
 from locore.automata.tables import Automaton, minimise
+from locore.constraints.after import After, AfterMachine, after
 from locore.constraints.base import (
     And,
     Constant,
@@ -42,6 +43,7 @@ from locore.constraints.paths import SimpleMoves, SimplePath, grid, simple_moves
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.regex import Regex, regex
 from locore.constraints.serial import from_json, json_forms
+from locore.constraints.template import Template, TemplateMachine, template
 from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
 from locore.constraints.tokens import (
     AutomatonLeaf,
@@ -58,6 +60,8 @@ from locore.constraints.tokens import (
 )
 
 __all__ = [
+    "After",
+    "AfterMachine",
     "AllDifferent",
     "AllEqual",
     "And",
@@ -92,9 +96,12 @@ __all__ = [
     "SimplePath",
     "StartsWith",
     "Sudoku",
+    "Template",
+    "TemplateMachine",
     "TokenPhrases",
     "TokenSum",
     "WordCount",
+    "after",
     "all_different",
     "all_equal",
     "at_least",
@@ -131,6 +138,7 @@ __all__ = [
     "simple_path",
     "starts_with",
     "sudoku",
+    "template",
     "token",
     "token_sum",
     "word_count",
