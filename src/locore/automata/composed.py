@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from locore.automata.lazily import DEAD, ByteMachine, Int32
 from locore.automata.tables import Automaton, Trie, minimise, over_all_bytes
@@ -68,7 +69,7 @@ class ComposedMachine(ByteMachine, Generic[S]):
         self._number_of: dict[S, int] = {start: 0}
 
     @abstractmethod
-    def after_bytes(self, meaning: S) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], list[S | None]]:
+    def after_bytes(self, meaning: S) -> tuple[NDArray[np.int64], list[S | None]]:
         """Int64[256], for each byte which of the following meanings it leads to; None is no text."""
 
     @abstractmethod
@@ -104,7 +105,7 @@ class ComposedMachine(ByteMachine, Generic[S]):
             self._meanings.append(meaning)
         return number
 
-    def _together(self, rows: Sequence[Int32]) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], list[tuple[int, ...]]]:
+    def _together(self, rows: Sequence[Int32]) -> tuple[NDArray[np.int64], list[tuple[int, ...]]]:
         """Rows of parts side by side: Int64[256], and the distinct columns."""
         columns, which = np.unique(np.stack(rows), axis=1, return_inverse=True)
         return which.ravel().astype(np.int64), [tuple(column) for column in columns.T.tolist()]
@@ -118,9 +119,7 @@ class Joined(ComposedMachine[tuple[int, ...]]):
         super().__init__(parts, (0,) * len(parts))
         self._all = conjunctive
 
-    def after_bytes(
-        self, meaning: tuple[int, ...]
-    ) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], list[tuple[int, ...] | None]]:
+    def after_bytes(self, meaning: tuple[int, ...]) -> tuple[NDArray[np.int64], list[tuple[int, ...] | None]]:
         """Each part reads the byte."""
         nowhere = np.full(256, DEAD, dtype=np.int32)
         rows = [nowhere if state == DEAD else part.row(state) for part, state in zip(self.parts, meaning, strict=True)]
@@ -147,7 +146,7 @@ class Complement(ComposedMachine[int]):
         """Nothing has been read."""
         super().__init__([part], 0)
 
-    def after_bytes(self, meaning: int) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], list[int | None]]:
+    def after_bytes(self, meaning: int) -> tuple[NDArray[np.int64], list[int | None]]:
         """The part reads the byte."""
         nowhere = np.full(256, DEAD, dtype=np.int32)
         which, columns = self._together([nowhere if meaning == DEAD else self.parts[0].row(meaning)])
@@ -175,7 +174,7 @@ class Concatenated(ComposedMachine[Threads]):
         self.parts = tuple(parts)
         super().__init__(parts, self._with_ends([(0, 0)]))
 
-    def after_bytes(self, meaning: Threads) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], list[Threads | None]]:
+    def after_bytes(self, meaning: Threads) -> tuple[NDArray[np.int64], list[Threads | None]]:
         """Each part that may be reading reads the byte."""
         check_progress(*WRITING)
         threads = sorted(meaning)
@@ -217,9 +216,7 @@ class Following(ComposedMachine[tuple[bool, int]]):
         """Nothing has been read; the marker must not accept the empty text."""
         super().__init__([marker, rest], (False, 0))
 
-    def after_bytes(
-        self, meaning: tuple[bool, int]
-    ) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], list[tuple[bool, int] | None]]:
+    def after_bytes(self, meaning: tuple[bool, int]) -> tuple[NDArray[np.int64], list[tuple[bool, int] | None]]:
         """The part whose turn it is reads the byte."""
         marked, state = meaning
         which, columns = self._together([self.parts[marked].row(state)])

@@ -29,12 +29,12 @@ class UnwrittenCircuit(Circuit):
         return cls(reader.length, reader.token_class, classes, (), (), nothing, reader)
 
     @property
-    def num_nodes(self) -> int:  # type: ignore[override]
+    def num_nodes(self) -> int:
         """None."""
         return 0
 
     @property
-    def num_edges(self) -> int:  # type: ignore[override]
+    def num_edges(self) -> int:
         """None."""
         return 0
 

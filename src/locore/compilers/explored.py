@@ -1,9 +1,9 @@
 """States after prefixes of a constraint that has too many of them for a table: each is made when it is first reached.
 
-A state is what is left of the constraint, as in `left_to_right`; a grammar is an atom of it. Whether a text can still be completed
-within the horizon is found out by a search over states, likeliest first, whose results are kept as bounds on the number of
-tokens that a state needs. Where the search would take too long a state is taken to be completable: then a text that runs out of
-tokens has no weight, and nothing else is wrong.
+A state is what is left of the constraint, as in `left_to_right`; a grammar is an atom of it. Whether a text can still be
+completed within the horizon is found out by a search over states, those nearest to an end first, whose results are kept as
+bounds on the number of tokens that a state needs. Where the search would take too long a state is taken to be completable: a
+text that then runs out of tokens has no weight, and nothing else is wrong.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from locore.automata.lazily import TokenMachine
 from locore.circuits import DEAD
 from locore.compilers.left_to_right import ENDED, Extensions
-from locore.compilers.problem import Flags, Ints, Problem
+from locore.compilers.problem import Ints, Problem
 from locore.compilers.residual import Atom, AutomatonState, Residuals
 from locore.constraints import And, Constant, Constraint, Or
 from locore.constraints.structure import postorder
+from locore.limits import check_progress
 
 ROWS_BYTES = 256_000_000  # of rows that are kept
 SEARCHED = 100_000_000  # transitions that all searches may look at
 SEARCHED_AT_ONCE = SEARCHED // 20  # and one of them
+SEARCHING = "looking for an end of the text", "a longer or a shorter horizon, or a simpler constraint"
 END = 0  # the state of a text that has ended
 Row = NDArray[np.int32]
 
@@ -171,6 +173,7 @@ class Exploration:
         """The states after one more token of text, those first that seem nearest to an end."""
         key = state, self._place(state, position)
         if key not in self._next:
+            check_progress(*SEARCHING)
             self._searched += len(self._blocked)
             distinct = np.unique(self._text_row(state, position)).tolist()
             self._next[key] = sorted((one for one in distinct if one != DEAD), key=lambda one: self._need(one)[::-1])

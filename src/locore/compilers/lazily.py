@@ -105,8 +105,8 @@ class LazyReader(LeftToRight):
                 entries += vocab
                 if entries > MOST_ENTRIES:
                     raise BudgetExceeded(
-                        f"read from left to right, this constraint has more than {MOST_ENTRIES // vocab:,} states, too many for a "
-                        "table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'greedy'."
+                        f"read from left to right, this constraint has over {MOST_ENTRIES // vocab:,} states, too many for "
+                        "a table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'greedy'."
                     )
                 row = self.explored.row(state, position)
                 distinct, which = np.unique(row, return_inverse=True)
@@ -147,7 +147,8 @@ class LazyReader(LeftToRight):
 
     def completed(self, position: int, states: Tensor) -> Tensor | None:
         """Bool[batch]: which texts are complete; see `LeftToRight.completed`."""
-        flags = [state != DEAD and self.explored.is_complete(self._of_state[position][state], position) for state in states.tolist()]
+        explored = [DEAD if state == DEAD else self._of_state[position][state] for state in states.tolist()]
+        flags = [self.explored.is_complete(state, position) for state in explored]
         return torch.tensor(flags, dtype=torch.bool, device=states.device)
 
     def notes(self) -> tuple[str, ...]:
@@ -155,8 +156,8 @@ class LazyReader(LeftToRight):
         if not self.explored.assumed:
             return ()
         return (
-            f"look-ahead: {self.explored.assumed} states were taken to be completable within the horizon without a full search; "
-            "texts that then ran out of tokens have no weight, and every text that is here is whole",
+            f"look-ahead: {self.explored.assumed} states were taken to be completable within the horizon without a full "
+            "search; texts that then ran out of tokens have no weight, and every text that is here is whole",
         )
 
     def to(self, device: torch.device | str) -> LeftToRight:

@@ -31,7 +31,7 @@ def after(marker: str | Regex, of: Constraint) -> After | AfterMachine:
     """Any text, then a marker where it occurs first, and then a text on which a constraint holds.
 
     Args:
-        marker: a string; or `regex(...)`, which counts at the first place where a match of it ends, however long it could go on.
+        marker: a string; or `regex(...)`, which counts at the first place where a match of it ends, even if it could go on.
         of: a constraint on text, which sees nothing but what follows the marker.
 
     Raises:
@@ -41,7 +41,9 @@ def after(marker: str | Regex, of: Constraint) -> After | AfterMachine:
     if not isinstance(marker, Regex):
         marker = phrase_of(marker, "after")
     elif marker.matches(""):
-        raise InvalidConstraint(f"the marker {spelled(marker)} of after matches the empty text, so that nothing stands before it")
+        raise InvalidConstraint(
+            f"the marker {spelled(marker)} of after matches the empty text, so that nothing stands before it"
+        )
     return After(marker, of) if is_finite(of) else AfterMachine(marker, of)
 
 

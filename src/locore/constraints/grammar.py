@@ -27,8 +27,8 @@ UNFORCED = '\n%llguidance { "no_forcing": true }\n'  # what is forced is of no i
 def grammar(text: str, syntax: OneOf["lark", "gbnf"] = "lark") -> Grammar:
     """The whole text is a sentence of a context-free grammar.
 
-    Texts begin with the rule `start`. Rules are lowercase and terminals uppercase; a terminal is a regular language, and what is
-    read of it is read as far as it goes. Supported is Lark's syntax as llguidance reads it: strings, `/regular expressions/`,
+    Texts begin with the rule `start`. Rules are lowercase and terminals uppercase; a terminal is a regular language, of which
+    a text is read as far as it goes. Supported is Lark's syntax as llguidance reads it: strings, `/regular expressions/`,
     ranges, groups, `* + ?`, `~ n..m`, `{n,m}`, `&` between terminals, `%ignore`, `%import common.NAME`, names of alternatives;
     not what says more than which texts there are (priorities, attributes, templates), special tokens, or grammars of another
     kind inside. Needs the extra `locore[grammar]`.
@@ -47,7 +47,7 @@ def grammar(text: str, syntax: OneOf["lark", "gbnf"] = "lark") -> Grammar:
     if syntax not in ("lark", "gbnf"):
         raise InvalidConstraint(f'grammar knows the syntaxes "lark" and "gbnf", not {syntax!r}')
     if not text.strip():
-        raise InvalidConstraint("the grammar is empty; write a rule, such as start: \"yes\" | \"no\"")
+        raise InvalidConstraint('the grammar is empty; write a rule, such as start: "yes" | "no"')
     leaf = Grammar(text, syntax)
     leaf.machine()
     return leaf

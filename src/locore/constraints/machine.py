@@ -53,8 +53,8 @@ def require_text(constraint: object, where: str) -> Constraint:
         by_text = isinstance(leaf, MachineLeaf) or (isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes")
         if not by_text and not isinstance(leaf, Constant):
             raise InvalidConstraint(
-                f"{where} speaks about a part of the text, in which {type(leaf).__name__} has no meaning; use constraints on text "
-                "there (choice, regex, json_schema, ban, contains, grammar, …), and combine others with the whole by &"
+                f"{where} speaks about a part of the text, in which {type(leaf).__name__} has no meaning; use constraints on "
+                "text there (choice, regex, json_schema, ban, contains, grammar, …), and combine others with the whole by &"
             )
     return constraint
 

@@ -1,4 +1,4 @@
-r"""Fixed text with holes, each of which a constraint says something of: `template("{name} is {age} years old", age=regex(r"\d+"))`.
+r"""Fixed text with holes, of each of which a constraint says something: `template("{name} is {age}", age=regex(r"\d+"))`.
 
 All holes are drawn from one distribution, so that a later one influences those before it.
 """
@@ -125,7 +125,9 @@ class _WithHoles(Constraint):
         content = text.encode() if isinstance(text, str) else text
         found = self._cut(content)
         if found is None:
-            raise InvalidArgument(f"{quoted(content.decode('utf-8', errors='replace'))} is no text of the template {self.text!r}.")
+            raise InvalidArgument(
+                f"{quoted(content.decode('utf-8', errors='replace'))} is no text of the template {self.text!r}."
+            )
         return {name: value.decode("utf-8", errors="replace") for name, value in found.items()}
 
     def marginal(self, particles: Weighted | Iterable[tuple[str, float]], name: str) -> dict[str, float]:

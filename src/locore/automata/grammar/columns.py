@@ -55,7 +55,7 @@ class Columns:
         key = number, terminals
         if key not in self._scanned:
             items = [
-                (dot + 1, origin)
+                (self._dots.following[dot], origin)
                 for terminal in terminals
                 for dot, origin in self._columns[number].by_terminal.get(terminal, ())
             ]
@@ -80,9 +80,9 @@ class Columns:
             if symbol is None:
                 side = dots.side[dot]
                 accepts |= side == START
-                new = [(waiting + 1, before) for waiting, before in self._columns[origin].waiting.get(side, ())]
+                new = [(dots.following[one], before) for one, before in self._columns[origin].waiting.get(side, ())]
             elif symbol in self._grammar.nullable:
-                new = [(dot + 1, origin)]
+                new = [(dots.following[dot], origin)]
             for item in new:
                 if item not in seen:
                     seen.add(item)
@@ -130,8 +130,8 @@ class Columns:
         while changed:
             changed = False
             for symbol, items in column.waiting.items():
-                least = min(needed(dot + 1, origin) for dot, origin in items)
+                least = min(needed(dots.following[dot], origin) for dot, origin in items)
                 if least < after.get(symbol, math.inf):
                     after[symbol], changed = least, True
         for terminal, items in column.by_terminal.items():
-            column.rest[terminal] = min(needed(dot + 1, origin) for dot, origin in items)
+            column.rest[terminal] = min(needed(dots.following[dot], origin) for dot, origin in items)

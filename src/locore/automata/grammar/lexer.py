@@ -42,6 +42,10 @@ class Lexer:
         """The terminals that what has been read is a text of."""
         return frozenset(t for t, q in self._readings[state] if self._terminals[t].accepting[q])
 
+    def is_over(self, state: int) -> bool:
+        """Does no terminal read on?"""
+        return bool((self.row(state) == NOTHING).all())
+
     def remaining(self, state: int) -> list[tuple[int, float]]:
         """The terminals that still read, and the bytes that each needs at least."""
         return [(t, float(self._terminals[t].distance[q])) for t, q in self._readings[state]]

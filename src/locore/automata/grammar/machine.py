@@ -1,8 +1,8 @@
 """A grammar as a machine over bytes, whose states are made when they are first reached.
 
-Reading is that of llguidance, which is a lexer before a parser: of the terminals that may come, those that read on are read side
-by side as long as one of them does (never shorter, so that `A B` with `A: /a+/` and `B: /a/` has no text at all), and then the
-parser takes all whose text that was. What is ignored may stand between terminals and behind the last one if another could
+Reading is that of llguidance, which is a lexer before a parser: the terminals that may come are read side by side as long as
+one of them reads on (never shorter, so that `A B` with `A: /a+/` and `B: /a/` has no text at all), and then the parser takes
+all whose text that was. What is ignored may stand between terminals and behind the last one if another could
 follow, and is preferred to a terminal of the same text.
 """
 
@@ -20,6 +20,9 @@ from locore.automata.lazily import DEAD, ByteMachine
 from locore.automata.tables import Trie
 
 
+FRESH = -2  # of a lexer that has read nothing of the next terminal
+
+
 class GrammarMachine(ByteMachine):
     """The texts of a grammar in Lark's syntax. A state is a column of the parser and a state of the lexer behind it.
 
@@ -34,16 +37,18 @@ class GrammarMachine(ByteMachine):
         self._grammar = grammar
         self._columns = Columns(grammar)
         self._lexer = Lexer(grammar.terminals)
-        self._states: list[tuple[int, int]] = [(0, self._before(0))]  # the first is apart: nothing of a terminal has been read
-        self._number_of: dict[tuple[int, int], int] = {}
+        self._states: list[tuple[int, int]] = [(0, FRESH)]
+        self._number_of: dict[tuple[int, int], int] = {(0, FRESH): 0}
         self._accepts: dict[int, bool] = {}
 
     def row(self, state: int) -> NDArray[np.int32]:
         """Int32[256]: the state after each byte."""
         column, lexer = self._states[state]
+        if lexer == FRESH:
+            return self._numbered(column, self._lexer.row(self._before(column)))
         after = self._lexer.row(lexer)
         row = self._numbered(column, after)
-        following = self._following(state)
+        following = self._following(column, lexer)
         if following is not None:
             begun = self._numbered(following, self._lexer.row(self._before(following)))
             row = np.where(after == NOTHING, begun, row)
@@ -52,14 +57,15 @@ class GrammarMachine(ByteMachine):
     def accepts(self, state: int) -> bool:
         """Is what was read a text of the grammar?"""
         if state not in self._accepts:
-            column = self._following(state) if state else 0
-            self._accepts[state] = column is not None and self._columns[column].accepts
+            column, lexer = self._states[state]
+            following = column if lexer == FRESH else self._following(column, lexer)
+            self._accepts[state] = following is not None and self._columns[following].accepts
         return self._accepts[state]
 
     def least(self, state: int) -> float:
         """Bytes that a text needs at least from here on."""
         column, lexer = self._states[state]
-        if not state:
+        if lexer == FRESH:
             return self._columns.least(column)
         rest = self._columns[column].rest
         return min(
@@ -71,13 +77,10 @@ class GrammarMachine(ByteMachine):
         """By how many bytes one token lowers `least` at most."""
         return most_progress(self._grammar, trie)
 
-    def _following(self, state: int) -> int | None:
+    def _following(self, column: int, lexer: int) -> int | None:
         """The column once the terminal that is being read has ended; None where it cannot end here."""
-        column, lexer = self._states[state]
-        accepted = self._lexer.accepted(lexer) if state else frozenset()
-        if self._ignored in accepted:
-            return column
-        return self._columns.scan(column, accepted)
+        accepted = self._lexer.accepted(lexer)
+        return column if self._ignored in accepted else self._columns.scan(column, accepted)
 
     def _before(self, column: int) -> int:
         """The lexer before the next terminal."""
@@ -93,7 +96,12 @@ class GrammarMachine(ByteMachine):
         return np.array(numbers, dtype=np.int32)[which.reshape(lexer.shape)]
 
     def _number(self, column: int, lexer: int) -> int:
+        """The number of a state; where no terminal reads on, what was read is at its end, and the next begins."""
         key = column, lexer
+        if self._lexer.is_over(lexer):
+            following = self._following(column, lexer)
+            assert following is not None  # the lexer reads what may come, and nothing that cannot end
+            key = following, FRESH
         number = self._number_of.setdefault(key, len(self._states))
         if number == len(self._states):
             self._states.append(key)

@@ -106,6 +106,10 @@ class Productions:
                         least[number], changed = length, True
         return least
 
+    def shortest_of(self, symbol: Symbol) -> float:
+        """Bytes of the shortest text of a symbol that is no empty text of a terminal."""
+        return self.shortest[symbol] if symbol >= 0 else self.terminals[~symbol].shortest
+
     @cached_property
     def neighbours(self) -> NDArray[np.bool_]:
         """Bool[terminals, terminals]: may the second come right after the first?"""
@@ -147,16 +151,18 @@ class Productions:
 
 @dataclass(frozen=True, eq=False)
 class Dots:
-    """Numbered places within productions; the place after the next symbol has the next number.
+    """Numbered places within productions; those of one nonterminal with the same symbols to come are one.
 
     Attributes:
         symbol: what comes next; None at the end of a production.
+        following: the place behind it.
         side: the nonterminal of the production.
         rest: bytes of the shortest text of what comes.
         first: for each nonterminal the places at which its productions begin, or that only what may be empty lies before.
     """
 
     symbol: list[Symbol | None]
+    following: list[int]
     side: list[int]
     rest: list[float]
     first: list[list[int]]
@@ -164,22 +170,32 @@ class Dots:
     @classmethod
     def of(cls, grammar: Productions) -> Dots:
         """Of productions all of whose texts end."""
-        symbol: list[Symbol | None] = []
-        side: list[int] = []
-        rest: list[float] = []
-        first: list[list[int]] = []
-        for number, sides in enumerate(grammar.rules):
-            first.append([])
-            for symbols in sides:
-                lengths = [grammar.shortest[s] if s >= 0 else grammar.terminals[~s].shortest for s in symbols]
-                if math.inf in lengths:
+        dots = cls([], [], [], [], [])
+        number_of: dict[tuple[int, tuple[Symbol, ...]], int] = {}
+
+        def place(side: int, symbols: tuple[Symbol, ...]) -> int:
+            """The number of a place before these symbols; those behind it are made first."""
+            for length in range(len(symbols) + 1):
+                left = symbols[len(symbols) - length :]
+                if (side, left) in number_of:
                     continue
-                begin = len(symbol)
-                first[-1] += [begin + p for p in range(len(symbols)) if all(s in grammar.nullable for s in symbols[:p])]
-                symbol += [*symbols, None]
-                side += [number] * (len(symbols) + 1)
-                rest += [sum(lengths[place:]) for place in range(len(symbols) + 1)]
-        return cls(symbol, side, rest, first)
+                number_of[side, left] = len(dots.symbol)
+                dots.symbol.append(left[0] if left else None)
+                dots.following.append(number_of[side, left[1:]] if left else -1)
+                dots.side.append(side)
+                dots.rest.append(sum(grammar.shortest_of(symbol) for symbol in left))
+            return number_of[side, symbols]
+
+        for side, productions in enumerate(grammar.rules):
+            begins: dict[int, None] = {}
+            for symbols in productions:
+                if any(grammar.shortest_of(symbol) == math.inf for symbol in symbols):
+                    continue
+                for before in range(len(symbols)):
+                    if all(symbol in grammar.nullable for symbol in symbols[:before]):
+                        begins[place(side, symbols[before:])] = None
+            dots.first.append(list(begins))
+        return dots
 
 
 def productions_of(definitions: Definitions) -> Productions:

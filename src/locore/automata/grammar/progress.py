@@ -17,10 +17,10 @@ Float32 = NDArray[np.float32]
 def most_progress(grammar: Productions, trie: Trie) -> float:
     """By how many bytes a token can lower what the text needs, at most; a long name in a string lowers it by nothing.
 
-    Of a terminal that is being read, the distance to its end is what can be saved; of one that is begun, its shortest text less
-    the distance that is left; what is ignored saves nothing. A token may begin within any terminal, and of the parser only which
-    terminal may follow which is known, so this is an upper bound. The best saving plus the distance that is left (the potential)
-    stays as it is within a terminal, so that only maxima are carried along the tree of tokens.
+    Of a terminal that is being read, the distance to its end is what can be saved; of one that is begun, its shortest text
+    less the distance that is left; what is ignored saves nothing. A token may begin within any terminal, and of the parser
+    only which terminal may follow which is known, so this is an upper bound. The best saving plus the distance that is left
+    (the potential) stays as it is within a terminal, so that only maxima are carried along the tree of tokens.
     """
     terminals = grammar.terminals
     alive = [np.flatnonzero(np.isfinite(one.distance)) for one in terminals]
@@ -61,7 +61,7 @@ class _Ends:
 def _joined(
     terminals: tuple[Terminal, ...], alive: list[NDArray[np.int64]], ignored: int | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Float32]:
-    """All terminals in one table, Int64[states, 256] with -1 for none; where each begins, and what its shortest text is worth."""
+    """All terminals in one table, Int64[states, 256], -1 for none; where each begins; what its shortest text is worth."""
     tables, begins, offset = [], [], 0
     for one, states in zip(terminals, alive, strict=True):
         number = np.full(len(one.table), -1, dtype=np.int64)

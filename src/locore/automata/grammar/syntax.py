@@ -199,6 +199,8 @@ class _Parser:
             self._ignored.append(self._choice())
         elif directive.text == "%import":
             self._import()
+        elif [token.text for token in self._tokens[self._next - 1 : self._next + 2]] == ["%llguidance", "{", "}"]:
+            self._next += 2  # it says that what follows is a grammar, and no more
         else:
             self._next -= 1
             self._unsupported(f"{directive.text}", "a grammar here has rules, terminals, %import common.NAME and %ignore")
@@ -210,7 +212,7 @@ class _Parser:
             self._next += 1
             path.append(self._take().text)
         if path[0] != "common":
-            raise UnsupportedKeyword(f"%import knows the library 'common' only, not {path[0]!r} ({place}); write the rule itself")
+            raise UnsupportedKeyword(f"%import knows 'common' only, not {path[0]!r} ({place}); write the terminal itself")
         if self._here.text == "(":
             self._next += 1
             while self._here.text != ")":
@@ -263,7 +265,8 @@ class _Parser:
             return Repeated(part, *_REPETITIONS[sign.text])
         if sign.text == "~":
             self._next += 1
-            least = most = self._number()
+            least = self._number()
+            most: int | None = least
             if self._here.kind == "dots":
                 self._next += 1
                 most = self._number()
@@ -298,7 +301,7 @@ class _Parser:
         if token.kind == "regex":
             pattern, flags = token.text[1:].rsplit("/", 1)
             if set(flags) - _FLAGS:
-                raise UnsupportedKeyword(f"the flags {flags!r} of a regular expression at {token.place} of the grammar are unknown")
+                raise UnsupportedKeyword(f"the flags {flags!r} at {token.place} of the grammar are not all of i, m, s, u and x")
             return Pattern(pattern, flags, token.place)
         self._next -= 1
         if token.kind in ("special", "reference", "directive") or token.text == "~":
@@ -342,7 +345,7 @@ class _Parser:
         raise InvalidConstraint(f"the grammar needs {wanted} at {token.place}, and there is {found}")
 
     def _unsupported(self, what: str, remedy: str) -> NoReturn:
-        raise UnsupportedKeyword(f"{what} at {self._here.place} of the grammar is not supported; {remedy}")
+        raise UnsupportedKeyword(f"{what} at {self._here.place} of the grammar: not supported; {remedy}")
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -364,5 +367,5 @@ def _unquoted(token: _Token) -> str:
         text = str(json.loads(token.text.removesuffix("i")))
         text.encode()
     except ValueError as error:
-        raise InvalidConstraint(f"{token.text} at {token.place} of the grammar is no string as JSON writes it: {error}") from error
+        raise InvalidConstraint(f"{token.text} at {token.place} of the grammar is no string of JSON: {error}") from error
     return text

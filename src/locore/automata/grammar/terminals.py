@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
 from functools import cache, reduce
 
 from locore.automata.characters import NUM_CODE_POINTS
@@ -58,6 +57,7 @@ COMMON = {  # as Lark's common.lark has them
     "C_COMMENT": r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/",
     "SQL_COMMENT": r"--[^\n]*",
 }
+AROUND = ("(?=", "(?!", "(?<=", "(?<!", r"\b", r"\B")
 CLASS_OPERATORS = ("--", "&&", "~~", "[")  # of Rust's character classes; Python reads them as characters
 
 
@@ -77,12 +77,11 @@ class Terminals:
         """
         if name not in self._known:
             if name not in self._definitions.terminals:
-                kind = "rule" if name in self._definitions.rules else "name"
+                if name not in self._definitions.rules:
+                    raise InvalidConstraint(f"the grammar uses {name!r} at {place} but does not define it")
                 raise InvalidConstraint(
-                    f"the {kind} {name!r} at {place} cannot stand in a terminal; terminals are made of strings, regular expressions "
-                    "and other terminals"
-                    if kind == "rule"
-                    else f"the grammar uses {name!r} at {place} and does not define it"
+                    f"the rule {name!r} at {place} of the grammar cannot stand in a terminal, which is made of strings, "
+                    "regular expressions and other terminals; write the terminal in lowercase"
                 )
             if name in self._open:
                 raise InvalidConstraint(f"the terminal {name!r} is defined by itself ({place}); make it a rule, in lowercase")
@@ -119,11 +118,9 @@ class Terminals:
 def _regex(pattern: str, flags: str, place: Place) -> Language:
     """The language of a regular expression whose classes mean what they mean to Unicode."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)
-            return language_of(parse(_portable(pattern, place), _flags(flags)))
-    except (InvalidConstraint, FutureWarning) as error:
-        raise UnsupportedKeyword(f"the regular expression /{pattern}/ at {place} of the grammar: {error}") from error
+        return language_of(parse(_portable(pattern, place), _flags(flags)))
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"the regular expression /{pattern}/ at {place} of the grammar: {error}") from error
 
 
 def _flags(flags: str) -> int:
@@ -140,9 +137,14 @@ def _portable(pattern: str, place: Place) -> str:
             ranges = _spelled(sign[1:])
             result.append(ranges if inside else f"[{ranges}]")
         else:
+            if not inside and any(pattern.startswith(around, index) for around in AROUND):
+                raise UnsupportedKeyword(
+                    f"the regular expression /{pattern}/ at {place} of the grammar looks around itself (?= ?! ?<= ?<! \\b "
+                    "\\B), which terminals cannot; say it with & between terminals, or as rules"
+                )
             if inside and any(pattern.startswith(operator, index) for operator in CLASS_OPERATORS):
                 raise UnsupportedKeyword(
-                    f"an operator of character classes at {place} of the grammar is not supported; write the ranges themselves, "
+                    f"an operator of character classes at {place} of the grammar: not supported; write the ranges themselves, "
                     "and \\[ for a bracket"
                 )
             result.append(sign)
