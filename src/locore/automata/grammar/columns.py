@@ -1,8 +1,10 @@
 """Earley's columns, each made once: what the terminals read so far can be the beginning of.
 
-A column is a set of places in productions, each with the column at which its production began (Earley 1970; empty texts as in
-Aycock and Horspool 2002). Columns that agree in all of that are one, whatever was read: two texts with the same column go on
-alike. After `1+2+` and after `5+` that is the case, and so a grammar has few columns where a text has many places.
+A column is a set of places in productions, each with where to go on once its production has ended: a nonterminal that waits in
+an earlier column (Earley 1970; empty texts as in Aycock and Horspool 2002). Where a production ends with that nonterminal
+anyway, it is where that production itself goes on (as in Leo 1991), so that lists written by right recursion do not pile up.
+Columns that agree in all of that are one, whatever was read, and two texts with the same column go on alike: after `1+2+` and
+after `5+` it is the same, and so a grammar has few columns where a text has many places.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from dataclasses import dataclass, field
 from locore.automata.grammar.productions import START, Productions
 from locore.limits import check_progress, check_states
 
-Item = tuple[int, int]  # a place in a production, and the column at which the production began
+Return = tuple[int, int]  # a column, and the nonterminal that waits there
+Item = tuple[int, Return]  # a place in a production, and where to go on once that has ended
+ROOT: Return = (-1, START)  # the text is one of the grammar
 READING = "the columns of the grammar", "a shorter horizon, or a grammar with fewer ways to go on"
 
 
@@ -45,7 +49,7 @@ class Columns:
         self._columns: list[Column] = []
         self._number_of: dict[tuple[frozenset[Item], bool], int] = {}
         self._scanned: dict[tuple[int, frozenset[int]], int | None] = {}
-        self._add(frozenset(), START in grammar.nullable, {START})
+        self._add(frozenset((dot, ROOT) for dot in self._dots.first[START]), START in grammar.nullable)
 
     def __getitem__(self, number: int) -> Column:
         return self._columns[number]
@@ -55,9 +59,9 @@ class Columns:
         key = number, terminals
         if key not in self._scanned:
             items = [
-                (self._dots.following[dot], origin)
+                (self._dots.following[dot], back)
                 for terminal in terminals
-                for dot, origin in self._columns[number].by_terminal.get(terminal, ())
+                for dot, back in self._columns[number].by_terminal.get(terminal, ())
             ]
             self._scanned[key] = self._completed(items) if items else None
         return self._scanned[key]
@@ -74,64 +78,85 @@ class Columns:
         """The number of the column with these items and those that follow from productions that have ended."""
         dots, seen, accepts = self._dots, set(items), False
         while items:
-            dot, origin = items.pop()
+            dot, back = items.pop()
             symbol = dots.symbol[dot]
             new: list[Item] = []
-            if symbol is None:
-                side = dots.side[dot]
-                accepts |= side == START
-                new = [(dots.following[one], before) for one, before in self._columns[origin].waiting.get(side, ())]
+            if symbol is None and back == ROOT:
+                accepts = True
+            elif symbol is None:
+                new = [(dots.following[one], further) for one, further in self._columns[back[0]].waiting[back[1]]]
             elif symbol in self._grammar.nullable:
-                new = [(dots.following[dot], origin)]
+                new = [(dots.following[dot], back)]
             for item in new:
                 if item not in seen:
                     seen.add(item)
                     items.append(item)
-        kernel = frozenset((dot, origin) for dot, origin in seen if dots.symbol[dot] is not None)
+        kernel = frozenset((dot, back) for dot, back in seen if dots.symbol[dot] is not None)
         number = self._number_of.get((kernel, accepts))
-        return self._add(kernel, accepts, set()) if number is None else number
+        return self._add(kernel, accepts) if number is None else number
 
-    def _add(self, kernel: frozenset[Item], accepts: bool, predicted: set[int]) -> int:
-        """A new column: the kernel, and the productions of whatever may come next. START is predicted at the first."""
+    def _add(self, kernel: frozenset[Item], accepts: bool) -> int:
+        """A new column: the kernel, and the productions of whatever may come next."""
         check_progress(*READING)
         check_states(len(self._columns), *READING)
         number, dots = len(self._columns), self._dots
         if number:  # the first is apart: no terminal leads to it
             self._number_of[kernel, accepts] = number
+        back_of = self._returns(number, kernel)
         column = Column(accepts)
-        pending = [*kernel, *((dot, number) for side in predicted for dot in dots.first[side])]
-        while pending:
-            dot, origin = pending.pop()
+        predicted = [(dot, back) for side, back in back_of.items() for dot in dots.first[side]]
+        for dot, back in dict.fromkeys([*kernel, *predicted]):
             symbol = dots.symbol[dot]
-            if symbol is None:
-                continue
-            if symbol < 0:
-                column.by_terminal.setdefault(~symbol, []).append((dot, origin))
-                continue
-            column.waiting.setdefault(symbol, []).append((dot, origin))
-            if symbol not in predicted:
-                predicted.add(symbol)
-                pending += [(first, number) for first in dots.first[symbol]]
+            if symbol is not None:
+                which, key = (column.waiting, symbol) if symbol >= 0 else (column.by_terminal, ~symbol)
+                which.setdefault(key, []).append((dot, back))
         self._columns.append(column)
         self._measure(number, column)
         return number
+
+    def _returns(self, number: int, kernel: frozenset[Item]) -> dict[int, Return]:
+        """The nonterminals that may come next, and where each goes on: here, or where the one production that needs it does."""
+        dots = self._dots
+        users: dict[int, list[tuple[int, Return | int]]] = {}  # by what: a place, and where its production goes on, or its side
+        pending: list[tuple[int, Return | int]] = list(kernel)
+        for dot, owner in pending:
+            symbol = dots.symbol[dot]
+            if symbol is not None and symbol >= 0:
+                if symbol not in users:
+                    pending += [(first, symbol) for first in dots.first[symbol]]
+                users.setdefault(symbol, []).append((dot, owner))
+        back_of: dict[int, Return] = {}
+        for side in users:
+            here, seen = side, {side}
+            while True:
+                (dot, owner), *others = users[here]
+                if others or dots.symbol[dots.following[dot]] is not None or owner in seen:
+                    back_of[side] = number, here
+                    break
+                if isinstance(owner, tuple):
+                    back_of[side] = owner
+                    break
+                here = owner
+                seen.add(here)
+        return back_of
 
     def _measure(self, number: int, column: Column) -> None:
         """Fill in the bytes that are needed; a nonterminal may wait for itself, so that shorter ways are looked for again."""
         dots, after = self._dots, column.after
 
-        def needed(dot: int, origin: int) -> float:
+        def needed(dot: int, back: Return) -> float:
             """From a place on, until the whole text has ended."""
-            side = dots.side[dot]
-            known = after if origin == number else self._columns[origin].after
-            return dots.rest[dot] + (0.0 if side == START else known.get(side, math.inf))
+            if back == ROOT:
+                return dots.rest[dot]
+            known = after if back[0] == number else self._columns[back[0]].after
+            return dots.rest[dot] + known.get(back[1], math.inf)
 
         changed = True
         while changed:
             changed = False
             for symbol, items in column.waiting.items():
-                least = min(needed(dots.following[dot], origin) for dot, origin in items)
+                least = min(needed(dots.following[dot], back) for dot, back in items)
                 if least < after.get(symbol, math.inf):
                     after[symbol], changed = least, True
         for terminal, items in column.by_terminal.items():
-            column.rest[terminal] = min(needed(dots.following[dot], origin) for dot, origin in items)
+            column.rest[terminal] = min(needed(dots.following[dot], back) for dot, back in items)

@@ -19,7 +19,6 @@ from locore.automata.grammar.syntax import read_grammar
 from locore.automata.lazily import DEAD, ByteMachine
 from locore.automata.tables import Trie
 
-
 FRESH = -2  # of a lexer that has read nothing of the next terminal
 
 
