@@ -19,6 +19,7 @@ from locore import after, ban, choice, contains, finished, from_json, grammar, r
 from locore.automata.grammar.productions import productions_of
 from locore.automata.grammar.syntax import read_grammar
 from locore.automata.lazily import DEAD
+from locore.circuits.left_to_right import MaskReader
 from locore.compilers import explored
 from locore.constraints.grammar import UNFORCED, _byte_tokenizer
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
@@ -239,6 +240,17 @@ def test_a_table_of_all_states_says_the_same():
         assert ((row != DEAD) == mask).all()
         states = circuit.reader.step(position, states, torch.tensor([ids]))
         assert int(states) == int(row[ids])
+
+
+def test_masks_that_follow_one_text_are_those_of_the_circuit():
+    circuit = locore.compile(grammar(DYCK) & ban("()()"), SMALL, 4)
+    reader, prefix = MaskReader(circuit.reader), []
+    for ids in (0, 4, 1, 9):
+        assert (reader.mask() == circuit.allowed(torch.tensor(prefix, dtype=torch.long))).all()
+        reader.advance(ids)
+        prefix.append(ids)
+    with pytest.raises(InvalidArgument, match="greater length"):
+        reader.mask()
 
 
 def test_equal_states_are_one():
