@@ -63,6 +63,7 @@ def answered(
     draws = sampler(target, circuit, request.num_particles, request.budget, generator)
     run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
+    notes += () if circuit.reader is None else circuit.reader.notes()
     draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
     particles = Particles.of(draws, base.tokenizer, run)
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)

@@ -31,10 +31,10 @@ def is_finished(circuit: Circuit, tokens: Tensor, eos_ids: tuple[int, ...]) -> T
     """Bool[batch]: has the text of Long[batch, length] an end, or is it complete, so that the horizon cuts nothing off?"""
     ended = is_end(tokens, eos_ids).any(-1) if eos_ids else torch.zeros(len(tokens), dtype=torch.bool)
     reader = circuit.reader
-    if bool(ended.all()) or reader is None or reader.complete is None:
+    if bool(ended.all()) or reader is None:
         return ended
-    states = reader.read(tokens)
-    return ended | ((states >= 0) & reader.complete[-1][states.clamp_min(0)]).cpu()
+    complete = reader.completed(reader.length, reader.read(tokens))
+    return ended if complete is None else ended | complete.cpu()
 
 
 class FollowingModel(Wrapper):
@@ -141,8 +141,9 @@ class StopWhenComplete(FollowingModel):
 
     def _complete(self, position: int, states: Tensor) -> Tensor:
         """Bool[batch]: which texts are complete."""
-        if self.reader.complete is not None:
-            return (states >= 0) & self.reader.complete[position][states.clamp_min(0)]
+        complete = self.reader.completed(position, states)
+        if complete is not None:
+            return complete
         allowed = self.reader.allowed(position, states)
         return allowed[:, self._end_classes].any(-1) & ~(allowed & self._has_others).any(-1)
 

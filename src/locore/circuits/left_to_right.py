@@ -80,6 +80,16 @@ class LeftToRight(ABC):
     def to(self, device: torch.device | str) -> LeftToRight:
         """The same reading on a device; shared tensors stay shared."""
 
+    def completed(self, position: int, states: Tensor) -> Tensor | None:
+        """Bool[batch]: which texts are complete, as `complete` says; None where it is None."""
+        if self.complete is None:
+            return None
+        return (states != DEAD) & self.complete[position][states.clamp_min(0)]
+
+    def notes(self) -> tuple[str, ...]:
+        """What a report on sequences that were read with it should say."""
+        return ()
+
     def initial(self, batch: int) -> Tensor:
         """Long[batch]: the states before the first token."""
         return torch.full((batch,), self.start, dtype=torch.long, device=self.token_class.device)
@@ -218,7 +228,7 @@ class MaskReader:
         """
         self.position = 0
         self._state = reader.start
-        self._masks = _Masks(reader, memory_bytes)
+        self._masks = _Masks(reader, memory_bytes) if reader.tables else _ReachedMasks(reader, memory_bytes)
 
     def copy(self) -> MaskReader:
         """Another reader of the same prefix, which may go on differently. It shares the kept masks."""
@@ -252,16 +262,14 @@ def stack_masks(readers: Sequence[MaskReader], out: Tensor | None = None) -> Ten
     return torch.stack([reader.mask() for reader in readers], out=out)
 
 
-class _Masks:
-    """The transitions of a circuit as numpy arrays, whose single entries are read ten times faster than those of tensors."""
+class _ReachedMasks:
+    """Masks of a reading that is asked again for every state; those used last are kept."""
 
     def __init__(self, reader: LeftToRight, memory_bytes: int) -> None:
-        arrays = {id(tensor): tensor.cpu().numpy() for tensor in (*reader.rows, *reader.live)}
-        self._rows = [arrays[id(rows)] for rows in reader.rows]
-        self._live = [arrays[id(live)] for live in reader.live]
+        self._reader = reader
         self._token_class = reader.token_class
         self._class_of = reader.token_class.cpu().numpy()
-        self._kinds = reader.kinds
+        self._kinds: Sequence[int] = range(reader.length)
         self._kept: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
         self._most = memory_bytes // len(self._class_of)
 
@@ -272,8 +280,7 @@ class _Masks:
                 f"token ids must be whole numbers in 0..{len(self._class_of) - 1} for this circuit; got {token!r}."
             )
         self._check(position)
-        target = DEAD if state == DEAD else int(self._rows[position][state, self._class_of[token]])
-        return target if target != DEAD and self._live[position + 1][target] else DEAD
+        return DEAD if state == DEAD else self._after(position, state, token)
 
     def mask(self, position: int, state: int) -> Tensor:
         """Bool[vocab], kept for the next time; the one that was not used for longest is forgotten."""
@@ -288,16 +295,37 @@ class _Masks:
             self._kept.popitem(last=False)
         return mask
 
+    def _after(self, position: int, state: int, token: int) -> int:
+        return int(self._reader.step(position, torch.tensor([state]), torch.tensor([token])))
+
+    def _computed(self, position: int, state: int) -> Tensor:
+        return self._reader.allowed_tokens(position, torch.tensor([state]))[0]
+
+    def _check(self, position: int) -> None:
+        if position >= self._reader.length:
+            raise InvalidArgument(
+                f"the prefix has {position} tokens, and so many are all that the circuit speaks about; compile for a greater "
+                "length."
+            )
+
+
+class _Masks(_ReachedMasks):
+    """The transitions of a circuit as numpy arrays, whose single entries are read ten times faster than those of tensors."""
+
+    def __init__(self, reader: LeftToRight, memory_bytes: int) -> None:
+        super().__init__(reader, memory_bytes)
+        arrays = {id(tensor): tensor.cpu().numpy() for tensor in (*reader.rows, *reader.live)}
+        self._rows = [arrays[id(rows)] for rows in reader.rows]
+        self._live = [arrays[id(live)] for live in reader.live]
+        self._kinds = reader.kinds
+
+    def _after(self, position: int, state: int, token: int) -> int:
+        target = int(self._rows[position][state, self._class_of[token]])
+        return target if target != DEAD and self._live[position + 1][target] else DEAD
+
     def _computed(self, position: int, state: int) -> Tensor:
         targets = self._rows[position][state]
         possible = (targets != DEAD) & self._live[position + 1][targets]  # DEAD reads some state's flag, which does not count
         if state == DEAD:
             possible = np.zeros_like(possible)
         return torch.from_numpy(possible).to(self._token_class.device).index_select(0, self._token_class)
-
-    def _check(self, position: int) -> None:
-        if position >= len(self._rows):
-            raise InvalidArgument(
-                f"the prefix has {position} tokens, and so many are all that the circuit speaks about; compile for a greater "
-                "length."
-            )

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from locore.circuits import Circuit
 from locore.compilers.conflict import conflict_of
+from locore.compilers.lazily import needs_machine, read_lazily
 from locore.compilers.left_to_right import compile_by_restriction
 from locore.compilers.paths.circuit import as_fixed_path, path_circuit
 from locore.compilers.problem import Conjunct, Problem, as_one_automaton, gather, with_lifted, without_combinatorial
@@ -82,7 +83,7 @@ def compile_and_tell(
     if not isinstance(limits, Limits):
         raise InvalidArgument(f"limits must be such as locore.Limits(states=100_000), got {type(limits).__name__}.")
     problem = _problem(constraint, target, length, min_length, limits)
-    if not use_cache:
+    if not use_cache or needs_machine(problem.constraint):
         return Compiled(_compiled(problem, vtree), "compiled")
     return stored(problem, vtree, lambda: _compiled(problem, vtree))
 
@@ -123,20 +124,25 @@ def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
 
 
 def _for_vtree(problem: Problem, vtree: Vtree) -> Circuit:
+    if needs_machine(problem.constraint):
+        raise InvalidConstraint("a constraint with a grammar in it is read from left to right; leave vtree out.")
     lowered = without_combinatorial(problem.constraint, problem.tokenizer.vocab_size)
     return compile_sdd(replace(problem, constraint=lowered), vtree)
 
 
 def _left_to_right(problem: Problem) -> Circuit:
-    """Four compilers; the first that knows the kind of constraint.
+    """Five compilers; the first that knows the kind of constraint.
 
     | the constraint is | compiler |
     |---|---|
+    | anything with a grammar in it | none: it is read, and its states are made as they are reached |
     | a simple path over edges, some of them given | the frontier method |
     | a conjunction with a combinatorial leaf, of such leaves, literals and counts | top-down search |
     | one automaton, as any Boolean combination of text leaves is | its transitions, shared by all positions |
     | anything else | exploration of what is left of it after each prefix |
     """
+    if needs_machine(problem.constraint):
+        return read_lazily(problem)
     path = as_fixed_path(problem.constraint)
     if path is not None:
         return path_circuit(problem, *path)

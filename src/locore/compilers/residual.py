@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from locore.automata.lift import fates
 from locore.automata.tables import number_rows
@@ -59,6 +61,17 @@ class ClassAutomaton:
         self._targets = leaf.automaton.functions
         self._fates = fates(leaf.automaton)
         self._atoms: dict[int, Constraint] = {}
+
+    @cached_property
+    def distance(self) -> NDArray[np.float64]:
+        """f64[states]: how many tokens acceptance takes at least; inf where it is out of reach."""
+        distance = np.where(self.accepting, 0.0, np.inf)
+        targets = self._targets[np.unique(self._function[self._readable])]
+        while True:
+            nearer = np.minimum(distance, 1 + distance[targets].min(0, initial=np.inf))
+            if (nearer == distance).all():
+                return distance
+            distance = nearer
 
     def step(self, state: int, number: int) -> int:
         """The state after a class; -1 where it cannot be read."""
@@ -130,9 +143,9 @@ class Residuals:
     def row(self, residual: Constraint, position: int) -> Row:
         """The distinct residuals after each class at `position`, and Int64[classes], which of them a class leads to."""
         if not self.is_timeless(residual):
-            return self._row(residual, position)
+            return self.fresh_row(residual, position)
         if residual not in self._rows:
-            self._rows[residual] = self._row(residual, position)
+            self._rows[residual] = self.fresh_row(residual, position)
         return self._rows[residual]
 
     def is_timeless(self, residual: Constraint) -> bool:
@@ -170,7 +183,8 @@ class Residuals:
                 value[node] = any(value[child] for child in node.of)
         return value[residual]
 
-    def _row(self, residual: Constraint, position: int) -> Row:
+    def fresh_row(self, residual: Constraint, position: int) -> Row:
+        """As `row`, without keeping it."""
         atoms = [leaf for leaf in _leaves(residual) if isinstance(leaf, Atom)]
         signatures = [atom.signature(position) for atom in atoms]
         columns = signatures if self.is_timeless(residual) else [self._signature(position), *signatures]

@@ -1,6 +1,7 @@
 """The constraint language: immutable Boolean values over tokens and text."""
 
 from locore.automata.tables import Automaton, minimise
+from locore.constraints.after import After, AfterMachine, after
 from locore.constraints.base import (
     And,
     Constant,
@@ -35,11 +36,14 @@ from locore.constraints.combinatorial import (
 )
 from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
 from locore.constraints.function import PythonFunction, constraint
+from locore.constraints.grammar import Grammar, grammar
 from locore.constraints.json_schema import JsonSchema, json_schema
+from locore.constraints.machine import MachineLeaf
 from locore.constraints.paths import SimpleMoves, SimplePath, grid, simple_moves, simple_path
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.regex import Regex, regex
 from locore.constraints.serial import from_json, json_forms
+from locore.constraints.template import Template, TemplateMachine, template
 from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
 from locore.constraints.tokens import (
     AutomatonLeaf,
@@ -56,6 +60,8 @@ from locore.constraints.tokens import (
 )
 
 __all__ = [
+    "After",
+    "AfterMachine",
     "AllDifferent",
     "AllEqual",
     "And",
@@ -75,9 +81,11 @@ __all__ = [
     "DigitSum",
     "EndsWith",
     "Finished",
+    "Grammar",
     "HowMany",
     "JsonSchema",
     "Literal",
+    "MachineLeaf",
     "Not",
     "Or",
     "Permutation",
@@ -88,9 +96,12 @@ __all__ = [
     "SimplePath",
     "StartsWith",
     "Sudoku",
+    "Template",
+    "TemplateMachine",
     "TokenPhrases",
     "TokenSum",
     "WordCount",
+    "after",
     "all_different",
     "all_equal",
     "at_least",
@@ -112,6 +123,7 @@ __all__ = [
     "exactly",
     "finished",
     "from_json",
+    "grammar",
     "grid",
     "has_text",
     "if_then_else",
@@ -126,6 +138,7 @@ __all__ = [
     "simple_path",
     "starts_with",
     "sudoku",
+    "template",
     "token",
     "token_sum",
     "word_count",

@@ -1,0 +1,264 @@
+"""Machines over bytes made of others: an automaton as one, Boolean combinations, one text after another, what follows a marker.
+
+Their states are sets or pairs of states of the parts, made when they are first reached; where all parts are automata there are
+finitely many, and `as_automaton` writes them down.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.automata.lazily import DEAD, ByteMachine, Int32
+from locore.automata.tables import Automaton, Trie, minimise, over_all_bytes
+from locore.limits import check_progress, check_states
+
+WRITING = "reading one text after another", "fewer or simpler parts"
+S = TypeVar("S", bound=Hashable)
+
+
+class AutomatonMachine(ByteMachine):
+    """An automaton over bytes. States keep their numbers, but for the start, which becomes 0."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        """The same texts."""
+        minimal = minimise(automaton)
+        column = np.full(256, minimal.default, dtype=np.int64)
+        for symbol, number in minimal.column.items():
+            column[symbol] = number
+        table, distance = minimal.table[:, column], np.where(minimal.accepting, 0.0, math.inf)
+        while True:
+            nearer = np.minimum(distance, 1 + distance[table].min(1))
+            if (nearer == distance).all():
+                break
+            distance = nearer
+        self._table = np.where(np.isfinite(distance)[table], table, DEAD).astype(np.int32)
+        self._accepting, self._distance = minimal.accepting, distance
+
+    def row(self, state: int) -> Int32:
+        """Int32[256]: the state after each byte."""
+        row: Int32 = self._table[state]
+        return row
+
+    def accepts(self, state: int) -> bool:
+        """Is it accepting?"""
+        return bool(self._accepting[state])
+
+    def least(self, state: int) -> float:
+        """Bytes of the shortest text from here on, exactly."""
+        return float(self._distance[state])
+
+
+class ComposedMachine(ByteMachine, Generic[S]):
+    """A machine whose states stand for something of its parts; a subclass says for what, and how that goes on.
+
+    Args:
+        parts: whose `progress` together is its own, at most.
+        start: what state 0 stands for.
+    """
+
+    def __init__(self, parts: Sequence[ByteMachine], start: S) -> None:
+        """Nothing has been read."""
+        self.parts = tuple(parts)
+        self._meanings: list[S] = [start]
+        self._number_of: dict[S, int] = {start: 0}
+
+    @abstractmethod
+    def after_bytes(self, meaning: S) -> tuple[NDArray[np.int64], list[S | None]]:
+        """Int64[256], for each byte which of the following meanings it leads to; None is no text."""
+
+    @abstractmethod
+    def ends(self, meaning: S) -> bool:
+        """May the text end here?"""
+
+    @abstractmethod
+    def needs(self, meaning: S) -> float:
+        """As `least`."""
+
+    def row(self, state: int) -> Int32:
+        """Int32[256]: the state after each byte."""
+        which, meanings = self.after_bytes(self._meanings[state])
+        numbers = [DEAD if one is None else self._number(one) for one in meanings]
+        return np.array(numbers, dtype=np.int32)[which]
+
+    def accepts(self, state: int) -> bool:
+        """May the text end here?"""
+        return self.ends(self._meanings[state])
+
+    def least(self, state: int) -> float:
+        """Bytes that a text needs at least from here on."""
+        return self.needs(self._meanings[state])
+
+    def progress(self, trie: Trie) -> float:
+        """A token cannot bring a text further than by all its bytes."""
+        return float(len(trie.levels))
+
+    def _number(self, meaning: S) -> int:
+        number = self._number_of.setdefault(meaning, len(self._meanings))
+        if number == len(self._meanings):
+            check_states(number, *WRITING)
+            self._meanings.append(meaning)
+        return number
+
+    def _together(self, rows: Sequence[Int32]) -> tuple[NDArray[np.int64], list[tuple[int, ...]]]:
+        """Rows of parts side by side: Int64[256], and the distinct columns."""
+        columns, which = np.unique(np.stack(rows), axis=1, return_inverse=True)
+        return which.ravel().astype(np.int64), [tuple(column) for column in columns.T.tolist()]
+
+
+class Joined(ComposedMachine[tuple[int, ...]]):
+    """What all parts accept, or what some part does. Parts that are dead are kept so, for others may still accept."""
+
+    def __init__(self, parts: Sequence[ByteMachine], conjunctive: bool) -> None:
+        """Nothing has been read."""
+        super().__init__(parts, (0,) * len(parts))
+        self._all = conjunctive
+
+    def after_bytes(self, meaning: tuple[int, ...]) -> tuple[NDArray[np.int64], list[tuple[int, ...] | None]]:
+        """Each part reads the byte."""
+        nowhere = np.full(256, DEAD, dtype=np.int32)
+        rows = [nowhere if state == DEAD else part.row(state) for part, state in zip(self.parts, meaning, strict=True)]
+        which, columns = self._together(rows)
+        lost = any if self._all else all
+        return which, [None if lost(state == DEAD for state in column) else column for column in columns]
+
+    def ends(self, meaning: tuple[int, ...]) -> bool:
+        """All parts, or some."""
+        decide = all if self._all else any
+        return decide(state != DEAD and part.accepts(state) for part, state in zip(self.parts, meaning, strict=True))
+
+    def needs(self, meaning: tuple[int, ...]) -> float:
+        """As the one that needs most, or least."""
+        decide = max if self._all else min
+        pairs = zip(self.parts, meaning, strict=True)
+        return decide(math.inf if state == DEAD else part.least(state) for part, state in pairs)
+
+
+class Complement(ComposedMachine[int]):
+    """What its part does not accept; DEAD stands for what no text of the part begins with."""
+
+    def __init__(self, part: ByteMachine) -> None:
+        """Nothing has been read."""
+        super().__init__([part], 0)
+
+    def after_bytes(self, meaning: int) -> tuple[NDArray[np.int64], list[int | None]]:
+        """The part reads the byte."""
+        nowhere = np.full(256, DEAD, dtype=np.int32)
+        which, columns = self._together([nowhere if meaning == DEAD else self.parts[0].row(meaning)])
+        return which, [column[0] for column in columns]
+
+    def ends(self, meaning: int) -> bool:
+        """Where the part may not."""
+        return meaning == DEAD or not self.parts[0].accepts(meaning)
+
+    def needs(self, meaning: int) -> float:
+        """Nothing is known, but where the text may end."""
+        return 0.0 if self.ends(meaning) else 1.0
+
+
+Threads = frozenset[tuple[int, int]]  # parts that may be reading, and the state of each
+
+
+class Concatenated(ComposedMachine[Threads]):
+    """A text of each part, one after the other; all ways of cutting the text are followed at once."""
+
+    def __init__(self, parts: Sequence[ByteMachine]) -> None:
+        """Nothing has been read."""
+        lengths = [part.least(0) for part in parts]
+        self._rest = [sum(lengths[number + 1 :]) for number in range(len(parts))]
+        self.parts = tuple(parts)
+        super().__init__(parts, self._with_ends([(0, 0)]))
+
+    def after_bytes(self, meaning: Threads) -> tuple[NDArray[np.int64], list[Threads | None]]:
+        """Each part that may be reading reads the byte."""
+        check_progress(*WRITING)
+        threads = sorted(meaning)
+        which, columns = self._together([self.parts[part].row(state) for part, state in threads])
+        following: list[Threads | None] = []
+        for column in columns:
+            alive = [(part, after) for (part, _), after in zip(threads, column, strict=True) if after != DEAD]
+            following.append(self._with_ends(alive) if alive else None)
+        return which, following
+
+    def ends(self, meaning: Threads) -> bool:
+        """Where the last part may."""
+        last = len(self.parts) - 1
+        return any(part == last and self.parts[part].accepts(state) for part, state in meaning)
+
+    def needs(self, meaning: Threads) -> float:
+        """What the part that is nearest to the end needs."""
+        return min(self.parts[part].least(state) + self._rest[part] for part, state in meaning)
+
+    def _with_ends(self, threads: list[tuple[int, int]]) -> Threads:
+        """With the beginnings of the parts that may begin now."""
+        found, pending = set(threads), list(threads)
+        while pending:
+            part, state = pending.pop()
+            begun = part + 1, 0
+            if begun[0] < len(self.parts) and begun not in found and self.parts[part].accepts(state):
+                found.add(begun)
+                pending.append(begun)
+        return frozenset(found)
+
+
+class Following(ComposedMachine[tuple[bool, int]]):
+    """A text up to the first place where `marker` accepts what was read, and then a text of `rest`.
+
+    A state says whether the marker has been read, and where its part is.
+    """
+
+    def __init__(self, marker: ByteMachine, rest: ByteMachine) -> None:
+        """Nothing has been read; the marker must not accept the empty text."""
+        super().__init__([marker, rest], (False, 0))
+
+    def after_bytes(self, meaning: tuple[bool, int]) -> tuple[NDArray[np.int64], list[tuple[bool, int] | None]]:
+        """The part whose turn it is reads the byte."""
+        marked, state = meaning
+        which, columns = self._together([self.parts[marked].row(state)])
+        following: list[tuple[bool, int] | None] = []
+        for (after,) in columns:
+            if after == DEAD:
+                following.append(None)
+            else:
+                following.append((True, 0) if not marked and self.parts[0].accepts(after) else (marked, after))
+        return which, following
+
+    def ends(self, meaning: tuple[bool, int]) -> bool:
+        """Behind the marker, where the rest may."""
+        marked, state = meaning
+        return marked and self.parts[1].accepts(state)
+
+    def needs(self, meaning: tuple[bool, int]) -> float:
+        """The marker, if it is still to come, and the rest."""
+        marked, state = meaning
+        return self.parts[marked].least(state) + (0.0 if marked else self.parts[1].least(0))
+
+
+def as_automaton(machine: ByteMachine) -> Automaton:
+    """A machine of finitely many states as a minimal automaton.
+
+    Raises:
+        BudgetExceeded: it has more states than the limits allow.
+    """
+    rows: list[Int32] = []
+    number = {0: 1}  # state 0 of the table is dead
+    pending = [0]
+    for state in pending:
+        check_progress(*WRITING)
+        check_states(len(number), *WRITING)
+        row = machine.row(state)
+        for after in np.unique(row).tolist():
+            if after != DEAD and after not in number:
+                number[after] = len(number) + 1
+                pending.append(after)
+        rows.append(np.array([number.get(after, 0) for after in row.tolist()], dtype=np.int32))
+    table = np.stack([np.zeros(256, dtype=np.int32), *rows])
+    accepting = np.array([False, *(machine.accepts(state) for state in pending)])
+    columns, which = np.unique(table, axis=1, return_inverse=True)
+    whole = over_all_bytes(np.ascontiguousarray(columns).astype(np.int32), accepting, which.ravel())
+    return minimise(Automaton(whole.table, whole.accepting, whole.column, whole.default, 1))

@@ -1,0 +1,110 @@
+"""A grammar as a machine over bytes, whose states are made when they are first reached.
+
+Reading is that of llguidance, which is a lexer before a parser: the terminals that may come are read side by side as long as
+one of them reads on (never shorter, so that `A B` with `A: /a+/` and `B: /a/` has no text at all), and then the parser takes
+all whose text that was. What is ignored may stand between terminals and behind the last one if another could
+follow, and is preferred to a terminal of the same text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.automata.grammar.columns import Columns
+from locore.automata.grammar.lexer import NOTHING, Lexer
+from locore.automata.grammar.productions import productions_of
+from locore.automata.grammar.progress import most_progress
+from locore.automata.grammar.syntax import read_grammar
+from locore.automata.lazily import DEAD, ByteMachine
+from locore.automata.tables import Trie
+
+FRESH = -2  # of a lexer that has read nothing of the next terminal
+
+
+class GrammarMachine(ByteMachine):
+    """The texts of a grammar in Lark's syntax. A state is a column of the parser and a state of the lexer behind it.
+
+    Raises:
+        InvalidConstraint, UnsupportedKeyword: as `read_grammar` and `productions_of`.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Nothing has been read."""
+        grammar = productions_of(read_grammar(text))
+        self._ignored = grammar.ignored
+        self._grammar = grammar
+        self._columns = Columns(grammar)
+        self._lexer = Lexer(grammar.terminals)
+        self._states: list[tuple[int, int]] = [(0, FRESH)]
+        self._number_of: dict[tuple[int, int], int] = {(0, FRESH): 0}
+        self._accepts: dict[int, bool] = {}
+
+    def row(self, state: int) -> NDArray[np.int32]:
+        """Int32[256]: the state after each byte."""
+        column, lexer = self._states[state]
+        if lexer == FRESH:
+            return self._numbered(column, self._lexer.row(self._before(column)))
+        after = self._lexer.row(lexer)
+        row = self._numbered(column, after)
+        following = self._following(column, lexer)
+        if following is not None:
+            begun = self._numbered(following, self._lexer.row(self._before(following)))
+            row = np.where(after == NOTHING, begun, row)
+        return row
+
+    def accepts(self, state: int) -> bool:
+        """Is what was read a text of the grammar?"""
+        if state not in self._accepts:
+            column, lexer = self._states[state]
+            following = column if lexer == FRESH else self._following(column, lexer)
+            self._accepts[state] = following is not None and self._columns[following].accepts
+        return self._accepts[state]
+
+    def least(self, state: int) -> float:
+        """Bytes that a text needs at least from here on."""
+        column, lexer = self._states[state]
+        if lexer == FRESH:
+            return self._columns.least(column)
+        rest = self._columns[column].rest
+        return min(
+            distance + (self._columns.least(column) if terminal == self._ignored else rest[terminal])
+            for terminal, distance in self._lexer.remaining(lexer)
+        )
+
+    def progress(self, trie: Trie) -> float:
+        """By how many bytes one token lowers `least` at most."""
+        return most_progress(self._grammar, trie)
+
+    def _following(self, column: int, lexer: int) -> int | None:
+        """The column once the terminal that is being read has ended; None where it cannot end here."""
+        accepted = self._lexer.accepted(lexer)
+        return column if self._ignored in accepted else self._columns.scan(column, accepted)
+
+    def _before(self, column: int) -> int:
+        """The lexer before the next terminal."""
+        terminals = set(self._columns[column].by_terminal)
+        if self._ignored is not None and terminals and column:
+            terminals.add(self._ignored)
+        return self._lexer.start(terminals)
+
+    def _numbered(self, column: int, lexer: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Int32[…]: the states of a column and many states of the lexer."""
+        distinct, which = np.unique(lexer, return_inverse=True)
+        numbers = [DEAD if one == NOTHING else self._number(column, one) for one in distinct.tolist()]
+        return np.array(numbers, dtype=np.int32)[which.reshape(lexer.shape)]
+
+    def _number(self, column: int, lexer: int) -> int:
+        """The number of a state; where no terminal reads on, what was read is at its end, and the next begins."""
+        key = column, lexer
+        if self._lexer.is_over(lexer):
+            following = self._following(column, lexer)
+            assert following is not None  # the lexer reads what may come, and nothing that cannot end
+            key = following, FRESH
+        number = self._number_of.setdefault(key, len(self._states))
+        if number == len(self._states):
+            self._states.append(key)
+        return number
+
+
+__all__ = ["GrammarMachine"]

@@ -1,0 +1,94 @@
+"""Machines over bytes with any number of states, which are made when they are first reached; and the tokens they read.
+
+What a grammar, a counter without a limit, or another program that reads text from left to right has to say to be a constraint:
+where it begins, where each byte leads, whether the text may end, and how many more bytes it needs at least.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.automata.lift import vocabulary_trie
+from locore.automata.tables import Trie
+
+Int32 = NDArray[np.int32]
+DEAD = -1
+
+
+class ByteMachine(ABC):
+    """A deterministic machine over bytes. States are numbers from 0 on, given when they are first reached; 0 is the start."""
+
+    @abstractmethod
+    def row(self, state: int) -> Int32:
+        """Int32[256]: the state after each byte, DEAD where no text goes on like that."""
+
+    @abstractmethod
+    def accepts(self, state: int) -> bool:
+        """May the text end here?"""
+
+    @abstractmethod
+    def least(self, state: int) -> float:
+        """Bytes that a text needs at least from here on: a lower bound, 0 where nothing is known, inf where no text ends."""
+
+    def progress(self, trie: Trie) -> float:
+        """By how many bytes one token of a vocabulary lowers `least` at most; by default, all of the longest one."""
+        return float(len(trie.levels))
+
+    def after(self, text: bytes, state: int = 0) -> int:
+        """The state after some bytes."""
+        for byte in text:
+            if state == DEAD:
+                break
+            state = int(self.row(state)[byte])
+        return state
+
+
+class TokenMachine:
+    """A machine over bytes, read token by token.
+
+    Args:
+        machine: over bytes.
+        token_bytes: of the vocabulary; None for special tokens, which no machine reads.
+    """
+
+    def __init__(self, machine: ByteMachine, token_bytes: tuple[bytes | None, ...]) -> None:
+        """Nothing has been read."""
+        self.machine = machine
+        self._trie = vocabulary_trie(token_bytes)
+        self._progress = max(1.0, machine.progress(self._trie))
+        self._rows = np.zeros((16, 256), dtype=np.int32)
+        self._has_row = np.zeros(16, dtype=np.bool_)
+
+    def row(self, state: int) -> Int32:
+        """Int32[vocab]: the state after each token, DEAD where it cannot come."""
+        targets = np.full(self._trie.num_nodes, DEAD, dtype=np.int32)
+        targets[0] = state
+        first = 1
+        for parents, symbols, _ in self._trie.levels:
+            before = targets[parents]
+            alive = np.flatnonzero(before != DEAD)
+            if not len(alive):
+                break
+            self._make(before[alive])
+            targets[first + alive] = self._rows[before[alive], symbols[alive]]
+            first += len(parents)
+        return np.where(self._trie.node >= 0, targets[self._trie.node], DEAD)
+
+    def tokens_needed(self, state: int) -> float:
+        """Tokens that a text needs at least from here on."""
+        return float(np.ceil(self.machine.least(state) / self._progress))
+
+    def _make(self, states: Int32) -> None:
+        """The rows of these states."""
+        wanted = np.unique(states)
+        size = len(self._rows)
+        if wanted[-1] >= size:
+            more = max(size, int(wanted[-1]) + 1 - size)
+            self._rows = np.concatenate([self._rows, np.zeros((more, 256), dtype=np.int32)])
+            self._has_row = np.concatenate([self._has_row, np.zeros(more, dtype=np.bool_)])
+        for state in wanted[~self._has_row[wanted]].tolist():
+            self._rows[state] = self.machine.row(state)
+            self._has_row[state] = True

@@ -1,0 +1,157 @@
+"""Free text up to a marker, and then a constraint on what follows: think, then answer.
+
+The marker counts where it occurs first, so that the free text does not contain it. Both parts are drawn from one distribution:
+the free text is written as the model writes it given that an answer follows which satisfies the constraint.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from locore.automata.composed import AutomatonMachine, Following, as_automaton
+from locore.automata.lazily import ByteMachine
+from locore.automata.regex import byte_automaton
+from locore.automata.regex.language import ANYTHING, concat
+from locore.automata.tables import Automaton, aho_corasick
+from locore.constraints.base import Constraint, Json
+from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
+from locore.constraints.regex import Regex
+from locore.constraints.sequence import TokenSequence
+from locore.constraints.serial import described, from_json, read_constraint, register
+from locore.constraints.spelling import quoted, spelled
+from locore.constraints.text import phrase_of
+from locore.constraints.tokens import AutomatonLeaf
+from locore.errors import InvalidConstraint
+
+
+def after(marker: str | Regex, of: Constraint) -> After | AfterMachine:
+    """Any text, then a marker where it occurs first, and then a text on which a constraint holds.
+
+    Args:
+        marker: a string; or `regex(...)`, which counts at the first place where a match of it ends, even if it could go on.
+        of: a constraint on text, which sees nothing but what follows the marker.
+
+    Raises:
+        InvalidConstraint: an empty marker, one that matches the empty text, or a constraint that speaks of more than text.
+    """
+    require_text(of, "after")
+    if not isinstance(marker, Regex):
+        marker = phrase_of(marker, "after")
+    elif marker.matches(""):
+        raise InvalidConstraint(
+            f"the marker {spelled(marker)} of after matches the empty text, so that nothing stands before it"
+        )
+    return After(marker, of) if is_finite(of) else AfterMachine(marker, of)
+
+
+class _AfterMarker(Constraint):
+    """What both kinds have in common.
+
+    Attributes:
+        marker: what has to come first.
+        of: what holds of the text that follows.
+    """
+
+    marker: str | Regex
+    of: Constraint
+
+    def machine(self) -> ByteMachine:
+        """Looks for the marker, and then reads what follows."""
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> ByteMachine:
+        if isinstance(self.marker, Regex):
+            found = byte_automaton(concat(ANYTHING, self.marker.language))
+        else:
+            found = aho_corasick([tuple(self.marker.encode())])
+        return Following(AutomatonMachine(found), machine_of(self.of))
+
+    def split(self, text: bytes) -> tuple[bytes, bytes, bytes] | None:
+        """The free text with the marker's own bytes apart, and what follows; None where there is no marker.
+
+        Of a regular expression the marker is the longest match that ends at the first place where one does.
+        """
+        if not isinstance(self.marker, Regex):
+            free, found, rest = text.partition(self.marker.encode())
+            return (free, found, rest) if found else None
+        pattern = _at_end(self.marker)
+        for end in range(1, len(text) + 1):
+            try:
+                read = text[:end].decode()
+            except UnicodeDecodeError:  # within a character
+                continue
+            match = pattern.search(read)
+            if match and match.end() == len(read):
+                start = len(read[: match.start()].encode())
+                return text[:start], text[start:end], text[end:]
+        return None
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The constraint is read plainly on what follows the marker."""
+        found = self.split(sequence.text)
+        return found is not None and self.of.truth(PartOfText(found[2]))
+
+    def why(self, sequence: TokenSequence) -> str:
+        """Where the marker is, and what follows it."""
+        found = self.split(sequence.text)
+        if found is None:
+            return "the marker does not occur"
+        place = len(found[0].decode("utf-8", errors="replace"))
+        rest = found[2].decode("utf-8", errors="replace")
+        verb = "satisfies" if self.of.truth(PartOfText(found[2])) else "does not satisfy"
+        return f"the marker is at character {place}; what follows, {quoted(rest)}, {verb} {spelled(self.of)}"
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "after", "marker": ..., "of": ...}`."""
+        marker: Any = self.marker.to_json() if isinstance(self.marker, Regex) else self.marker
+        return {"type": "after", "marker": marker, "of": self.of.to_json()}
+
+
+def _at_end(marker: Regex) -> re.Pattern[str]:
+    """The pattern as Python reads it, at the end of what is searched; flags at its start hold for all of it."""
+    flags = re.compile(marker.pattern, re.IGNORECASE if marker.ignore_case else 0).flags
+    body = re.sub(r"\A\(\?[aimsux]+\)", "", marker.pattern)
+    return re.compile(rf"(?:{body}{chr(10) if flags & re.VERBOSE else ''})\Z", flags)
+
+
+@dataclass(frozen=True, eq=False)
+class After(_AfterMarker, AutomatonLeaf):
+    """What follows a marker satisfies a constraint that automata decide."""
+
+    over = "bytes"
+    marker: str | Regex
+    of: Constraint
+
+    def automaton(self) -> Automaton:
+        """Looks for the marker, and then reads what follows."""
+        return self._automaton
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        return as_automaton(self._machine)
+
+
+@dataclass(frozen=True, eq=False)
+class AfterMachine(_AfterMarker, MachineLeaf):
+    """What follows a marker satisfies a constraint with a grammar in it."""
+
+    marker: str | Regex
+    of: Constraint
+
+
+@described({"anyOf": [{"type": "string"}, {"$ref": "constraint_regex"}]})
+def read_marker(value: Any, path: str) -> str | Regex:
+    """A string, or a regular expression as a constraint is written."""
+    if isinstance(value, str):
+        return value
+    marker = from_json(value) if isinstance(value, dict) and value.get("type") == "regex" else None
+    if not isinstance(marker, Regex):
+        raise InvalidConstraint(f'{path} must be a string, or {{"type": "regex", "pattern": ...}}, got {value!r}')
+    return marker
+
+
+register("after", after, {"marker": read_marker, "of": read_constraint})

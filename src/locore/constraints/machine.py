@@ -1,0 +1,81 @@
+"""Constraints that a machine over bytes decides, which may have any number of states; and constraints on text as machines."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import reduce
+
+import numpy as np
+
+from locore.automata.composed import AutomatonMachine, Complement, Joined
+from locore.automata.lazily import ByteMachine
+from locore.automata.tables import Automaton, product
+from locore.constraints.base import And, Constant, Constraint, Not
+from locore.constraints.sequence import TokenSequence
+from locore.constraints.structure import fold
+from locore.constraints.tokens import AutomatonLeaf
+from locore.errors import InvalidConstraint
+
+
+class MachineLeaf(Constraint):
+    """A constraint on the text that a machine with any number of states decides, reading left to right."""
+
+    is_text = True
+
+    @abstractmethod
+    def machine(self) -> ByteMachine:
+        """The machine that accepts exactly the texts on which the constraint holds; each call gives the same one."""
+
+
+class PartOfText(TokenSequence):
+    """A stretch of a text, for constraints that speak about text alone."""
+
+    def __init__(self, content: bytes) -> None:
+        """The bytes of the stretch."""
+        super().__init__((), None)
+        self.__dict__["text"] = content
+
+
+def is_finite(constraint: Constraint) -> bool:
+    """Is a constraint on text one that automata decide?"""
+    return not any(isinstance(leaf, MachineLeaf) for leaf in constraint.leaves())
+
+
+def require_text(constraint: object, where: str) -> Constraint:
+    """A constraint that speaks about text alone.
+
+    Raises:
+        InvalidConstraint: it is none, or speaks of positions, tokens or the end.
+    """
+    if not isinstance(constraint, Constraint):
+        raise InvalidConstraint(f"{where} needs a constraint, got {constraint!r}; such as choice([...]) or regex(...)")
+    for leaf in constraint.leaves():
+        by_text = isinstance(leaf, MachineLeaf) or (isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes")
+        if not by_text and not isinstance(leaf, Constant):
+            raise InvalidConstraint(
+                f"{where} speaks about a part of the text, in which {type(leaf).__name__} has no meaning; use constraints on "
+                "text there (choice, regex, json_schema, ban, contains, grammar, …), and combine others with the whole by &"
+            )
+    return constraint
+
+
+def machine_of(constraint: Constraint) -> ByteMachine:
+    """The machine of a constraint on text; automata are combined beforehand."""
+
+    def rule(node: Constraint, parts: list[Automaton | ByteMachine]) -> Automaton | ByteMachine:
+        if isinstance(node, Constant):
+            return Automaton(np.zeros((1, 1), dtype=np.int32), np.array([node.value]), {}, 0)
+        if isinstance(node, MachineLeaf):
+            return node.machine()
+        if isinstance(node, AutomatonLeaf):
+            return node.automaton()
+        if isinstance(node, Not):
+            return parts[0].complement() if isinstance(parts[0], Automaton) else Complement(parts[0])
+        conjunctive = isinstance(node, And)
+        automata = [part for part in parts if isinstance(part, Automaton)]
+        merged = [reduce(lambda a, b: product(a, b, conjunctive), automata)] if automata else []
+        others = [part for part in parts if not isinstance(part, Automaton)]
+        return Joined([*others, *map(AutomatonMachine, merged)], conjunctive) if others else merged[0]
+
+    found = fold(constraint, rule)
+    return AutomatonMachine(found) if isinstance(found, Automaton) else found
