@@ -79,14 +79,14 @@ def walk_once(machine, matcher, steps, rng, text):
 
 @pytest.mark.parametrize("name", ALL)
 def test_masks_are_those_of_llguidance(name):
-    walk(ALL[name], 25, range(5))
+    walk(ALL[name], 20, range(3))
 
 
 SYMBOLS = st.sampled_from(["x", "y", '"a"', '"b"', '"ab"', "A", "B", '"a"?', "x*", "B+", "(y | A)", '"b"~1..2', "[x]"])
 SIDES = st.lists(st.lists(SYMBOLS, max_size=3).map(" ".join), min_size=1, max_size=3).map(" | ".join)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SIDES, SIDES, SIDES, st.booleans(), st.integers(0, 5))
 def test_masks_of_random_grammars(start, x, y, ignores, seed):
     """Ambiguous, left-recursive, empty and endless ones among them."""
@@ -132,8 +132,9 @@ def compounds(base):
     yield template("({a}+{b}", a=leaf, b=choice(["1", "()"]) | leaf)
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize(
+    "base, number", [*itertools.product(["dyck", "arithmetic"], range(11)), ("ends in its own way", 1), ("no way out", 9)]
+)
 def test_the_reading_has_the_models_of_the_constraint(base, number):
     """Sequences, evidence, and the tokens that may come after every prefix, against all sequences read by llguidance."""
     constraint = next(itertools.islice(compounds(base), number, None))

@@ -41,7 +41,7 @@ MARKERS = st.sampled_from(
 CONTENTS = st.lists(st.sampled_from([b"a", b"b", b"=", b"1", " é".encode(), b"\n", b"ab", *BROKEN]), max_size=7).map(b"".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(MARKERS, INNER, st.lists(CONTENTS, min_size=5, max_size=10))
 def test_after_is_what_the_plain_reading_says(marker, inner, texts):
     leaf = after(marker, inner)
@@ -62,7 +62,7 @@ FIXED = st.sampled_from(["", "a", "=", "b="])
 PATTERNS = st.sampled_from(["a*", "[ab]+", "(ab)?", "b|ab", "1?a", ""])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(PATTERNS, min_size=2, max_size=3),
     st.lists(st.sampled_from(["", "a", "=", "b="]), min_size=4, max_size=4),
