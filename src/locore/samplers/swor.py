@@ -31,6 +31,7 @@ DEFENCE = 0.2  # share of a step's selection that goes by p(prefix) alone, to th
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LOG_DEFENCE = math.log(DEFENCE)
 LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
+WORTH_LESSONS = 16  # prefixes at a position from which the first half of them can teach the second
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
 UNLIMITED = math.inf  # log of what is left unread, where that is not known
 # Times the steps that forecasts take without a twist. Where foresight is missing it shows less in a lucky round than in others,
@@ -66,8 +67,9 @@ class WithoutReplacement:
         """Up to `num_particles` distinct prefixes at every position; see `Sampler`."""
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
-        if self.critic is not None and self.blocks is None:
-            blocks = max(blocks, min(LESSONS, num_particles if budget is None else budget // max(1, circuit.length - 1)))
+        prefixes = num_particles if budget is None else budget // max(1, circuit.length - 1)
+        if self.critic is not None and self.blocks is None and prefixes >= WORTH_LESSONS:
+            blocks = max(blocks, LESSONS)
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
         tokens = None if budget is None else budget // blocks
         wanted = math.ceil(num_particles / blocks)

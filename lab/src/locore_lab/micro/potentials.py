@@ -196,7 +196,7 @@ def rmse(found: list[float], truth: float) -> float:
     return math.sqrt(sum(max(value - truth, -20.0) ** 2 for value in found) / len(found))
 
 
-def measured(problem: Problem, model: LanguageModel, number: int) -> list[dict]:
+def measured(problem: Problem, model: LanguageModel, number: int, sizes: list[int]) -> list[dict]:
     """Rows of one problem."""
     exact = locore.generate(
         model,
@@ -207,7 +207,7 @@ def measured(problem: Problem, model: LanguageModel, number: int) -> list[dict]:
         num_particles=10**6,
     )
     truth, rows = exact.posterior(), []
-    for num in PARTICLES:
+    for num in sizes:
         peer = averaged(number, of_genlm(problem, model, num))
         budget = max(problem.length - 1, round(peer.lm_tokens))
         entries = {"genlm-control": peer}
@@ -248,6 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--runs", type=int, help="instead of those that are usual for a model")
+    parser.add_argument("--particles", type=int, nargs="+", default=list(PARTICLES))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -263,7 +264,7 @@ def main() -> None:
         model = made[name]()
         results["rows"][name] = []
         for problem in PROBLEMS[name]:
-            for row in measured(problem, model, options.runs or RUNS[name]):
+            for row in measured(problem, model, options.runs or RUNS[name], options.particles):
                 show(name, row)
                 results["rows"][name].append(row)
             if options.json:
