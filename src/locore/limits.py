@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -75,6 +75,19 @@ class _Run:
 _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
 
 
+_watch: ContextVar[Callable[[], None]] = ContextVar("who may stop a compile", default=lambda: None)
+
+
+@contextmanager
+def watched(check: Callable[[], None]) -> Iterator[None]:
+    """Inside the `with` block compiling calls this again and again; what it raises ends the compile."""
+    token = _watch.set(check)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
 def limits_in_force() -> Limits:
     """The limits of the compile that is running, or the default ones."""
     run = _in_force.get()
@@ -98,6 +111,7 @@ def check_table(num_bytes: int, what: str, remedy: str) -> None:
 
 def check_progress(what: str, remedy: str) -> None:
     """`BudgetExceeded` if the time is up, or the process has grown too much; cheap enough for inner loops."""
+    _watch.get()()
     run = _in_force.get()
     if run is None:
         return

@@ -38,6 +38,7 @@ class Metrics:
         self.waiting = Gauge("locore_queue_depth", "Requests that wait for a worker.", registry=registry)
         self.ready = Gauge("locore_workers_ready", "Workers with a loaded model.", registry=registry)
         self.running = Gauge("locore_runs", "Runs that workers are busy with.", registry=registry)
+        self.rows = Gauge("locore_rows", "Rows of forward passes that these may fill.", registry=registry)
         self.stopped = Counter("locore_stopped", "Work that was stopped, by reason.", ("reason",), registry=registry)
         self.restarts = Counter("locore_worker_restarts", "Workers that ended and were started again.", registry=registry)
         self.compiling = Histogram("locore_compile_seconds", "Of compiling a constraint.", buckets=SECONDS, registry=registry)

@@ -24,7 +24,8 @@ class Settings:
         api_key: what clients send as a bearer token; None for no key.
         workers: processes that sample, each with its own copy of the model.
         queue_size: requests that may wait; more get 429.
-        max_batch: requests that may share one run, where that is sound.
+        together: requests that a worker runs beside each other, in shared forward passes.
+        max_rows: of one forward pass, and of all requests of a worker together; one request may have more.
         timeout: seconds from a request's arrival to its answer; later ones get 504.
         grace: seconds after which a worker that does not stop is killed.
         compile_seconds: of wall time for one constraint.
@@ -36,7 +37,9 @@ class Settings:
         keep_alive: seconds between the comments that keep a stream open.
         max_tokens: the largest `max_tokens` of a request.
         max_particles: the largest `num_particles`.
-        max_n: the largest `n`.
+        max_n: the largest `n`, times the number of prompts.
+        default_tokens: `max_tokens` of a chat that does not say.
+        first_byte: seconds until a stream begins, if there is no answer before; an error until then has its HTTP status.
 
     Raises:
         InvalidArgument: a number is out of range, the key is too short, or the address is public and there is no key.
@@ -50,7 +53,8 @@ class Settings:
     api_key: str | None = field(default=None, repr=False)
     workers: int = 1
     queue_size: int = 64
-    max_batch: int = 16
+    together: int = 16
+    max_rows: int = 1024
     timeout: float = 60.0
     grace: float = 5.0
     compile_seconds: float = 20.0
@@ -63,6 +67,8 @@ class Settings:
     max_tokens: int = 512
     max_particles: int = 4096
     max_n: int = 128
+    default_tokens: int = 256
+    first_byte: float = 0.5
 
     @property
     def model_id(self) -> str:
