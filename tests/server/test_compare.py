@@ -15,7 +15,7 @@ from locore.models import TableModel
 from locore.samplers.masking import read
 from locore.server.app import NAMES
 from locore.server.compare import SHOWN, Comparison, is_forced, log_shares
-from locore.server.compute import Computer
+from locore.server.compute import Computer, Run
 from locore.server.schema import CompareRequest
 from locore.testing import enumerate_posterior
 
@@ -38,8 +38,8 @@ def compared(model, constraint, **fields):
     """The answer for a model of our own, whose texts pay for their end as those of the model do."""
     asked = {"max_tokens": LENGTH, "seed": 1, "ending": "eos", **fields}
     request = CompareRequest(model="own", prompt="", constraint=constraint.to_json(), **asked)
-    computer = Computer(model, Limits())
-    return Comparison(computer, {**request.settings(), "id": 1}).of(1)
+    (task,) = request.tasks(16)
+    return Comparison(Run(Computer(model, Limits()), task, model)).result()
 
 
 def beginnings(tokens, probabilities):

@@ -19,11 +19,16 @@ def serve(
     name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = Settings.host,
     port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Another name by which the server may be asked.")] = None,
     api_key_file: Annotated[str | None, typer.Option(metavar="FILE", help=KEY_HELP)] = None,
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
     workers: Annotated[
         int, typer.Option(help="Processes that sample, each with its own copy of the model.")
     ] = Settings.workers,
+    together: Annotated[
+        int, typer.Option(help="Requests that a worker runs beside each other, in shared forward passes.")
+    ] = Settings.together,
+    max_rows: Annotated[int, typer.Option(help="Rows of one forward pass.")] = Settings.max_rows,
     queue_size: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = Settings.queue_size,
     timeout: Annotated[
         float, typer.Option(help="Seconds from a request to its answer; later ones get 504.")
@@ -55,8 +60,11 @@ def serve(
             device=device,
             host=host,
             port=port,
+            hosts=tuple(allow_host or ()),
             api_key=_key(api_key_file),
             workers=workers,
+            together=together,
+            max_rows=max_rows,
             queue_size=queue_size,
             timeout=timeout,
             compile_seconds=compile_seconds,

@@ -11,12 +11,14 @@ import time
 import traceback
 import uuid
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from locore.server.errors import ApiError, from_worker
+from locore.server.settings import is_loopback
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.9, 1.0)
@@ -67,13 +69,13 @@ class Authorised:
     def __init__(self, app: ASGIApp, api_key: str, public: frozenset[str] = frozenset()) -> None:
         self.app = app
         self._open = public.union(OPEN)
-        self._expected = f"Bearer {api_key}".encode()
+        self._expected = api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] == "http" and scope["path"] not in self._open:
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._expected):
+            scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._expected):
                 error = ApiError(
                     401,
                     "no API key, or not the right one; send it as Authorization: Bearer KEY.",
@@ -82,6 +84,45 @@ class Authorised:
                 )
                 return await error.response()(scope, receive, send)
         return await self.app(scope, receive, send)
+
+
+class SameSite:
+    """Answers 403 to pages of other sites, and to names that are not this server's.
+
+    A page of another site can ask in the name of a visitor, and its name can be made to lead to this machine (DNS rebinding);
+    without a key nothing else would keep it out. Clients that are no browser send no Origin.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...], any_host: bool) -> None:
+        self.app = app
+        self._hosts = {host.lower() for host in hosts}
+        self._any_host = any_host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            host, origin = headers.get("host", ""), headers.get("origin")
+            if not (self._any_host or self._is_ours(host)):
+                error = ApiError(403, "this server is not asked by this name; --allow-host adds it.", "forbidden_host")
+                return await error.response()(scope, receive, send)
+            site = None if origin is None else urlsplit(origin).netloc
+            if site is not None and site.lower() != host.lower() and name_of(site) not in self._hosts:
+                error = ApiError(403, "pages of other sites may not ask this server.", "forbidden_origin")
+                return await error.response()(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        name = name_of(host)
+        return name in self._hosts or is_loopback(name)
+
+
+def name_of(host: str) -> str:
+    """A host without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class Observed:

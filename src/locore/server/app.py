@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from locore.constraints import json_forms
-from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed
+from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed, SameSite
 from locore.server.answers import ChatCompletion, ComparisonAnswer, Completion, ErrorAnswer, Shape, server_sent_events
 from locore.server.chats import ChatRequest
 from locore.server.errors import (
@@ -30,7 +30,7 @@ from locore.server.errors import (
 from locore.server.jobs import Bundle
 from locore.server.queue import Queue
 from locore.server.schema import Common, CompareRequest, CompletionRequest, Sampling, refusal, version
-from locore.server.settings import Settings
+from locore.server.settings import Settings, is_loopback
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "The request is wrong; `param` says where."},
@@ -79,7 +79,7 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     Raises:
         ApiError: it is refused.
     """
-    if queue.closed:
+    if queue.refuses:
         raise shutting_down()
     require_facts(queue)
     require_model(body.model, settings)
@@ -207,6 +207,7 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     app.add_middleware(LimitedBody, max_bytes=settings.body_bytes, seconds=settings.body_seconds)
     if settings.api_key is not None:
         app.add_middleware(Authorised, api_key=settings.api_key, public=PUBLIC_PATHS)
+    app.add_middleware(SameSite, hosts=settings.hosts, any_host=settings.api_key is not None or not is_loopback(settings.host))
     app.add_middleware(Observed, metrics=metrics)
     describe(app)
     return app
@@ -216,14 +217,18 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
     """Is it alive, is it ready, what does it do."""
     router = APIRouter()
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health")
     async def health() -> dict[str, str]:
         """The server answers."""
         return {"status": "ok"}
 
+    @router.head("/ready", include_in_schema=False)
     @router.get("/ready", responses={503: ERRORS[503]})
     async def ready() -> dict[str, str]:
-        """A worker has loaded its model."""
+        """A worker has loaded its model, and the server takes requests."""
+        if queue.refuses:
+            raise shutting_down()
         require_facts(queue)
         return {"status": "ready"}
 

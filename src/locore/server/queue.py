@@ -34,7 +34,7 @@ class Queue:
         self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()  # by owner; the first has its turn
         self._tasks: list[asyncio.Task[None]] = []
         self._seconds = USUAL_SECONDS
-        self._closed = False
+        self.refuses = False  # new requests, since the server stops
 
     @property
     def facts(self) -> dict[str, Any] | None:
@@ -56,10 +56,9 @@ class Queue:
         """How many rows of forward passes these may fill."""
         return sum(worker.rows for worker in self.workers)
 
-    @property
-    def closed(self) -> bool:
-        """Does it take no more requests?"""
-        return self._closed
+    def refuse(self) -> None:
+        """Take no more requests."""
+        self.refuses = True
 
     def open(self, on_failure: Callable[[], None]) -> None:
         """Start the workers; `on_failure` is called if the model cannot be loaded at all."""
@@ -67,7 +66,7 @@ class Queue:
 
     def drain(self) -> None:
         """Take no more requests; whoever waits or is computed for gets 503."""
-        self._closed = True
+        self.refuses = True
         waiting = [job for jobs in self._waiting.values() for job in jobs]
         for job in [*waiting, *(job for worker in self.workers for job in worker.jobs.values())]:
             job.fail(shutting_down())
@@ -87,7 +86,7 @@ class Queue:
         Raises:
             ApiError: 429, too many wait already; 503, the server is shutting down.
         """
-        if self._closed:
+        if self.refuses:
             raise shutting_down()
         if self.depth >= self.settings.queue_size:
             seconds = math.ceil(self._seconds * self.depth / (self.settings.workers * self.settings.together))
@@ -118,7 +117,7 @@ class Queue:
 
     def _dispatch(self) -> None:
         """Hand out what waits, as long as there is room. Who waits longest is not passed over by what is smaller."""
-        while self._waiting and not self._closed:
+        while self._waiting:
             owner, mine = next(iter(self._waiting.items()))
             free = [worker for worker in self.workers if worker.has_room(mine[0])]
             if not free:

@@ -21,6 +21,7 @@ class Settings:
         device: where the model computes, as in `torch`.
         host: address to listen at; any but this machine's own needs a key.
         port: 0 for a free one.
+        hosts: names by which the server may be asked, beside this machine's own and the address it listens at.
         api_key: what clients send as a bearer token; None for no key.
         workers: processes that sample, each with its own copy of the model.
         queue_size: requests that may wait; more get 429.
@@ -50,6 +51,7 @@ class Settings:
     device: str = "cpu"
     host: str = "127.0.0.1"
     port: int = 8000
+    hosts: tuple[str, ...] = ()
     api_key: str | None = field(default=None, repr=False)
     workers: int = 1
     queue_size: int = 64
