@@ -75,17 +75,24 @@ class _Run:
 _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
 
 
-_watch: ContextVar[Callable[[], None]] = ContextVar("who may stop a compile", default=lambda: None)
+_watch: ContextVar[Callable[[], None] | None] = ContextVar("who may stop the work", default=None)
 
 
 @contextmanager
-def watched(check: Callable[[], None]) -> Iterator[None]:
-    """Inside the `with` block compiling calls this again and again; what it raises ends the compile."""
+def watched(check: Callable[[], None] | None) -> Iterator[None]:
+    """Inside the `with` block compiling and reading a model call this again and again; what it raises ends them."""
     token = _watch.set(check)
     try:
         yield
     finally:
         _watch.reset(token)
+
+
+def may_stop() -> None:
+    """A place where work can be ended by whoever watches it."""
+    check = _watch.get()
+    if check is not None:
+        check()
 
 
 def limits_in_force() -> Limits:
@@ -111,7 +118,7 @@ def check_table(num_bytes: int, what: str, remedy: str) -> None:
 
 def check_progress(what: str, remedy: str) -> None:
     """`BudgetExceeded` if the time is up, or the process has grown too much; cheap enough for inner loops."""
-    _watch.get()()
+    may_stop()
     run = _in_force.get()
     if run is None:
         return

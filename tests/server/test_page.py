@@ -8,7 +8,7 @@ from pathlib import Path
 import typer.main
 
 from locore.cli import app
-from locore.server import answers, errors, schema
+from locore.server import answers, chats, errors, schema
 from tests.pages import blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +19,7 @@ def test_the_examples_run(server):
     def adapt(code: str) -> str:
         return code.replace("http://127.0.0.1:8000", server.url).replace('api_key="none"', f'api_key="{server.key}"')
 
-    assert sum(block.language == "python" and block.runs for block in blocks(ROOT / "docs" / "server.md")) == 5
+    assert sum(block.language == "python" and block.runs for block in blocks(ROOT / "docs" / "server.md")) == 7
     run_page(ROOT / "docs" / "server.md", adapt)
 
 
@@ -32,7 +32,7 @@ def test_the_command_is_one():
 
 
 def test_every_field_is_described():
-    fields = {*schema.CompletionRequest.model_fields, *schema.ChatRequest.model_fields, *answers.Diagnostics.model_fields}
+    fields = {*schema.CompletionRequest.model_fields, *chats.ChatRequest.model_fields, *answers.Diagnostics.model_fields}
     assert not [field for field in fields if f"`{field}`" not in PAGE]
 
 

@@ -225,6 +225,7 @@ class SharedCache(Cache):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Float[batch, time, heads, value size]: attention of the layer that was updated last."""
+        may_stop()  # of large batches a single pass takes seconds
         if self._handed is None or self._handed[1] is not key or self._handed[2] is not value:
             raise _not_plain("other keys and values than it stores")
         layer, self._handed = self._handed[0], None

@@ -25,6 +25,7 @@ from typing import TypeGuard, TypeVar
 from torch import Tensor
 
 from locore.errors import CannotScore, Interrupted
+from locore.limits import may_stop, watched
 from locore.models.attention import KeyValues, Step, Tails
 from locore.models.base import LanguageModel
 from locore.models.causal import CausalLM
@@ -112,6 +113,7 @@ class Meeting:
         Raises:
             Interrupted: the meeting was closed.
         """
+        may_stop()
         ticket = _Ticket(Part(prompt, tails, tokens), threading.get_ident(), time.monotonic())
         with self._changed:
             self._waiting.append(ticket)
@@ -159,7 +161,8 @@ class Meeting:
         """Answer these, and let the next ones go ahead."""
         start = time.monotonic()
         try:
-            self._serve(tickets)
+            with watched(None):  # who stops this thread does not stop the others
+                self._serve(tickets)
         finally:
             with self._changed:
                 self._busy, self._last = False, time.monotonic() - start

@@ -21,7 +21,6 @@ import locore
 from locore.errors import LocoreError
 from locore.limits import Limits, watched
 from locore.models import LanguageModel
-from locore.models.interruptible import Interruptible
 from locore.models.meeting import Meeting, can_meet
 from locore.server.compare import Comparison
 from locore.server.compute import Computer, Run
@@ -95,8 +94,8 @@ class Worker:
     def _computed(self, task: Task, check: Callable[[], None]) -> Message:
         check()
         model: LanguageModel = self._computer.model if self._meeting is None else self._meeting.model
-        run = Run(self._computer, task, Interruptible(model, check))
         with watched(check):
+            run = Run(self._computer, task, model)
             run.circuit  # noqa: B018  (compiled before anybody waits for this request)
             with self._attended():
                 return Comparison(run).result() if task.compares else run.result().to_json()
