@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import causal_mask_function
 
 from locore.errors import CannotScore
+from locore.limits import may_stop
 
 NAME = "locore_shared_prompt"
 # Scores that are there at once: what the cache of a core holds, and what keeps an accelerator busy.
