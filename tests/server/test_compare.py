@@ -79,6 +79,20 @@ def test_shifts_of_every_text_add_up_to_the_evidence(model, constraint):
         assert math.exp(sum(token["log_prob"] for token in sequence["tokens"]) - evidence) == pytest.approx(sequence["share"])
 
 
+@pytest.mark.parametrize("sampler", ["exact", "masked", "swor"])
+@pytest.mark.parametrize("constraint", ENDINGS, ids=str)
+def test_a_probability_is_that_of_the_text_and_no_share(model, constraint, sampler):
+    """p(text)/p(α), where all sequences were found exactly, and elsewhere by the estimate that is shown beside it."""
+    truth = enumerate_posterior(model, locore.compile(constraint, model, LENGTH))
+    answer = compared(model, constraint, sampler=sampler, num_particles=100)
+    log_prob = dict(zip([WORDS.decode(y) for y in truth.tokens.tolist()], model.score(truth.tokens).tolist(), strict=True))
+    for row in answer["texts"]:
+        expected = math.exp(log_prob[row["text"]] - answer["locore"]["log_evidence"])
+        assert row["probability"] == pytest.approx(expected, rel=1e-4)
+        if sampler == "exact":
+            assert row["locore"] == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("constraint", ENDINGS, ids=str)
 def test_shifts_of_masking_add_up_to_its_weight(model, constraint):
     circuit = locore.compile(constraint, model, LENGTH)

@@ -330,11 +330,14 @@ class Sides(BaseModel):
 
 
 class TextOfBoth(BaseModel):
-    """How probable each side makes a text."""
+    """How much of each side a text is, and how probable it is."""
 
     text: str
     masking: float
     locore: float
+    probability: float | None = Field(
+        description="p(text | constraint): p(text), of the spellings that were found, over the estimate of p(constraint)."
+    )
 
 
 class OtherTexts(BaseModel):

@@ -186,13 +186,37 @@ def sides_apart(ours: Particles, masked: Particles | None) -> Message:
 
 
 def texts(ours: Particles, masked: Particles | None) -> Message:
-    """How probable each side makes the texts that are likely on one of them, and how much is left."""
+    """How probable each side makes the texts that are likely on one of them, and how much is left.
+
+    The share of the weight of a particle is no probability of its text where texts are many: each particle stands for those
+    that were not found too. p(text | constraint) is p(text) divided by the estimate of p(constraint).
+    """
     first, second = ({} if masked is None else masked.unweighted().posterior()), ours.posterior()
     shown = dict.fromkeys([*list(second)[:SHOWN], *list(first)[:SHOWN]])
-    rows = [{"text": text, "masking": first.get(text, 0.0), "locore": second.get(text, 0.0)} for text in shown]
+    known = probabilities(ours, masked)
+    rows = [
+        {"text": text, "masking": first.get(text, 0.0), "locore": second.get(text, 0.0), "probability": known.get(text)}
+        for text in shown
+    ]
     rest = [sum(p for text, p in side.items() if text not in shown) for side in (first, second)]
     number = len({*first, *second}) - len(shown)
     return {"texts": rows, "other_texts": {"number": number, "masking": rest[0], "locore": rest[1]}}
+
+
+def probabilities(ours: Particles, masked: Particles | None) -> dict[str, float]:
+    """p(text)/p(α) of every text of both sides: the sum over its spellings that were found; empty where p(α) is not known."""
+    sides = [side for side in (ours, masked) if side is not None and side.token_scores is not None]
+    if math.isnan(ours.log_evidence):
+        return {}
+    found: dict[tuple[int, ...], tuple[str, float]] = {}
+    for side in sides:
+        assert side.token_scores is not None
+        for y, text, log_p in zip(side.tokens.tolist(), side.texts, side.token_scores.sum(-1).tolist(), strict=True):
+            found[tuple(y)] = text, log_p
+    total: dict[str, float] = {}
+    for text, log_p in found.values():
+        total[text] = total.get(text, 0.0) + math.exp(log_p - ours.log_evidence)
+    return total
 
 
 def _masking(particles: Particles, circuit: Circuit, model: LanguageModel) -> Message:
