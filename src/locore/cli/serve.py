@@ -11,7 +11,7 @@ from locore.cli.inputs import MODEL_HELP, read_text
 from locore.errors import MissingExtra
 from locore.server.settings import Settings
 
-KEY_HELP = "File with the key that clients must send; or set LOCORE_API_KEY."
+KEY_HELP = "File with the keys that clients may send, one a line; or set LOCORE_API_KEY."
 
 
 def serve(
@@ -21,6 +21,9 @@ def serve(
     port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port,
     allow_host: Annotated[list[str] | None, typer.Option(help="Another name by which the server may be asked.")] = None,
     api_key_file: Annotated[str | None, typer.Option(metavar="FILE", help=KEY_HELP)] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None,
+    lm_tokens_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="A line of JSON for each request.")] = False,
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
     workers: Annotated[
         int, typer.Option(help="Processes that sample, each with its own copy of the model.")
@@ -57,6 +60,9 @@ def serve(
         Settings(
             model=model,
             name=name,
+            requests_per_minute=requests_per_minute,
+            lm_tokens_per_minute=lm_tokens_per_minute,
+            json_logs=json_logs,
             device=device,
             host=host,
             port=port,
@@ -78,8 +84,8 @@ def serve(
     )
 
 
-def _key(path: str | None) -> str | None:
+def _key(path: str | None) -> tuple[str, ...] | str | None:
     """Never an option itself: other users of a machine see the options of a process."""
     if path is not None:
-        return read_text(path).strip()
+        return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
     return os.environ.get("LOCORE_API_KEY") or None

@@ -29,6 +29,7 @@ from locore.server.errors import (
 )
 from locore.server.jobs import Bundle
 from locore.server.queue import Queue
+from locore.server.quota import Quotas
 from locore.server.schema import Common, CompareRequest, CompletionRequest, Sampling, refusal, version
 from locore.server.settings import Settings, is_loopback
 
@@ -73,7 +74,7 @@ def require_model(name: str, settings: Settings) -> None:
         raise ApiError(404, f"this server has no such model; it has {settings.model_id!r}.", "model_not_found", "model")
 
 
-def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, metrics: Metrics) -> Bundle:
+def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, metrics: Metrics, quotas: Quotas) -> Bundle:
     """The runs of a request in the queue, checked against what this server has and allows.
 
     Raises:
@@ -87,9 +88,23 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     refused = refusal(tasks, settings)
     if refused is not None:
         raise ApiError(400, refused[1], "invalid_value", refused[0])
-    bundle = queue.submit(tasks)
+    owner = request.scope.get("state", {}).get("owner", "")
+    try:
+        quotas.admit(owner, len(tasks))
+        bundle = queue.submit(tasks, owner)
+    except ApiError as error:
+        metrics.refused.labels(error.code).inc()
+        raise
+
+    def record(answer: asyncio.Future[dict[str, Any]]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            result = answer.result()
+            found = result["diagnostics"] if "diagnostics" in result else result["locore"]
+            metrics.record(found)
+            quotas.spend(owner, found["lm_tokens"])
+
     for job in bundle.jobs:
-        job.answer.add_done_callback(lambda answer: _record(answer, metrics))
+        job.answer.add_done_callback(record)
     return bundle
 
 
@@ -111,12 +126,6 @@ async def answer_or_leave(request: Request, bundle: Bundle, seconds: float | Non
         raise
     finally:
         leaving.cancel()
-
-
-def _record(answer: asyncio.Future[dict[str, Any]], metrics: Metrics) -> None:
-    if not answer.cancelled() and answer.exception() is None:
-        result = answer.result()
-        metrics.record(result["diagnostics"] if "diagnostics" in result else result["locore"])
 
 
 def describe(app: FastAPI) -> None:
@@ -148,7 +157,7 @@ NAMES = tuple(sorted(file.name for file in FOLDER.iterdir() if file.name.rpartit
 PUBLIC_PATHS = frozenset({"/", *(f"/page/{name}" for name in NAMES)})
 
 
-def website(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
+def website(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas) -> APIRouter:
     """Routes of the page."""
     router = APIRouter(route_class=strict_route(settings.json_depth))
     for name in NAMES:
@@ -158,7 +167,7 @@ def website(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
     @router.post("/page/compare", response_model=ComparisonAnswer, responses=ERRORS)
     async def compare(request: Request, body: CompareRequest) -> Response:
         """Masking and Locore on the same problem, for the page."""
-        bundle = submit(request, body, queue, settings, metrics)
+        bundle = submit(request, body, queue, settings, metrics, quotas)
         await answer_or_leave(request, bundle, None)
         if bundle.cancelled:
             return Response(status_code=NEVER_SENT)
@@ -186,6 +195,7 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     """
     metrics = Metrics()
     queue = Queue(settings, metrics)
+    quotas = Quotas(settings.requests_per_minute, settings.lm_tokens_per_minute)
     metrics.waiting.set_function(lambda: queue.depth)
     metrics.running.set_function(lambda: queue.running)
     metrics.rows.set_function(lambda: queue.rows)
@@ -200,13 +210,13 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     app = FastAPI(title="Locore", version=version(), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.queue = queue
     app.include_router(_watching(queue, metrics))
-    app.include_router(_sampling(settings, queue, metrics))
-    app.include_router(website(settings, queue, metrics))
+    app.include_router(_sampling(settings, queue, metrics, quotas))
+    app.include_router(website(settings, queue, metrics, quotas))
     for kind, handler in ((HTTPException, on_http_error), (RequestValidationError, on_invalid_body)):
         app.add_exception_handler(kind, handler)
     app.add_middleware(LimitedBody, max_bytes=settings.body_bytes, seconds=settings.body_seconds)
     if settings.api_key is not None:
-        app.add_middleware(Authorised, api_key=settings.api_key, public=PUBLIC_PATHS)
+        app.add_middleware(Authorised, keys=settings.keys, public=PUBLIC_PATHS)
     app.add_middleware(SameSite, hosts=settings.hosts, any_host=settings.api_key is not None or not is_loopback(settings.host))
     app.add_middleware(Observed, metrics=metrics)
     describe(app)
@@ -240,7 +250,7 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
     return router
 
 
-def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
+def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas) -> APIRouter:
     """Models and texts."""
     router = APIRouter(prefix="/v1", route_class=strict_route(settings.json_depth))
     card = {"id": settings.model_id, "object": "model", "created": 0, "owned_by": "locore"}
@@ -257,7 +267,7 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
         return card
 
     async def respond(request: Request, body: Common) -> Response:
-        bundle = submit(request, body, queue, settings, metrics)
+        bundle = submit(request, body, queue, settings, metrics, quotas)
         shape = Shape(
             settings.model_id,
             f"locore-{version()}-{require_facts(queue)['fingerprint']}",

@@ -9,6 +9,7 @@ import socket
 import uvicorn
 
 from locore.errors import InvalidArgument
+from locore.server.access import JsonLines
 from locore.server.app import create_app
 from locore.server.connections import Connection
 from locore.server.queue import Queue
@@ -38,6 +39,9 @@ def serve(settings: Settings) -> None:
         LocoreError: the model cannot be loaded.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if settings.json_logs:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonLines())
     listening = listen(settings.host, settings.port)
 
     def stop() -> None:

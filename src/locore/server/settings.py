@@ -22,7 +22,10 @@ class Settings:
         host: address to listen at; any but this machine's own needs a key.
         port: 0 for a free one.
         hosts: names by which the server may be asked, beside this machine's own and the address it listens at.
-        api_key: what clients send as a bearer token; None for no key.
+        api_key: what clients send as a bearer token, or several keys of as many clients; None for no key.
+        requests_per_minute: of each key; None for no limit.
+        lm_tokens_per_minute: of each key; None for no limit.
+        json_logs: a line of JSON for each request, for machines to read.
         workers: processes that sample, each with its own copy of the model.
         queue_size: requests that may wait; more get 429.
         together: requests that a worker runs beside each other, in shared forward passes.
@@ -52,7 +55,10 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[str, ...] = ()
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | tuple[str, ...] | None = field(default=None, repr=False)
+    requests_per_minute: int | None = None
+    lm_tokens_per_minute: int | None = None
+    json_logs: bool = False
     workers: int = 1
     queue_size: int = 64
     together: int = 16
@@ -73,6 +79,11 @@ class Settings:
     first_byte: float = 0.5
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys; none where everybody may ask."""
+        return (self.api_key,) if isinstance(self.api_key, str) else self.api_key or ()
+
+    @property
     def model_id(self) -> str:
         """What clients call the model."""
         return self.model if self.name is None else self.name
@@ -83,10 +94,10 @@ class Settings:
             if setting.name == "port":
                 if not 0 <= value <= 65535:
                     raise InvalidArgument(f"port must lie in 0..65535, got {value}.")
-            elif isinstance(value, int | float) and not (0 < value < math.inf):
+            elif isinstance(value, int | float) and not isinstance(value, bool) and not (0 < value < math.inf):
                 raise InvalidArgument(f"{setting.name} must be a positive number, got {value}.")
-        if self.api_key is not None and len(self.api_key) < SHORTEST_KEY:
-            raise InvalidArgument(f"the API key has fewer than {SHORTEST_KEY} characters; choose a longer one.")
+        if self.api_key is not None and (not self.keys or min(map(len, self.keys)) < SHORTEST_KEY):
+            raise InvalidArgument(f"an API key has fewer than {SHORTEST_KEY} characters; choose a longer one.")
         if self.api_key is None and not is_loopback(self.host):
             raise InvalidArgument(
                 f"{self.host} can be reached from other machines, and there is no API key. Set LOCORE_API_KEY or give "
