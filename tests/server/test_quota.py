@@ -41,7 +41,7 @@ def test_nobody_gets_more_than_a_minute_holds(limit, asked):
         clock.now += pause
         wait = admitted(quotas, "a", runs)
         taken += runs if wait is None else 0
-        assert taken <= limit + clock.now * limit / 60 + runs + 1e-6
+        assert taken <= limit + clock.now * limit / 60 + 3 + 1e-6  # a request of several runs may owe some
         if wait is not None:
             clock.now += wait
             assert admitted(quotas, "a", runs) is None
