@@ -152,6 +152,12 @@ def test_effort_says_what_is_spent(client):
     assert few <= 8 * 7
 
 
+def test_a_budget_without_end_is_not_spent_without_end(client):
+    """Two tokens without a constraint are millions of sequences, which nobody wants one by one."""
+    found = complete(client, prompt="x", max_tokens=2, num_particles=2, budget=2**62).model_extra["locore"]
+    assert found["lm_tokens"] < 100_000
+
+
 # Answers that are parsed.
 
 

@@ -26,7 +26,6 @@ FOR_ONE = 16  # prefixes at a position for each particle that is asked for, up t
 OFTEN = 1 / 2  # share of accepted pilot draws, however few, from which nothing has to be steered
 PILOT_SHARE = 1 / 8  # of a budget, at most
 FEW = 128  # prefixes that can be completed and are simply enumerated
-MOST_SEQUENCES = 2**18  # that are enumerated, however large the budget
 WITHIN_SIGHT = 100  # times the limit: so many prefixes may be spellings of a few likely texts
 
 
@@ -128,8 +127,7 @@ def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, limit: in
     if prefixes <= min(FEW, limit) or prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
         return None
     search = Search(model, circuit).run(tried, BestFirst.share)
-    # Sequences cost no LM tokens and yet time: to keep millions of them is no better than to draw a few.
-    if prefixes <= limit and not search.is_done(BestFirst.share) and circuit.count() <= MOST_SEQUENCES:
+    if prefixes <= limit and not search.is_done(BestFirst.share):
         search.run(limit, BestFirst.share)
         if not search.is_done(BestFirst.share):
             search.run(limit, 0.0)  # all of them, and then nothing is left to chance
