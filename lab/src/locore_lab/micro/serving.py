@@ -34,6 +34,7 @@ WORDS = (" sun", " rain", " dog", " day", " good", " little", " house", " red")
 TOKENS, PARTICLES = 8, 8
 PATIENCE = 300.0
 HALF_OPEN = 2000
+PARTS = ("latency", "load", "half-open", "constraints", "kill", "stop")
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,12 @@ def load(server: Server, clients: int, requests: int, mixed: bool) -> tuple[floa
     return requests / (time.perf_counter() - start), sorted(seconds), sum(status != 200 for status, _, _ in found)
 
 
-def under_load(server: Server, requests: int) -> list[Row]:
-    """Throughput and latency by the number of clients."""
+def under_load(server: Server, requests: int, numbers: list[int]) -> list[Row]:
+    """Throughput and latency by the number of clients; the first number is what the others are compared with."""
     rows, alone = [], {}
     load(server, 4, 24, True)  # what is compiled once
     for mixed in (True, False):
-        for clients in (1, 4, 16, 100):
+        for clients in numbers:
             rate, seconds, lost = load(server, clients, max(requests, clients), mixed)
             p50, p95, p99 = (seconds[min(len(seconds) - 1, int(share * len(seconds)))] for share in (0.5, 0.95, 0.99))
             alone.setdefault(mixed, (rate, p95))
@@ -230,22 +231,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--requests", type=int, default=100, help="of each row under load")
+    parser.add_argument("--clients", type=int, action="append", help="1, 4, 16 and 100 by default")
+    parser.add_argument("--part", action="append", choices=PARTS, help="all by default")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     server = Server(options.model)
     print("| tried | seen |\n|---|---|", flush=True)
     rows = []
-    parts = (
-        lambda: latencies(server),
-        lambda: under_load(server, options.requests),
-        lambda: half_open(server),
-        lambda: many_constraints(server, options.requests),
-        lambda: kills(server, options.requests),
-        lambda: stopped(server),
-    )
+    parts = {
+        "latency": lambda: latencies(server),
+        "load": lambda: under_load(server, options.requests, options.clients or [1, 4, 16, 100]),
+        "half-open": lambda: half_open(server),
+        "constraints": lambda: many_constraints(server, options.requests),
+        "kill": lambda: kills(server, options.requests),
+        "stop": lambda: stopped(server),
+    }
     try:
-        for part in parts:
-            for row in part():
+        for part in options.part or PARTS:
+            for row in parts[part]():
                 print(f"| {row.what} | {row.seen} |", flush=True)
                 rows.append(row)
     finally:
