@@ -61,6 +61,7 @@ FIELDS = [
     ({"top_p": 1.5}, "invalid_value", "top_p"),
     ({"seed": 2**64}, "invalid_value", "seed"),
     ({"budget": 0}, "invalid_value", "budget"),
+    ({"budget": 2**62}, "invalid_value", "budget"),
     ({"budget": 1, "sampler": "lcr"}, "budget_exceeded", None),
     ({"sampler": "beam"}, "invalid_value", "sampler"),
     ({"ending": "never"}, "invalid_value", "ending"),

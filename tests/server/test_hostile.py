@@ -40,8 +40,8 @@ def answers(server: Server, seeds: range, clients: int = 8) -> Counter:
 def test_hostile_requests_are_answered_or_refused(server):
     """Of both kinds there are some, or the generator would test nothing."""
     workers = server.workers()
-    found = answers(server, range(200))
-    assert found[200] > 20 and found[400] > 50
+    found = answers(server, range(80))
+    assert found[200] > 5 and found[400] > 20
     assert server.workers() == workers
 
 

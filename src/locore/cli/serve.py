@@ -47,6 +47,7 @@ def serve(
     ] = Settings.keep_alive,
     max_tokens: Annotated[int, typer.Option(help="The largest max_tokens of a request.")] = Settings.max_tokens,
     max_particles: Annotated[int, typer.Option(help="The largest num_particles.")] = Settings.max_particles,
+    max_budget: Annotated[int, typer.Option(help="The largest budget.")] = Settings.max_budget,
 ) -> None:
     """Serve a model over HTTP in the manner of OpenAI's API, with constraints.
 
@@ -80,6 +81,7 @@ def serve(
             keep_alive=keep_alive,
             max_tokens=max_tokens,
             max_particles=max_particles,
+            max_budget=max_budget,
         )
     )
 

@@ -71,7 +71,7 @@ class Meeting:
         Args:
             model: as it was loaded.
             patience: how long to wait for those who compute, in terms of the last pass; by default until they come.
-            most_rows: of one pass; a single request may have more.
+            most_rows: of one pass; what has more by itself is read beside the others.
 
         Raises:
             CannotScore: it cannot.
@@ -114,6 +114,8 @@ class Meeting:
             Interrupted: the meeting was closed.
         """
         may_stop()
+        if len(tokens) > self._most_rows:  # read in this thread, beside the others, who need not wait for so many rows
+            return self._causal.next_step(prompt, tails, tokens)
         ticket = _Ticket(Part(prompt, tails, tokens), threading.get_ident(), time.monotonic())
         with self._changed:
             self._waiting.append(ticket)

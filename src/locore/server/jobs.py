@@ -45,8 +45,8 @@ class Job:
 
     @property
     def rows(self) -> int:
-        """How many rows of a forward pass it may fill."""
-        return self.task.particles
+        """About how many rows of a forward pass it fills."""
+        return max(self.task.particles, (self.task.budget or 0) // self.task.max_tokens)
 
     @property
     def overdue(self) -> float:

@@ -342,6 +342,7 @@ def refusal(tasks: list[Task], settings: Settings) -> tuple[str, str] | None:
     asked = {
         "max_tokens": (first.max_tokens, settings.max_tokens),
         "num_particles": (first.particles, settings.max_particles),
+        "budget": (first.budget or 0, settings.max_budget),
         "n": (first.n * len(tasks), settings.max_n),
     }
     for name, (value, most) in asked.items():

@@ -41,6 +41,7 @@ class Settings:
         keep_alive: seconds between the comments that keep a stream open.
         max_tokens: the largest `max_tokens` of a request.
         max_particles: the largest `num_particles`.
+        max_budget: the largest `budget`.
         max_n: the largest `n`, times the number of prompts.
         default_tokens: `max_tokens` of a chat that does not say.
         first_byte: seconds until a stream begins, if there is no answer before; an error until then has its HTTP status.
@@ -74,6 +75,7 @@ class Settings:
     keep_alive: float = 5.0
     max_tokens: int = 512
     max_particles: int = 4096
+    max_budget: int = 1_000_000
     max_n: int = 128
     default_tokens: int = 256
     first_byte: float = 0.5
