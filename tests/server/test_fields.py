@@ -233,6 +233,7 @@ def test_the_official_client_parses_a_stream(client):
     assert {"content.done", "chunk"} <= kinds
 
 
+@pytest.mark.slow
 def test_switches_in_any_number_are_taken(client):
     schema = {"type": "json_schema", "json_schema": {"name": "switches", "schema": Switches.model_json_schema()}}
     answer = chat(client, response_format=schema, max_tokens=80)
@@ -270,6 +271,7 @@ def test_a_function_that_must_be_called_is_called_strictly(client, choice, strea
         assert choice == "required" or call.function.name == "time"
 
 
+@pytest.mark.slow
 def test_several_calls_are_bounded(client):
     answer = chat(client, tools=TOOLS, tool_choice="required", parallel_tool_calls=True, max_tokens=120, n=4, seed=2)
     for one in answer.choices:
