@@ -16,6 +16,7 @@ from torch import Tensor
 from locore.io import replacing
 
 Notes = dict[str, str]
+MOST_FILES = 4096  # of a folder: to look at each takes time
 ABANDONED_SECONDS = 3600.0  # a temporary file of this age belongs to a writer that was killed
 
 
@@ -58,8 +59,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], notes: Notes) -> bool:
     return True
 
 
-def keep_within(folder: Path, most_bytes: int) -> None:
-    """Remove the files of a folder that were not used for longest, until the rest has at most so many bytes.
+def keep_within(folder: Path, most_bytes: int, most_files: int = MOST_FILES) -> None:
+    """Remove the files of a folder that were not used for longest, until there are at most so many, of so many bytes together.
 
     Files that another process removes meanwhile, or that must not be removed, are no error.
     """
@@ -69,14 +70,14 @@ def keep_within(folder: Path, most_bytes: int) -> None:
             with suppress(OSError):
                 status = path.stat()
                 files.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in files)
+    total, number = sum(size for _, size, _ in files), len(files)
     abandoned = time.time() - ABANDONED_SECONDS
     for used, size, path in sorted(files):
         is_temporary = path.suffix == ".tmp"
-        if used < abandoned if is_temporary else total > most_bytes:
+        if used < abandoned if is_temporary else total > most_bytes or number > most_files:
             with suppress(OSError):
                 path.unlink()
-                total -= size
+                total, number = total - size, number - 1
 
 
 def _parsed(content: bytes) -> tuple[dict[str, Tensor], Notes] | None:

@@ -23,6 +23,11 @@ FIELDS = ("role", "content")
 EXAMPLE = '[{"role": "user", "content": "Hello"}]'
 _PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # characters to which Unicode will never give a meaning
 Messages = list[dict[str, str]]
+RESERVED = (  # what the caller of a template decides, not whoever sends messages
+    *("messages", "conversation", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"),
+    *("tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict", "tokenizer_kwargs"),
+    *("return_assistant_tokens_mask", "bos_token", "eos_token", "unk_token", "pad_token", "raise_exception"),
+)
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
@@ -221,16 +226,33 @@ class ChatTemplate:
     the template itself writes, and in a message they are text. A chat that spells none has the ids that `transformers` gives.
     """
 
-    def __init__(self, tokenizer: Any, spec: dict[str, Any]) -> None:
+    def __init__(self, tokenizer: Any, spec: dict[str, Any], options: Mapping[str, Any] | None = None) -> None:
         """The template of a tokenizer.
 
         Args:
             tokenizer: a fast tokenizer of `transformers`.
             spec: its tokenizer.json.
+            options: values of its own variables.
         """
         self._tokenizer = tokenizer
         self._spec = spec
+        self._options = dict(options or {})
         self._special = SpecialTokens(spec, tokenizer.all_special_ids)
+
+    def with_options(self, options: Mapping[str, Any]) -> ChatTemplate:
+        """The same template with values for variables of its own, such as `enable_thinking`.
+
+        Raises:
+            InvalidArgument: the template knows no such variable, or it is one that decides what is written of a chat.
+        """
+        for name in options:
+            known = re.search(rf"\b{re.escape(name)}\b", str(self._tokenizer.chat_template or ""))
+            if name in RESERVED or not known or not name.isidentifier():
+                raise InvalidArgument(
+                    f"the chat template of this model has no option {shortened(name)}"
+                    + (" that a caller may set; leave it out." if name in RESERVED else "; leave it out.")
+                )
+        return ChatTemplate(self._tokenizer, self._spec, options)
 
     def encode(self, messages: object) -> list[int]:
         """Ids of a chat, up to where the answer begins or goes on; errors as `Tokenizer.encode_chat`."""
@@ -279,7 +301,11 @@ class ChatTemplate:
         goes_on = messages[-1]["role"] == "assistant"
         return str(
             self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=not goes_on, continue_final_message=goes_on
+                messages,
+                tokenize=False,
+                add_generation_prompt=not goes_on,
+                continue_final_message=goes_on,
+                **self._options,
             )
         )
 

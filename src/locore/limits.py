@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -75,6 +75,26 @@ class _Run:
 _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
 
 
+_watch: ContextVar[Callable[[], None] | None] = ContextVar("who may stop the work", default=None)
+
+
+@contextmanager
+def watched(check: Callable[[], None] | None) -> Iterator[None]:
+    """Inside the `with` block compiling and reading a model call this again and again; what it raises ends them."""
+    token = _watch.set(check)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
+def may_stop() -> None:
+    """A place where work can be ended by whoever watches it."""
+    check = _watch.get()
+    if check is not None:
+        check()
+
+
 def limits_in_force() -> Limits:
     """The limits of the compile that is running, or the default ones."""
     run = _in_force.get()
@@ -98,6 +118,7 @@ def check_table(num_bytes: int, what: str, remedy: str) -> None:
 
 def check_progress(what: str, remedy: str) -> None:
     """`BudgetExceeded` if the time is up, or the process has grown too much; cheap enough for inner loops."""
+    may_stop()
     run = _in_force.get()
     if run is None:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -54,9 +54,10 @@ class HuggingFaceCodec:
         """Ids of a prompt, with the special tokens that the tokenizer itself adds."""
         return list(self._tokenizer(text, verbose=False)["input_ids"])
 
-    def encode_chat(self, messages: object) -> list[int]:
+    def encode_chat(self, messages: object, options: Mapping[str, Any] | None = None) -> list[int]:
         """Ids of messages as the chat template of the tokenizer writes them; see `Tokenizer.encode_chat`."""
-        return self._template.encode(messages)
+        template = self._template.with_options(options) if options else self._template
+        return template.encode(messages)
 
     @property
     def chat_source(self) -> str | None:
@@ -235,7 +236,7 @@ class Tokenizer:
             return self._codec.encode_prompt(text) or list(self.bos_ids)
         return self.encode(text) if text else []
 
-    def encode_chat(self, messages: Chat) -> list[int]:
+    def encode_chat(self, messages: Chat, options: Mapping[str, Any] | None = None) -> list[int]:
         """Ids of a chat by the model's own template, up to where the answer begins.
 
         Where the last message is of the assistant, the answer goes on from it. Special tokens are only those that the template
@@ -245,16 +246,17 @@ class Tokenizer:
         Args:
             messages: each with `role` (system, developer, user or assistant) and `content` (a text, or a list of parts {"type":
                 "text", "text": ...}), and nothing else.
+            options: values of variables of the template, such as {"enable_thinking": False}.
 
         Raises:
             MissingTemplate: there is none.
-            InvalidArgument: these are no messages; or the template refuses them, leaves one out, or looks into a message that
-                spells a special token.
+            InvalidArgument: these are no messages; the template has no such variable; or it refuses them, leaves one out, or
+                looks into a message that spells a special token.
         """
         if self._codec is None:
             plain_messages(messages)
             raise MissingTemplate("this model has no tokenizer with a chat template; give a plain prompt, or token ids.")
-        return self._codec.encode_chat(messages)
+        return self._codec.encode_chat(messages, options)
 
     def text_bytes(self, ids: Iterable[int]) -> bytes:
         """Bytes of the tokens before the first EOS; special tokens spell nothing."""

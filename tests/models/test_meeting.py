@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from locore.errors import CannotScore, Interrupted
+from locore.limits import watched
 from locore.models import HuggingFaceModel
 from locore.models.attention import Tails
 from locore.models.base import LanguageModel
@@ -193,3 +194,63 @@ def test_a_failure_ends_the_others():
     with pytest.raises(KeyboardInterrupt):
         list(together(zoo.double_llama(), (call(number) for number in range(50)), 4))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("locore")]
+
+
+@pytest.mark.parametrize("most_rows", [2, 5, 100])
+def test_a_pass_has_so_many_rows_and_everybody_gets_the_same(most_rows):
+    """Threads with one to six rows; patience of nearly nothing, so that passes are of whoever is there."""
+    name = next(name for name in JOINING if zoo.huggingface(name, eos_ids=()).causal.joins)
+    model = zoo.huggingface(name, eos_ids=())
+    meeting = Meeting(model, patience=0.01, most_rows=most_rows)
+    found: dict[int, torch.Tensor] = {}
+
+    def walk(used: LanguageModel, num: int) -> torch.Tensor:
+        cursor = used.prompted(PROMPTS[num % 3]).begin(num)
+        for step in range(4):
+            cursor = cursor.advance((torch.arange(num) + step) % model.vocab_size)
+        return cursor.log_probs
+
+    def attend(num: int) -> None:
+        with meeting.attended():
+            found[num] = walk(meeting.model, num)
+
+    threads = [threading.Thread(target=attend, args=(num,)) for num in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert meeting.rows <= meeting.passes * most_rows
+    for num in range(1, 7):
+        torch.testing.assert_close(found[num], walk(model, num), rtol=0, atol=1e-4)
+
+
+def test_who_stops_one_thread_does_not_stop_the_others():
+    name = next(name for name in JOINING if zoo.huggingface(name, eos_ids=()).causal.joins)
+    model = zoo.huggingface(name, eos_ids=())
+    meeting, stop, ends = Meeting(model, patience=0.01), threading.Event(), []
+
+    class Stopped(BaseException):
+        pass
+
+    def check() -> None:
+        if stop.is_set():
+            raise Stopped
+
+    def attend(number: int) -> None:
+        with watched(check if number == 0 else None), meeting.attended():
+            cursor = meeting.model.prompted(PROMPTS[number % 3]).begin(2)
+            try:
+                for step in range(8):
+                    if number == 0 and step == 5:
+                        stop.set()
+                    cursor = cursor.advance(torch.tensor([step % model.vocab_size] * 2))
+                ends.append(number)
+            except Stopped:
+                ends.append("stopped")
+
+    threads = [threading.Thread(target=attend, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, ends)) == ["1", "2", "3", "stopped"]

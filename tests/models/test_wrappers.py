@@ -30,6 +30,7 @@ def first_row(model) -> list[float]:
         (TopK(BASE, 9), [0.5, 0.3, 0.15, 0.05]),
         (Tempered(BASE, 1), [0.5, 0.3, 0.15, 0.05]),
         (Tempered(BASE, 0.5), [x * x / 0.365 for x in (0.5, 0.3, 0.15, 0.05)]),
+        (Tempered(BASE, 1e-320), [1, 0, 0, 0]),
         (Mixture(TopP(BASE, 0.4), BASE, 0.2), [0.9, 0.06, 0.03, 0.01]),
         (Mixture(TopP(BASE, 0.4), BASE, 0), [1, 0, 0, 0]),
         (Mixture(TopP(BASE, 0.4), BASE, 1), [0.5, 0.3, 0.15, 0.05]),

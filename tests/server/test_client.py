@@ -12,6 +12,7 @@ from pydantic import BaseModel
 import locore
 from locore import ends_with
 from locore.ending import is_end
+from locore.server.tools import STYLE
 
 HAPPY = {"type": "ends_with", "text": " happy."}
 
@@ -19,7 +20,11 @@ HAPPY = {"type": "ends_with", "text": " happy."}
 def ask(client, prompt="The weather is", max_tokens=3, **options):
     standard = {name: options.pop(name) for name in ("n", "seed", "stream", "stream_options", "temperature") if name in options}
     return client.completions.create(
-        model="tiny", prompt=prompt, max_tokens=max_tokens, extra_body={"constraint": HAPPY, **options}, **standard
+        model="tiny",
+        prompt=prompt,
+        max_tokens=max_tokens,
+        extra_body={"constraint": HAPPY, "effort": "high", **options},
+        **standard,
     )
 
 
@@ -94,7 +99,7 @@ def test_token_ids_are_a_prompt_as_they_are(client, tiny):
 def test_a_chat_is_written_by_the_template(client):
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     answer = client.chat.completions.create(
-        model="tiny", messages=messages, max_completion_tokens=3, seed=2, extra_body={"constraint": HAPPY}
+        model="tiny", messages=messages, max_completion_tokens=3, seed=2, extra_body={"constraint": HAPPY, "effort": "high"}
     )
     prompt = "system: Be kind.\nuser: Hello\nassistant:"
     same = ask(client, prompt=prompt, seed=2)
@@ -107,10 +112,10 @@ def test_a_chat_is_written_by_the_template(client):
     [
         ({"structured_outputs": {"regex": " [a-z]{3}"}}, {"type": "regex", "pattern": " [a-z]{3}"}),
         ({"structured_outputs": {"choice": [" a", " b"]}}, {"type": "choice", "texts": [" a", " b"]}),
-        ({"structured_outputs": {"json": {"enum": [1, 2]}}}, {"type": "json_schema", "schema": {"enum": [1, 2]}}),
+        ({"structured_outputs": {"json": {"enum": [1, 2]}}}, {"type": "json_schema", "schema": {"enum": [1, 2]}, **STYLE}),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [1, 2]}}}},
-            {"type": "json_schema", "schema": {"enum": [1, 2]}},
+            {"type": "json_schema", "schema": {"enum": [1, 2]}, **STYLE},
         ),
         ({"response_format": {"type": "text"}}, {"type": "true"}),
         ({}, {"type": "true"}),

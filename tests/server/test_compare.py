@@ -15,7 +15,7 @@ from locore.models import TableModel
 from locore.samplers.masking import read
 from locore.server.app import NAMES
 from locore.server.compare import SHOWN, Comparison, is_forced, log_shares
-from locore.server.compute import Computer
+from locore.server.compute import Computer, Run
 from locore.server.schema import CompareRequest
 from locore.testing import enumerate_posterior
 
@@ -38,8 +38,8 @@ def compared(model, constraint, **fields):
     """The answer for a model of our own, whose texts pay for their end as those of the model do."""
     asked = {"max_tokens": LENGTH, "seed": 1, "ending": "eos", **fields}
     request = CompareRequest(model="own", prompt="", constraint=constraint.to_json(), **asked)
-    computer = Computer(model, Limits())
-    return Comparison(computer, {**request.settings(), "id": 1}).of(1)
+    (task,) = request.tasks(16)
+    return Comparison(Run(Computer(model, Limits()), task, model)).result()
 
 
 def beginnings(tokens, probabilities):
@@ -77,6 +77,20 @@ def test_shifts_of_every_text_add_up_to_the_evidence(model, constraint):
         shifts = [token["shift"] for token in sequence["tokens"]]
         assert sum(shifts) == pytest.approx(-evidence, abs=1e-9)
         assert math.exp(sum(token["log_prob"] for token in sequence["tokens"]) - evidence) == pytest.approx(sequence["share"])
+
+
+@pytest.mark.parametrize("sampler", ["exact", "masked", "swor"])
+@pytest.mark.parametrize("constraint", ENDINGS, ids=str)
+def test_a_probability_is_that_of_the_text_and_no_share(model, constraint, sampler):
+    """p(text)/p(α), where all sequences were found exactly, and elsewhere by the estimate that is shown beside it."""
+    truth = enumerate_posterior(model, locore.compile(constraint, model, LENGTH))
+    answer = compared(model, constraint, sampler=sampler, num_particles=100)
+    log_prob = dict(zip([WORDS.decode(y) for y in truth.tokens.tolist()], model.score(truth.tokens).tolist(), strict=True))
+    for row in answer["texts"]:
+        expected = math.exp(log_prob[row["text"]] - answer["locore"]["log_evidence"])
+        assert row["probability"] == pytest.approx(expected, rel=1e-4)
+        if sampler == "exact":
+            assert row["locore"] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("constraint", ENDINGS, ids=str)

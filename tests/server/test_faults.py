@@ -23,7 +23,7 @@ TIMEOUT = 30
 def fragile(tmp_path_factory):
     """Without a key and a chat template; two may wait, nobody long, and a worker may not grow much."""
     options = ("--queue-size", "2", "--timeout", str(TIMEOUT), "--worker-memory", "700000000", "--compile-memory", "100000000")
-    running = Server(tmp_path_factory.mktemp("fragile"), *options, "--compile-seconds", "5", key=None).wait()
+    running = Server(tmp_path_factory.mktemp("fragile"), *options, "--together", "1", "--compile-seconds", "5", key=None).wait()
     yield running
     running.stop()
 
@@ -34,7 +34,7 @@ def send(server: Server, body: dict) -> socket.socket:
     line = socket.create_connection((place.hostname, place.port))
     content = json.dumps(body).encode()
     line.sendall(
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         + f"Content-Length: {len(content)}\r\n\r\n".encode()
         + content
     )
@@ -133,7 +133,7 @@ def test_a_slow_body_does_not_hold_up_others(fragile):
     place = urlsplit(fragile.url)
     lines = [socket.create_connection((place.hostname, place.port)) for _ in range(50)]
     for line in lines:
-        line.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        line.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
     assert fragile.post(QUICK)[0] == 200
     for line in lines:
         line.close()

@@ -47,7 +47,7 @@ def test_a_hundred_clients_while_workers_are_killed(loaded):
     place = urlsplit(loaded.url)
     for _ in range(50):
         slow.append(socket.create_connection((place.hostname, place.port)))
-        slow[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        slow[-1].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
     statuses: Counter[tuple[int, str | None]] = Counter()
     kills = []
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import typer.main
 
 from locore.cli import app
-from locore.server import answers, errors, schema
+from locore.server import answers, chats, errors, schema
+from locore.server.access import Metrics
 from tests.pages import blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +20,7 @@ def test_the_examples_run(server):
     def adapt(code: str) -> str:
         return code.replace("http://127.0.0.1:8000", server.url).replace('api_key="none"', f'api_key="{server.key}"')
 
-    assert sum(block.language == "python" and block.runs for block in blocks(ROOT / "docs" / "server.md")) == 5
+    assert sum(block.language == "python" and block.runs for block in blocks(ROOT / "docs" / "server.md")) == 7
     run_page(ROOT / "docs" / "server.md", adapt)
 
 
@@ -32,7 +33,7 @@ def test_the_command_is_one():
 
 
 def test_every_field_is_described():
-    fields = {*schema.CompletionRequest.model_fields, *schema.ChatRequest.model_fields, *answers.Diagnostics.model_fields}
+    fields = {*schema.CompletionRequest.model_fields, *chats.ChatRequest.model_fields, *answers.Diagnostics.model_fields}
     assert not [field for field in fields if f"`{field}`" not in PAGE]
 
 
@@ -42,3 +43,17 @@ def test_every_error_code_is_described():
     codes |= {"unknown_field", "missing_field", "invalid_body", "invalid_json"}
     codes |= {"queue_full", "timeout", "worker_died", "loading", "out_of_memory"}
     assert all(f'"{code}"' in source and f"`{code}`" in PAGE for code in codes)
+
+
+def test_what_is_deployed_is_a_command():
+    """The options of the image and of the unit are the command's own."""
+    command = typer.main.get_command(app).commands["serve"]
+    options = {name for option in command.params for name in option.opts}
+    image = (ROOT / "deploy" / "Dockerfile").read_text()
+    unit = (ROOT / "deploy" / "locore.service").read_text()
+    guide = (ROOT / "docs" / "operating.md").read_text()
+    lines = [re.search(r"^CMD (.*)$", image, re.MULTILINE)[1], re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1]]
+    used = set(re.findall(r"--[a-z-]+", " ".join(lines))) | set(re.findall(r"`(--[a-z-]+)", guide))
+    assert len(used) > 8 and used <= options
+    metrics = Metrics().text().decode()
+    assert all(name.removesuffix("_total") in metrics for name in re.findall(r"`(locore_[a-z_]+)`", guide))

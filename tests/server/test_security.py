@@ -9,8 +9,11 @@ import pytest
 
 from locore.cli import main
 from locore.errors import InvalidArgument
-from locore.server.access import Metrics, Observed
+from locore.server.access import Metrics, Observed, SameSite
+from locore.server.errors import ApiError
+from locore.server.queue import Queue
 from locore.server.settings import Settings, is_loopback
+from locore.server.task import Task
 from tests.server.conftest import KEY
 
 SECRET = "xyzzy-secret-prompt"
@@ -116,3 +119,69 @@ def test_prompts_texts_and_keys_are_in_no_log_and_no_metric(server):
     assert "/v1/completions" in written
     for secret in (SECRET, KEY):
         assert secret not in written
+
+
+def asked_by(host: str, origin: str | None = None, hosts: tuple[str, ...] = (), any_host: bool = False) -> int:
+    """The status of a request with this Host and Origin."""
+    sent = []
+
+    async def welcome(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", host.encode())] + ([] if origin is None else [(b"origin", origin.encode())])
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers}
+    asyncio.run(SameSite(welcome, hosts, any_host)(scope, None, send))
+    return sent[0]["status"]
+
+
+def test_a_name_that_was_made_to_lead_here_is_refused():
+    """DNS rebinding: the browser sends the name that the attacker owns."""
+    for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST", "ours.example:8000"):
+        assert asked_by(host, hosts=("ours.example",)) == 200
+    for host in ("evil.example", "evil.example:8000", "", "localhost.evil.example", "127.0.0.1.evil.example", "[::1"):
+        assert asked_by(host) == 403
+        assert asked_by(host, any_host=True) == 200  # a key keeps others out
+
+
+def test_a_page_of_another_site_is_refused():
+    assert asked_by("localhost:8000", "http://localhost:8000") == 200
+    assert asked_by("x:1", "https://front.example", hosts=("front.example",), any_host=True) == 200
+    for origin in ("http://evil.example", "http://localhost:9000", "null", "", "file://"):
+        assert asked_by("localhost:8000", origin) == asked_by("localhost:8000", origin, any_host=True) == 403
+
+
+def test_a_server_that_stops_says_so_to_all_that_wait():
+    async def stop() -> list[str]:
+        queue = Queue(Settings(), Metrics())
+        bundle = queue.submit([Task("a", 2), Task("b", 2)])
+        queue.drain()
+        await bundle.wait(1)
+        errors = []
+        for ask in (bundle.plain, lambda: queue.submit([Task("c", 2)])):
+            with pytest.raises(ApiError) as raised:
+                ask()
+            errors.append((raised.value.status_code, raised.value.code))
+        return errors
+
+    assert asyncio.run(stop()) == [(503, "shutting_down")] * 2
+
+
+def test_owners_take_turns():
+    """Of one who has many requests waiting and one who has one, the second is not behind all of the first."""
+
+    async def order() -> list[str]:
+        queue, taken = Queue(Settings(together=1), Metrics()), []
+        worker = queue.workers[0]
+        worker.has_room = lambda job: len(taken) < 4
+        worker.take = lambda job: taken.append(job.owner)
+        hidden, worker.has_room = worker.has_room, lambda job: False
+        for owner in ("many", "many", "many", "one"):
+            queue.submit([Task("a", 2)], owner)
+        worker.has_room = hidden
+        queue._dispatch()
+        return taken
+
+    assert asyncio.run(order()) == ["many", "one", "many", "many"]

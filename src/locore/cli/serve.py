@@ -11,7 +11,7 @@ from locore.cli.inputs import MODEL_HELP, read_text
 from locore.errors import MissingExtra
 from locore.server.settings import Settings
 
-KEY_HELP = "File with the key that clients must send; or set LOCORE_API_KEY."
+KEY_HELP = "File with the keys that clients may send, one a line; or set LOCORE_API_KEY."
 
 
 def serve(
@@ -19,11 +19,19 @@ def serve(
     name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = Settings.host,
     port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Another name by which the server may be asked.")] = None,
     api_key_file: Annotated[str | None, typer.Option(metavar="FILE", help=KEY_HELP)] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None,
+    lm_tokens_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="A line of JSON for each request.")] = False,
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
     workers: Annotated[
         int, typer.Option(help="Processes that sample, each with its own copy of the model.")
     ] = Settings.workers,
+    together: Annotated[
+        int, typer.Option(help="Requests that a worker runs beside each other, in shared forward passes.")
+    ] = Settings.together,
+    max_rows: Annotated[int, typer.Option(help="Rows of one forward pass.")] = Settings.max_rows,
     queue_size: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = Settings.queue_size,
     timeout: Annotated[
         float, typer.Option(help="Seconds from a request to its answer; later ones get 504.")
@@ -39,6 +47,7 @@ def serve(
     ] = Settings.keep_alive,
     max_tokens: Annotated[int, typer.Option(help="The largest max_tokens of a request.")] = Settings.max_tokens,
     max_particles: Annotated[int, typer.Option(help="The largest num_particles.")] = Settings.max_particles,
+    max_budget: Annotated[int, typer.Option(help="The largest budget.")] = Settings.max_budget,
 ) -> None:
     """Serve a model over HTTP in the manner of OpenAI's API, with constraints.
 
@@ -52,11 +61,17 @@ def serve(
         Settings(
             model=model,
             name=name,
+            requests_per_minute=requests_per_minute,
+            lm_tokens_per_minute=lm_tokens_per_minute,
+            json_logs=json_logs,
             device=device,
             host=host,
             port=port,
+            hosts=tuple(allow_host or ()),
             api_key=_key(api_key_file),
             workers=workers,
+            together=together,
+            max_rows=max_rows,
             queue_size=queue_size,
             timeout=timeout,
             compile_seconds=compile_seconds,
@@ -66,12 +81,13 @@ def serve(
             keep_alive=keep_alive,
             max_tokens=max_tokens,
             max_particles=max_particles,
+            max_budget=max_budget,
         )
     )
 
 
-def _key(path: str | None) -> str | None:
+def _key(path: str | None) -> tuple[str, ...] | str | None:
     """Never an option itself: other users of a machine see the options of a process."""
     if path is not None:
-        return read_text(path).strip()
+        return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
     return os.environ.get("LOCORE_API_KEY") or None

@@ -15,6 +15,7 @@ from locore.constraints.base import (
     if_then_else,
     negation,
 )
+from locore.constraints.before import Before, before
 from locore.constraints.combinatorial import (
     AllDifferent,
     AllEqual,
@@ -69,6 +70,7 @@ __all__ = [
     "AutomatonLeaf",
     "Ban",
     "BanTokens",
+    "Before",
     "CharCount",
     "Choice",
     "Combinatorial",
@@ -107,6 +109,7 @@ __all__ = [
     "at_least",
     "at_most",
     "ban",
+    "before",
     "char_count",
     "check_vocabulary",
     "choice",

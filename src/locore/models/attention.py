@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import causal_mask_function
 
 from locore.errors import CannotScore
+from locore.limits import may_stop
 
 NAME = "locore_shared_prompt"
 # Scores that are there at once: what the cache of a core holds, and what keeps an accelerator busy.
@@ -225,6 +226,7 @@ class SharedCache(Cache):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Float[batch, time, heads, value size]: attention of the layer that was updated last."""
+        may_stop()  # of large batches a single pass takes seconds
         if self._handed is None or self._handed[1] is not key or self._handed[2] is not value:
             raise _not_plain("other keys and values than it stores")
         layer, self._handed = self._handed[0], None

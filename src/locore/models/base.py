@@ -14,6 +14,7 @@ from torch import Tensor
 from locore.chat import Prompt, is_chat
 from locore.ending import absorb_rows, absorb_scores, is_end
 from locore.errors import CannotScore, InvalidArgument
+from locore.limits import may_stop
 from locore.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor, chosen
 from locore.models.validation import checked_distributions, checked_log_probs, positive, prompt_ids, token_ids, within_context
 from locore.numerics import categorical, make_generator
@@ -161,6 +162,7 @@ class LanguageModel(ABC):
             CannotScore: the sequences are longer than the model can read.
             BrokenModel: what the model gives is no distribution.
         """
+        may_stop()
         tokens = token_ids(tokens, "batch time", self.vocab_size)
         self._require_length(tokens.shape[1])
         rows = self._log_probs(tokens)
@@ -174,6 +176,7 @@ class LanguageModel(ABC):
 
     def token_scores(self, tokens: Tensor) -> Tensor:
         """f64[batch, time]: log p(y_t | y_<t) of Long[batch, time]; errors as `log_probs`."""
+        may_stop()
         tokens = token_ids(tokens, "batch time", self.vocab_size)
         self._require_length(tokens.shape[1])
         return checked_log_probs(absorb_scores(self._token_scores(tokens), tokens, self.tokenizer.eos_ids))
@@ -228,6 +231,7 @@ class LanguageModel(ABC):
             InvalidArgument: an id is out of range or the shapes do not fit.
             CannotScore: the sequence is longer than the model can read.
         """
+        may_stop()
         tokens = token_ids(tokens, "time", self.vocab_size)
         candidates = token_ids(candidates, "time k", self.vocab_size)
         if len(candidates) != len(tokens):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from locore.ending import end_row, is_end
+from locore.limits import may_stop
 from locore.models.validation import checked_distributions, row_indices, token_ids
 
 
@@ -101,6 +102,7 @@ class AbsorbingCursor(Cursor):
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> AbsorbingCursor:
         """Feed one token to each row that goes on; see `Cursor.advance`."""
+        may_stop()
         tokens = token_ids(tokens, "new", self.vocab_size)
         before = self.slot[row_indices(parents, len(tokens), len(self.slot))]
         live = (before >= 0) & ~is_end(tokens, self.eos_ids)

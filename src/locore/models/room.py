@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from locore.errors import CannotScore
+from locore.limits import may_stop
 
 _MEMINFO = Path("/proc/meminfo")
 _UNCOUNTED = 1.5  # activations, and what the allocator cannot use: of 100 and 21 million parameters 1.45 and 1.9 were measured
@@ -28,6 +29,7 @@ def in_batches(rows: int, size: int, work: Callable[[slice], Tensor]) -> Tensor:
     parts: list[Tensor] = []
     at, size = 0, max(1, min(size, rows))
     while at < rows:
+        may_stop()
         try:
             parts.append(work(slice(at, min(at + size, rows))))
             at += size

@@ -75,7 +75,9 @@ class Tempered(Reshaped):
         self.temperature = temperature
 
     def _reshape(self, log_probs: Tensor) -> Tensor:
-        return (log_probs / self.temperature).log_softmax(-1)
+        # The likeliest token at 0, so that no temperature, however small, makes a NaN.
+        below = log_probs - log_probs.max(-1, keepdim=True).values
+        return (below / max(self.temperature, torch.finfo(log_probs.dtype).tiny)).log_softmax(-1)
 
     def _around(self, base: LanguageModel) -> Tempered:
         return Tempered(base, self.temperature)

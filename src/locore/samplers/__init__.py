@@ -15,6 +15,7 @@ from locore.samplers.best_first import BestFirst
 from locore.samplers.enumeration import Enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.masking import Masking
+from locore.samplers.quick import Quick
 from locore.samplers.rejection import Oversampling, Rejection
 from locore.samplers.smc import SequentialMonteCarlo
 from locore.samplers.swor import WithoutReplacement
@@ -22,6 +23,7 @@ from locore.samplers.twisted import Twisted
 
 BY_NAME: dict[str, Sampler] = {
     "auto": Auto(),
+    "quick": Quick(),
     "masked": Masking(),
     "lcr": LocallyConstrainedResampling(),
     "rejection": Rejection(),
@@ -78,6 +80,7 @@ __all__ = [
     "Masking",
     "Oversampling",
     "ParticleGibbs",
+    "Quick",
     "Rejection",
     "Sampler",
     "SequentialMonteCarlo",

@@ -31,6 +31,7 @@ from locore.samplers.swor import Round, pooled
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB
 Scored = tuple[Tensor, Tensor]  # Long[num, length], whole sequences, and f64[num, length], their token scores
+MOST_SEQUENCES = 2**18  # found and reached: they cost no LM tokens, and yet time, of which drawing a few takes less
 REST = 4  # sequences that stand for what was not read
 
 
@@ -103,7 +104,7 @@ class Search:
         return not self._unread or (share > 0 and self.log_left <= self.log_found + math.log(share))
 
     def run(self, limit: int, share: float) -> Search:
-        """Read until that is so, or until another round would leave too little of the limit, or memory, for the rest."""
+        """Read until that is so, or until another round would leave too little of the limit, or of memory, for the rest."""
         price_of_one = max(1, self._circuit.length - 1)
         self.rest = max(1, min(REST, limit // (2 * price_of_one)))
         reserve = self.rest * price_of_one if share else 0
@@ -111,7 +112,8 @@ class Search:
             near, others = self._split()
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
-            if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS:
+            kept = sum(len(scores) for _, scores in self._found) + sum(map(len, self._unread))
+            if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS or kept > MOST_SEQUENCES:
                 break
             self._unread = others
             for prefixes in near:

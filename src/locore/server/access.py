@@ -5,23 +5,28 @@ No label of what Prometheus reads at /metrics holds anything that a client can c
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import json
 import logging
 import time
 import traceback
 import uuid
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from locore.server.errors import ApiError, from_worker
+from locore.server.settings import is_loopback
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.9, 1.0)
 log = logging.getLogger("locore.server")
 OPEN = ("/health", "/ready")  # for whoever watches the server
+QUICKLY = 0.01  # seconds, in which nothing was compiled that took long
 NEVER_SENT = 499  # the client had left
 
 
@@ -38,17 +43,23 @@ class Metrics:
         self.waiting = Gauge("locore_queue_depth", "Requests that wait for a worker.", registry=registry)
         self.ready = Gauge("locore_workers_ready", "Workers with a loaded model.", registry=registry)
         self.running = Gauge("locore_runs", "Runs that workers are busy with.", registry=registry)
+        self.rows = Gauge("locore_rows", "Rows of forward passes that these may fill.", registry=registry)
         self.stopped = Counter("locore_stopped", "Work that was stopped, by reason.", ("reason",), registry=registry)
         self.restarts = Counter("locore_worker_restarts", "Workers that ended and were started again.", registry=registry)
         self.compiling = Histogram("locore_compile_seconds", "Of compiling a constraint.", buckets=SECONDS, registry=registry)
         self.sampling = Histogram("locore_sample_seconds", "Of compiling and sampling.", buckets=SECONDS, registry=registry)
         self.ess = Histogram("locore_ess_ratio", "Effective sample size over particles.", buckets=SHARES, registry=registry)
         self.tokens = Counter("locore_lm_tokens", "Next-token distributions asked of the model.", registry=registry)
+        self.refused = Counter(
+            "locore_refused", "Requests that were refused for lack of room, by reason.", ("reason",), registry=registry
+        )
+        self.cached = Counter("locore_compile_hits", "Constraints whose circuit was there already.", registry=registry)
         self.verdicts = Counter("locore_verdicts", "Answers, by verdict on their weights.", ("verdict",), registry=registry)
 
     def record(self, found: dict[str, Any]) -> None:
         """The `locore` object of one answer."""
         self.compiling.observe(found["compile_seconds"])
+        self.cached.inc(found["compile_seconds"] < QUICKLY)
         self.sampling.observe(found["seconds"])
         if found["ess"] is not None:
             self.ess.observe(found["ess"] / found["num_particles"])
@@ -63,16 +74,18 @@ class Metrics:
 class Authorised:
     """Answers 401 to whoever does not know the key, except at paths that tell nothing."""
 
-    def __init__(self, app: ASGIApp, api_key: str, public: frozenset[str] = frozenset()) -> None:
+    def __init__(self, app: ASGIApp, keys: tuple[str, ...], public: frozenset[str] = frozenset()) -> None:
         self.app = app
         self._open = public.union(OPEN)
-        self._expected = f"Bearer {api_key}".encode()
+        self._known = {name_of_key(key): key.encode() for key in keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] == "http" and scope["path"] not in self._open:
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._expected):
+            scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+            # All are compared, so that the time says nothing.
+            owners = [name for name, key in self._known.items() if hmac.compare_digest(given.strip(), key)]
+            if scheme.lower() != b"bearer" or not owners:
                 error = ApiError(
                     401,
                     "no API key, or not the right one; send it as Authorization: Bearer KEY.",
@@ -80,7 +93,61 @@ class Authorised:
                     headers={"WWW-Authenticate": "Bearer"},
                 )
                 return await error.response()(scope, receive, send)
+            scope.setdefault("state", {})["owner"] = owners[0]
         return await self.app(scope, receive, send)
+
+
+def name_of_key(key: str) -> str:
+    """By which logs and metrics tell keys apart without telling them."""
+    return hashlib.sha256(key.encode()).hexdigest()[:8]
+
+
+class SameSite:
+    """Answers 403 to pages of other sites, and to names that are not this server's.
+
+    A page of another site can ask in the name of a visitor, and its name can be made to lead to this machine (DNS rebinding);
+    without a key nothing else would keep it out. Clients that are no browser send no Origin.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...], any_host: bool) -> None:
+        self.app = app
+        self._hosts = {host.lower() for host in hosts}
+        self._any_host = any_host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            host, origin = headers.get("host", ""), headers.get("origin")
+            if not (self._any_host or self._is_ours(host)):
+                error = ApiError(403, "this server is not asked by this name; --allow-host adds it.", "forbidden_host")
+                return await error.response()(scope, receive, send)
+            site = None if origin is None else urlsplit(origin).netloc
+            if site is not None and site.lower() != host.lower() and name_of(site) not in self._hosts:
+                error = ApiError(403, "pages of other sites may not ask this server.", "forbidden_origin")
+                return await error.response()(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+    def _is_ours(self, host: str) -> bool:
+        name = name_of(host)
+        return name in self._hosts or is_loopback(name)
+
+
+def name_of(host: str) -> str:
+    """A host without its port."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+class JsonLines(logging.Formatter):
+    """A line of JSON for each record: of a request what was seen of it, of anything else its message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        seen = getattr(record, "seen", None) or {"message": record.getMessage()}
+        return json.dumps({"time": round(record.created, 3), "level": record.levelname.lower(), **seen})
 
 
 class Observed:
@@ -119,4 +186,6 @@ class Observed:
             self.metrics.seconds.labels(route).observe(seconds)
             size = Headers(scope=scope).get("content-length", "-")
             level = logging.DEBUG if route in OPEN else logging.INFO  # nobody wants a line for every look at /health
-            log.log(level, "%s %s %d %.3f s, body %s", number, route, status, seconds, size if size.isdigit() else "-")
+            seen = {"id": number, "key": scope.get("state", {}).get("owner"), "route": route, "status": status}
+            seen |= {"seconds": round(seconds, 3), "bytes": int(size) if size.isdigit() else None}
+            log.log(level, "%s", " ".join(f"{name}={value}" for name, value in seen.items()), extra={"seen": seen})

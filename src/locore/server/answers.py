@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from locore.server.errors import ApiError
-from locore.server.queue import Job
+from locore.server.jobs import Bundle
+from locore.server.task import Result, ScoredToken
+from locore.server.tools import Calls
 
 Json = dict[str, Any]
+Finish = Literal["stop", "length", "tool_calls"]
 
 
 class Usage(BaseModel):
@@ -26,7 +29,7 @@ class Usage(BaseModel):
 
 
 class Diagnostics(BaseModel):
-    """What the answer is worth; numbers that are unknown or infinite are null."""
+    """What the texts of one run are worth; numbers that are unknown or infinite are null."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,6 +43,7 @@ class Diagnostics(BaseModel):
     report: str
     guarantee: Literal["proper", "asymptotic", "biased"]
     sampler: str
+    effort: Literal["low", "normal", "high"] | None
     num_particles: int
     distinct_texts: int
     zero_weights: dict[str, float]
@@ -47,32 +51,93 @@ class Diagnostics(BaseModel):
     lm_tokens: int
     compile_seconds: float
     seconds: float
-    shared_by: int
+
+
+class ChoiceScores(BaseModel):
+    """Log-probabilities of all tokens of a text, its end included, in nats; null where they are not known."""
+
+    log_prob: float | None
+    log_prob_given_constraint: float | None
+    log_prob_masked: float | None
+    log_weight: float | None
+
+
+class _Choice(BaseModel):
+    index: int
+    finish_reason: Finish | None
+    locore: ChoiceScores | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class TextLogprobs(BaseModel):
+    """Of the tokens of a completion."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+    masked_token_logprobs: list[float | None] = Field(description="Renormalised over what the constraint allows.")
+
+
+class TopLogprob(BaseModel):
+    """A token that could have been there."""
+
+    token: str
+    bytes: list[int] | None
+    logprob: float
+
+
+class TokenLogprob(TopLogprob):
+    """A token."""
+
+    top_logprobs: list[TopLogprob]
+    masked_logprob: float | None = Field(description="Renormalised over what the constraint allows.")
+
+
+class ChatLogprobs(BaseModel):
+    """Of the tokens of an answer."""
+
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class TextChoice(_Choice):
+    """One text."""
+
+    text: str
+    logprobs: TextLogprobs | None
+
+
+class CalledFunction(BaseModel):
+    """A function and its arguments, as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class Call(BaseModel):
+    """A call of a function."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
 
 
 class Message(BaseModel):
     """What the model answers."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    refusal: None
+    tool_calls: list[Call] | None = None
 
 
-class TextChoice(BaseModel):
-    """One text."""
-
-    index: int
-    text: str
-    finish_reason: Literal["stop", "length"]
-    logprobs: None
-
-
-class ChatChoice(BaseModel):
+class ChatChoice(_Choice):
     """One answer."""
 
-    index: int
     message: Message
-    finish_reason: Literal["stop", "length"]
-    logprobs: None
+    logprobs: ChatLogprobs | None
 
 
 class _Answer(BaseModel):
@@ -81,7 +146,7 @@ class _Answer(BaseModel):
     model: str
     system_fingerprint: str
     usage: Usage
-    locore: Diagnostics
+    locore: Diagnostics | list[Diagnostics] = Field(description="A list where several runs were asked for.")
 
 
 class Completion(_Answer):
@@ -114,11 +179,12 @@ class ErrorAnswer(BaseModel):
 
 
 class Shape:
-    """How one answer is written: of which model, for completions or for chats."""
+    """How one answer is written: of which model, for completions or for chats, and what may be called."""
 
-    def __init__(self, model: str, fingerprint: str, chat: bool, include_usage: bool) -> None:
+    def __init__(self, model: str, fingerprint: str, chat: bool, include_usage: bool, calls: Calls | None = None) -> None:
         self.chat = chat
         self.include_usage = include_usage
+        self.calls = calls
         self._common = {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}",
             "created": int(time.time()),
@@ -126,50 +192,99 @@ class Shape:
             "system_fingerprint": fingerprint,
         }
 
-    def whole(self, result: Json) -> Json:
+    def whole(self, results: list[Result]) -> Json:
         """An answer at once."""
-        choices = [self._choice(index, choice) for index, choice in enumerate(result["choices"])]
+        choices = list(self._choices(results))
         kind = "chat.completion" if self.chat else "text_completion"
-        return {**self._common, "object": kind, "choices": choices, "usage": _usage(result), "locore": result["locore"]}
+        return {**self._common, "object": kind, "choices": choices, "usage": _usage(results), "locore": _diagnostics(results)}
 
-    def chunks(self, result: Json) -> Iterator[Json]:
+    def chunks(self, results: list[Result]) -> Iterator[Json]:
         """The same as a stream: each text in one piece, since no part of it is known before all of it is."""
         base = {**self._common, "object": "chat.completion.chunk" if self.chat else "text_completion"}
-        last = len(result["choices"]) - 1
-        for index, choice in enumerate(result["choices"]):
-            content = {"delta": {"role": "assistant", "content": choice["text"]}} if self.chat else {"text": choice["text"]}
-            yield {**base, "choices": [{"index": index, "finish_reason": None, "logprobs": None, **content}]}
+        usage: Json = {"usage": None} if self.include_usage else {}
+        choices = list(self._choices(results))
+        for index, choice in enumerate(choices):
+            finish = choice.pop("finish_reason")
+            if self.chat:
+                message = choice.pop("message")
+                calls = [{"index": number, **call} for number, call in enumerate(message.pop("tool_calls", []))]
+                choice["delta"] = message | ({"tool_calls": calls} if calls else {})
+            yield {**base, "choices": [{**choice, "finish_reason": None}], **usage}
             end: Json = {"delta": {}} if self.chat else {"text": ""}
-            chunk = {**base, "choices": [{"index": index, "finish_reason": choice["finish"], "logprobs": None, **end}]}
-            yield chunk | ({"locore": result["locore"]} if index == last else {})
+            last = {"locore": _diagnostics(results)} if index == len(choices) - 1 else {}
+            yield {**base, "choices": [{"index": index, "finish_reason": finish, "logprobs": None, **end}], **usage, **last}
         if self.include_usage:
-            yield {**base, "choices": [], "usage": _usage(result)}
+            yield {**base, "choices": [], "usage": _usage(results)}
 
-    def _choice(self, index: int, choice: Json) -> Json:
-        message = {"role": "assistant", "content": choice["text"]}
-        content: Json = {"message": message} if self.chat else {"text": choice["text"]}
-        return {"index": index, "finish_reason": choice["finish"], "logprobs": None, **content}
+    def _choices(self, results: list[Result]) -> Iterator[Json]:
+        texts = [(result, text) for result in results for text in result.texts]
+        for index, (result, text) in enumerate(texts):
+            calls = None if self.calls is None else self.calls.read(text.text)
+            content: Json = {"text": text.text}
+            if self.chat:
+                message: Json = {"role": "assistant", "content": None if calls else text.text, "refusal": None}
+                content = {"message": message | ({"tool_calls": calls} if calls else {})}
+            found = {"index": index, "finish_reason": "tool_calls" if calls else text.finish, **content}
+            found["logprobs"] = None if text.scored is None else (_chat_logprobs if self.chat else _logprobs)(text.scored)
+            if text.scores is not None:
+                found["locore"] = asdict(text.scores)
+            if text.ids is not None:
+                found |= {"token_ids": text.ids, "prompt_token_ids": result.prompt_ids}
+            yield found
 
 
-def _usage(result: Json) -> Json:
-    prompt, completion = result["prompt_tokens"], sum(choice["tokens"] for choice in result["choices"])
+def _diagnostics(results: list[Result]) -> Json | list[Json]:
+    return results[0].diagnostics if len(results) == 1 else [result.diagnostics for result in results]
+
+
+def _usage(results: list[Result]) -> Json:
+    prompt = sum(result.prompt_tokens for result in results)
+    completion = sum(text.tokens for result in results for text in result.texts)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-async def server_sent_events(job: Job, shape: Shape, keep_alive: float) -> AsyncIterator[bytes]:
+def _logprobs(tokens: list[ScoredToken]) -> Json:
+    """As completions have them."""
+    offsets, place = [], 0
+    for token in tokens:
+        offsets.append(place)
+        place += len(token.text)
+    return {
+        "tokens": [token.text for token in tokens],
+        "token_logprobs": [token.log_prob for token in tokens],
+        "top_logprobs": [{other.text: other.log_prob for other in token.top} for token in tokens],
+        "text_offset": offsets,
+        "masked_token_logprobs": [token.masked_log_prob for token in tokens],
+    }
+
+
+def _chat_logprobs(tokens: list[ScoredToken]) -> Json:
+    """As chats have them."""
+    content = [
+        {**_one(token), "top_logprobs": [_one(other) for other in token.top], "masked_logprob": token.masked_log_prob}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _one(token: ScoredToken) -> Json:
+    return {"token": token.text, "logprob": token.log_prob, "bytes": token.content}
+
+
+async def server_sent_events(bundle: Bundle, shape: Shape, keep_alive: float) -> AsyncIterator[bytes]:
     """Comments while nothing is known, then the texts, or the error, and the end. Who leaves stops the work."""
     try:
-        while not job.done:
+        while not bundle.done:
             yield b": keep-alive\n\n"
-            await asyncio.wait({job.answer}, timeout=keep_alive)
+            await bundle.wait(keep_alive)
         try:
-            for chunk in shape.chunks(job.answer.result()):
+            for chunk in shape.chunks(bundle.results()):
                 yield _event(chunk)
         except ApiError as error:
             yield _event(error.body())
         yield b"data: [DONE]\n\n"
     finally:
-        job.leave()
+        bundle.leave()
 
 
 def _event(content: Json) -> bytes:
@@ -215,11 +330,14 @@ class Sides(BaseModel):
 
 
 class TextOfBoth(BaseModel):
-    """How probable each side makes a text."""
+    """How much of each side a text is, and how probable it is."""
 
     text: str
     masking: float
     locore: float
+    probability: float | None = Field(
+        description="p(text | constraint): p(text), of the spellings that were found, over the estimate of p(constraint)."
+    )
 
 
 class OtherTexts(BaseModel):

@@ -15,12 +15,23 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from locore.constraints import json_forms
-from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed
+from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed, SameSite
 from locore.server.answers import ChatCompletion, ComparisonAnswer, Completion, ErrorAnswer, Shape, server_sent_events
-from locore.server.errors import ApiError, AsciiJSON, LimitedBody, on_http_error, on_invalid_body, strict_route
-from locore.server.queue import Job, Queue
-from locore.server.schema import ChatRequest, Common, CompareRequest, CompletionRequest, Sampling, refusal, version
-from locore.server.settings import Settings
+from locore.server.chats import ChatRequest
+from locore.server.errors import (
+    ApiError,
+    AsciiJSON,
+    LimitedBody,
+    on_http_error,
+    on_invalid_body,
+    shutting_down,
+    strict_route,
+)
+from locore.server.jobs import Bundle
+from locore.server.queue import Queue
+from locore.server.quota import Quotas
+from locore.server.schema import Common, CompareRequest, CompletionRequest, Sampling, refusal, version
+from locore.server.settings import Settings, is_loopback
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "The request is wrong; `param` says where."},
@@ -63,24 +74,41 @@ def require_model(name: str, settings: Settings) -> None:
         raise ApiError(404, f"this server has no such model; it has {settings.model_id!r}.", "model_not_found", "model")
 
 
-async def submit(body: Sampling, queue: Queue, settings: Settings, metrics: Metrics) -> Job:
-    """The request in the queue, checked against what this server has and allows.
+def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, metrics: Metrics, quotas: Quotas) -> Bundle:
+    """The runs of a request in the queue, checked against what this server has and allows.
 
     Raises:
         ApiError: it is refused.
     """
+    if queue.refuses:
+        raise shutting_down()
     require_facts(queue)
     require_model(body.model, settings)
-    wanted = body.settings()
-    refused = refusal(wanted, settings)
+    tasks = body.tasks(settings.default_tokens)
+    refused = refusal(tasks, settings)
     if refused is not None:
         raise ApiError(400, refused[1], "invalid_value", refused[0])
-    job = await queue.submit(wanted)
-    job.answer.add_done_callback(lambda answer: _record(answer, metrics))
-    return job
+    owner = request.scope.get("state", {}).get("owner", "")
+    try:
+        quotas.admit(owner, len(tasks))
+        bundle = queue.submit(tasks, owner)
+    except ApiError as error:
+        metrics.refused.labels(error.code).inc()
+        raise
+
+    def record(answer: asyncio.Future[dict[str, Any]]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            result = answer.result()
+            found = result["diagnostics"] if "diagnostics" in result else result["locore"]
+            metrics.record(found)
+            quotas.spend(owner, found["lm_tokens"])
+
+    for job in bundle.jobs:
+        job.answer.add_done_callback(record)
+    return bundle
 
 
-async def answer_or_leave(request: Request, job: Job, seconds: float | None) -> None:
+async def answer_or_leave(request: Request, bundle: Bundle, seconds: float | None) -> None:
     """Until there is an answer, the client has left, or so many seconds have passed."""
 
     async def left() -> None:
@@ -89,20 +117,15 @@ async def answer_or_leave(request: Request, job: Job, seconds: float | None) -> 
 
     leaving = asyncio.ensure_future(left())
     try:
-        waited: set[asyncio.Future[Any]] = {job.answer, leaving}
-        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if leaving.done() and not job.done:
-            job.leave()
+        await bundle.wait(seconds, leaving)
+        if leaving.done() and not bundle.done:
+            bundle.leave()
+            await asyncio.sleep(0)
     except asyncio.CancelledError:
-        job.leave()
+        bundle.leave()
         raise
     finally:
         leaving.cancel()
-
-
-def _record(answer: asyncio.Future[dict[str, Any]], metrics: Metrics) -> None:
-    if not answer.cancelled() and answer.exception() is None:
-        metrics.record(answer.result()["locore"])
 
 
 def describe(app: FastAPI) -> None:
@@ -134,7 +157,7 @@ NAMES = tuple(sorted(file.name for file in FOLDER.iterdir() if file.name.rpartit
 PUBLIC_PATHS = frozenset({"/", *(f"/page/{name}" for name in NAMES)})
 
 
-def website(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
+def website(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas) -> APIRouter:
     """Routes of the page."""
     router = APIRouter(route_class=strict_route(settings.json_depth))
     for name in NAMES:
@@ -144,11 +167,11 @@ def website(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
     @router.post("/page/compare", response_model=ComparisonAnswer, responses=ERRORS)
     async def compare(request: Request, body: CompareRequest) -> Response:
         """Masking and Locore on the same problem, for the page."""
-        job = await submit(body, queue, settings, metrics)
-        await answer_or_leave(request, job, None)
-        if job.answer.cancelled():
+        bundle = submit(request, body, queue, settings, metrics, quotas)
+        await answer_or_leave(request, bundle, None)
+        if bundle.cancelled:
             return Response(status_code=NEVER_SENT)
-        return AsciiJSON(job.answer.result())
+        return AsciiJSON(bundle.plain()[0])
 
     return router
 
@@ -172,7 +195,10 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     """
     metrics = Metrics()
     queue = Queue(settings, metrics)
+    quotas = Quotas(settings.requests_per_minute, settings.lm_tokens_per_minute)
     metrics.waiting.set_function(lambda: queue.depth)
+    metrics.running.set_function(lambda: queue.running)
+    metrics.rows.set_function(lambda: queue.rows)
     metrics.ready.set_function(lambda: sum(worker.facts is not None for worker in queue.workers))
 
     @asynccontextmanager
@@ -184,13 +210,14 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     app = FastAPI(title="Locore", version=version(), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.queue = queue
     app.include_router(_watching(queue, metrics))
-    app.include_router(_sampling(settings, queue, metrics))
-    app.include_router(website(settings, queue, metrics))
+    app.include_router(_sampling(settings, queue, metrics, quotas))
+    app.include_router(website(settings, queue, metrics, quotas))
     for kind, handler in ((HTTPException, on_http_error), (RequestValidationError, on_invalid_body)):
         app.add_exception_handler(kind, handler)
     app.add_middleware(LimitedBody, max_bytes=settings.body_bytes, seconds=settings.body_seconds)
     if settings.api_key is not None:
-        app.add_middleware(Authorised, api_key=settings.api_key, public=PUBLIC_PATHS)
+        app.add_middleware(Authorised, keys=settings.keys, public=PUBLIC_PATHS)
+    app.add_middleware(SameSite, hosts=settings.hosts, any_host=settings.api_key is not None or not is_loopback(settings.host))
     app.add_middleware(Observed, metrics=metrics)
     describe(app)
     return app
@@ -200,14 +227,18 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
     """Is it alive, is it ready, what does it do."""
     router = APIRouter()
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health")
     async def health() -> dict[str, str]:
         """The server answers."""
         return {"status": "ok"}
 
+    @router.head("/ready", include_in_schema=False)
     @router.get("/ready", responses={503: ERRORS[503]})
     async def ready() -> dict[str, str]:
-        """A worker has loaded its model."""
+        """A worker has loaded its model, and the server takes requests."""
+        if queue.refuses:
+            raise shutting_down()
         require_facts(queue)
         return {"status": "ready"}
 
@@ -219,7 +250,7 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
     return router
 
 
-def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
+def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas) -> APIRouter:
     """Models and texts."""
     router = APIRouter(prefix="/v1", route_class=strict_route(settings.json_depth))
     card = {"id": settings.model_id, "object": "model", "created": 0, "owned_by": "locore"}
@@ -236,23 +267,24 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics) -> APIRouter:
         return card
 
     async def respond(request: Request, body: Common) -> Response:
-        job = await submit(body, queue, settings, metrics)
+        bundle = submit(request, body, queue, settings, metrics, quotas)
         shape = Shape(
             settings.model_id,
             f"locore-{version()}-{require_facts(queue)['fingerprint']}",
             isinstance(body, ChatRequest),
-            body.stream_options is not None and body.stream_options.include_usage,
+            body.stream_options is not None and bool(body.stream_options.include_usage),
+            body.calls() if isinstance(body, ChatRequest) else None,
         )
         # A quick answer or error still has its status; what takes longer begins as a stream of comments.
-        await answer_or_leave(request, job, settings.keep_alive if body.stream else None)
-        if job.answer.cancelled():
+        await answer_or_leave(request, bundle, settings.first_byte if body.stream else None)
+        if bundle.cancelled:
             return Response(status_code=NEVER_SENT)
-        result = job.answer.result() if job.done else None
-        if body.stream:
-            events = server_sent_events(job, shape, settings.keep_alive)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        assert result is not None
-        return AsciiJSON(shape.whole(result))
+        if not body.stream:
+            return AsciiJSON(shape.whole(bundle.results()))
+        if bundle.done:
+            bundle.plain()
+        events = server_sent_events(bundle, shape, settings.keep_alive)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
     @router.post("/completions", response_model=Completion, responses={200: {"content": STREAM}, **ERRORS})
     async def completions(request: Request, body: CompletionRequest) -> Response:

@@ -8,6 +8,7 @@ satisfies the constraint the shifts add up to −log p(α), whatever the text.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +21,11 @@ from locore.evidence import Particles
 from locore.evidence.verdict import FAIR_ERROR
 from locore.models import LanguageModel
 from locore.samplers.masking import read
-from locore.server.compute import Computer, Message, diagnostics, is_exact_posterior
-from locore.stopping import stop_of, stopped
+from locore.server.compute import Run, diagnostics, is_exact_posterior
+from locore.server.scoring import finite, spelling
 from locore.tokenizer import Tokenizer
+
+Message = dict[str, Any]
 
 MOST_ARCS, MOST_STATES, MOST_POSITIONS = 160, 14, 16  # of a drawing that can still be read
 SHOWN = 16  # sequences of each side, and texts of each
@@ -131,46 +134,39 @@ def flow(circuit: Circuit, particles: Particles) -> dict[tuple[int, int, int], f
 
 
 class Comparison:
-    """A request for a comparison; it runs by itself."""
+    """A request for a comparison."""
 
-    def __init__(self, computer: Computer, job: Message) -> None:
-        self._computer = computer
-        self._job = job
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
-    def of(self, number: int) -> Message:
+    def result(self) -> Message:
         """The result.
 
         Raises:
             LocoreError: as `locore.generate`. That masking alone found nothing is no error, but stands in the result.
         """
-        job, computer = self._job, self._computer
-        ours, prompt_tokens = computer.particles(job, job["num_particles"])
+        run = self._run
+        ours = run.particles()
         masked: Particles | None = None
         problem = None
         try:
-            masked, _ = computer.particles({**job, "sampler": "masked"}, job["num_particles"])
+            masked = run.particles("masked")
         except LocoreError as error:
             problem = str(error)
-        circuit = computer.circuit(job)
-        model = self._target(circuit)
+        circuit, model = run.circuit, run.target
         sides = {
             "masking": {"error": problem, **({} if masked is None else _masking(masked, circuit, model))},
             "locore": {"error": None, **_locore(ours, circuit, model)},
         }
         return {
-            "prompt_tokens": prompt_tokens,
-            "locore": diagnostics(ours, job, 1),
+            "prompt_tokens": len(run.prompt),
+            "locore": diagnostics(ours, run.task),
             "judged_by_blocks": ours.blocks is not None,
             **sides_apart(ours, masked),
             "sides": sides,
             **texts(ours, masked),
             "circuit": described(circuit, model.tokenizer, ours, masked),
         }
-
-    def _target(self, circuit: Circuit) -> LanguageModel:
-        """The model after the prompt, as both samplers read it."""
-        model = self._computer.model_of(self._job).prompted(self._job["prompt"])
-        return stopped(model, circuit) if stop_of(self._job["ending"], circuit, model) == "complete" else model
 
 
 def sides_apart(ours: Particles, masked: Particles | None) -> Message:
@@ -190,13 +186,37 @@ def sides_apart(ours: Particles, masked: Particles | None) -> Message:
 
 
 def texts(ours: Particles, masked: Particles | None) -> Message:
-    """How probable each side makes the texts that are likely on one of them, and how much is left."""
+    """How probable each side makes the texts that are likely on one of them, and how much is left.
+
+    The share of the weight of a particle is no probability of its text where texts are many: each particle stands for those
+    that were not found too. p(text | constraint) is p(text) divided by the estimate of p(constraint).
+    """
     first, second = ({} if masked is None else masked.unweighted().posterior()), ours.posterior()
     shown = dict.fromkeys([*list(second)[:SHOWN], *list(first)[:SHOWN]])
-    rows = [{"text": text, "masking": first.get(text, 0.0), "locore": second.get(text, 0.0)} for text in shown]
+    known = probabilities(ours, masked)
+    rows = [
+        {"text": text, "masking": first.get(text, 0.0), "locore": second.get(text, 0.0), "probability": known.get(text)}
+        for text in shown
+    ]
     rest = [sum(p for text, p in side.items() if text not in shown) for side in (first, second)]
     number = len({*first, *second}) - len(shown)
     return {"texts": rows, "other_texts": {"number": number, "masking": rest[0], "locore": rest[1]}}
+
+
+def probabilities(ours: Particles, masked: Particles | None) -> dict[str, float]:
+    """p(text)/p(α) of every text of both sides: the sum over its spellings that were found; empty where p(α) is not known."""
+    sides = [side for side in (ours, masked) if side is not None and side.token_scores is not None]
+    if math.isnan(ours.log_evidence):
+        return {}
+    found: dict[tuple[int, ...], tuple[str, float]] = {}
+    for side in sides:
+        assert side.token_scores is not None
+        for y, text, log_p in zip(side.tokens.tolist(), side.texts, side.token_scores.sum(-1).tolist(), strict=True):
+            found[tuple(y)] = text, log_p
+    total: dict[str, float] = {}
+    for text, log_p in found.values():
+        total[text] = total.get(text, 0.0) + math.exp(log_p - ours.log_evidence)
+    return total
 
 
 def _masking(particles: Particles, circuit: Circuit, model: LanguageModel) -> Message:
@@ -258,16 +278,3 @@ def _rows(
         ]
         rows.append({"text": tokenizer.decode(ids), "tokens": spelled, "share": float(shares[row]), "draws": draws[row]})
     return rows
-
-
-def spelling(tokenizer: Tokenizer, token: int) -> str:
-    """The text of one token; half a character is shown as one that is missing."""
-    if token in tokenizer.eos_ids:
-        return ""
-    content = tokenizer.token_bytes[token]
-    return f"⟨{token}⟩" if content is None else content.decode("utf-8", errors="replace")
-
-
-def finite(value: float) -> float | None:
-    """For JSON, which has no words for the others."""
-    return value if math.isfinite(value) else None

@@ -1,149 +1,192 @@
-"""From a request, checked in its form, to texts: what a worker computes.
-
-Which requests may share a run. Answers must stay independent draws of p(y | constraint), so requests that ask the same share
-- the exact posterior, if the sampler has enumerated it: it is no random quantity, and each request draws from it by itself;
-- one run of independent particles, of which each request gets its own, as many as it would have had alone.
-Everything else runs by itself: particles that were resampled, merged or kept without replacement depend on each other.
-"""
+"""From a task, checked in its form, to texts: what a worker computes."""
 
 from __future__ import annotations
 
-import math
-import secrets
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import locore
+from locore.automata.stops import StopMachine
+from locore.chat import is_chat
 from locore.circuits import Circuit
+from locore.constraints import Constraint, before
 from locore.ending import is_end, live_lengths
-from locore.errors import LocoreError, ZeroWeights
 from locore.evidence import Particles
 from locore.limits import Limits
-from locore.models import LanguageModel, Tempered, TopP, prompt_ids
+from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
 from locore.samplers import BY_NAME
-from locore.stopping import is_finished
+from locore.server.scoring import Scorer
+from locore.server.task import NO_LOGPROBS, Json, Law, Result, Task, Text
+from locore.stopping import is_finished, stop_of, stopped
 
-INDEPENDENT = ("masked",)  # every particle by itself, a fixed number of them, none merged, and zeros counted in `drawn`
-Message = dict[str, Any]
-
-
-class Stopped(BaseException):
-    """Nobody waits for the result any more. No `Exception`, so that nothing on the way takes it for an error."""
+GREEDY = 0.01  # a temperature at which the likeliest token is all but certain
 
 
 class Computer:
-    """A model, and what requests ask of it."""
+    """A model, and what requests ask of it.
+
+    Attributes:
+        model: as it was loaded.
+        limits: of compiling one constraint.
+    """
 
     def __init__(self, model: LanguageModel, limits: Limits) -> None:
         self.model = model
         self.limits = limits
 
-    def facts(self) -> Message:
+    def facts(self) -> Json:
         """What the server tells of the model."""
         tokenizer = self.model.tokenizer
         fingerprint = self.model.fingerprint() or tokenizer.fingerprint()
         return {"fingerprint": fingerprint[:16], "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME)}
 
-    def results(self, jobs: list[Message]) -> Group:
-        """Of requests that differ in `id`, `n` and `seed` only; computed when they are asked for."""
-        return Group(self, jobs)
 
-    def model_of(self, job: Message) -> LanguageModel:
-        """The model that a request asks for, before any prompt."""
-        model = self.model
-        if job["temperature"] != 1:
-            model = Tempered(model, job["temperature"])
-        if job["top_p"] != 1:
-            model = TopP(model, job["top_p"])
-        return model
+class Run:
+    """One task on one model, which may be that of a meeting.
 
-    def particles(self, job: Message, num_particles: int) -> tuple[Particles, int]:
-        """Weighted texts for a request, and the number of tokens of its prompt."""
-        constraint = locore.from_json(job["constraint"])
-        model, prompt = self.model_of(job), prompt_ids(self.model.tokenizer, job["prompt"])
-        options = {name: job[name] for name in ("sampler", "budget", "seed", "canonical")}
-        particles = locore.generate(
+    Attributes:
+        prompt: the ids of its prompt.
+        constraint: of the whole text, a stop string included.
+    """
+
+    def __init__(self, computer: Computer, task: Task, model: LanguageModel) -> None:
+        self.task = task
+        self.limits = computer.limits
+        self.tokenizer = model.tokenizer
+        self.prompt = _ids(model, task)
+        self.constraint = constraint_of(task)
+        self._model = shaped(model, task)
+        self._circuit: Circuit | None = None
+
+    @property
+    def circuit(self) -> Circuit:
+        """Of the constraint. What takes long to compile is kept by `locore.compile`."""
+        if self._circuit is None:
+            task = self.task
+            self._circuit = locore.compile(
+                self.constraint, self._model, task.max_tokens, min_length=task.min_tokens, limits=self.limits
+            )
+        return self._circuit
+
+    @property
+    def target(self) -> LanguageModel:
+        """The model after the prompt, as every sampler reads it."""
+        model = self._model.prompted(self.prompt)
+        return stopped(model, self.circuit) if stop_of(self.task.ending, self.circuit, model) == "complete" else model
+
+    def particles(self, sampler: str | None = None) -> Particles:
+        """Weighted texts: by the sampler of the task or its effort, or by this one without a budget."""
+        task = self.task
+        chosen, budget = (sampler, None) if sampler is not None else (task.sampler, task.budget)
+        if chosen is None and task.is_free and task.effort != "high":
+            chosen = "quick"
+        return self._generate(self._model)(num_particles=task.particles, sampler=chosen, budget=budget)
+
+    def most_probable(self) -> Particles:
+        """The most probable of the weighted texts and of that which takes the likeliest token at each place; it alone."""
+        found = self.particles()
+        greedy = self._generate(Tempered(self._model, GREEDY))(num_particles=1, sampler="masked")
+        tokens = torch.unique(torch.cat([found.tokens, greedy.tokens]), dim=0)
+        scores = self.target.token_scores(tokens)
+        best = scores.sum(-1).argmax()[None]
+        weight = torch.tensor([found.log_evidence], dtype=torch.float64)
+        return replace(found, tokens=tokens[best], log_weights=weight, token_scores=scores[best])
+
+    def _generate(self, model: LanguageModel) -> Callable[..., Particles]:
+        task = self.task
+        return partial(
+            locore.generate,
             model,
-            prompt,
-            constraint,
-            max_new_tokens=job["max_tokens"],
-            min_new_tokens=job["min_tokens"],
-            num_particles=num_particles,
-            stop=job["ending"],
+            self.prompt,
+            self.constraint,
+            max_new_tokens=task.max_tokens,
+            min_new_tokens=task.min_tokens,
+            seed=task.seed,
+            canonical=task.canonical,
+            stop=task.ending,
             limits=self.limits,
-            **options,
         )
-        return particles, len(prompt)
 
-    def circuit(self, job: Message) -> Circuit:
-        """Of the constraint of a request. What takes long to compile was kept when its texts were sampled."""
-        constraint = locore.from_json(job["constraint"])
-        return locore.compile(constraint, self.model, job["max_tokens"], min_length=job["min_tokens"], limits=self.limits)
-
-    def answer(self, particles: Particles, prompt_tokens: int, job: Message, shared: int) -> Message:
-        """Texts drawn in proportion to the weights, and what they are worth."""
-        seed = particles.run.seed
-        # Another stream of random numbers than that of the sampler, and as repeatable.
-        drawn = particles.resample(job["n"], seed=None if seed is None else seed + 1)
-        choices = [
-            {"text": text, "tokens": tokens, "finish": "stop" if finished else "length"}
-            for text, tokens, finished in zip(drawn.texts, *self._lengths(drawn, job), strict=True)
-        ]
-        return {"choices": choices, "prompt_tokens": prompt_tokens, "locore": diagnostics(particles, job, shared)}
-
-    def _lengths(self, drawn: Particles, job: Message) -> tuple[list[int], list[bool]]:
-        """How many tokens come before the end, and whether nothing was cut off."""
-        ends = drawn.tokenizer.eos_ids
-        ended = is_end(drawn.tokens, ends).any(-1)
-        lengths = (live_lengths(drawn.tokens, ends) - ended.long()).tolist()
-        finished = ended if bool(ended.all()) else is_finished(self.circuit(job), drawn.tokens, ends)
-        return lengths, finished.tolist()
-
-
-class Group:
-    """Requests that ask the same."""
-
-    def __init__(self, computer: Computer, jobs: list[Message]) -> None:
-        self._computer = computer
-        self._jobs = {job["id"]: job for job in jobs}
-        self._exact: tuple[Particles, int] | None = None
-        self._parts: dict[int, tuple[Particles, int] | LocoreError] = {}
-
-    def of(self, number: int) -> Message:
-        """The result of one request.
+    def result(self) -> Result:
+        """Texts drawn in proportion to the weights, and what they are worth.
 
         Raises:
             LocoreError: as `locore.generate`.
         """
-        job = self._jobs[number]
-        shared = 1
-        if self._exact is not None:
-            particles, prompt_tokens = self._exact
-            seed = secrets.randbelow(2**31) if job["seed"] is None else job["seed"]
-            particles = replace(particles, run=replace(particles.run, seed=seed))
-            shared = len(self._jobs)
-        elif len(self._jobs) > 1 and job["sampler"] in INDEPENDENT:
-            particles, prompt_tokens = self._part(number)
-            shared = len(self._jobs)
-        else:
-            particles, prompt_tokens = self._computer.particles(job, job["num_particles"])
-            if is_exact_posterior(particles):
-                self._exact = particles, prompt_tokens
-        return self._computer.answer(particles, prompt_tokens, job, shared)
+        task = self.task
+        particles = self.most_probable() if task.law.most_probable else self.particles()
+        seed = particles.run.seed
+        # Another stream of random numbers than that of the sampler, and as repeatable.
+        drawn = particles.resample(task.n, seed=None if seed is None else seed + 1)
+        ended = is_end(drawn.tokens, self.tokenizer.eos_ids).any(-1)
+        lengths = (live_lengths(drawn.tokens, self.tokenizer.eos_ids) - ended.long()).tolist()
+        finished = ended if bool(ended.all()) else is_finished(self.circuit, drawn.tokens, self.tokenizer.eos_ids)
+        scorer = None if task.logprobs == NO_LOGPROBS else Scorer(self.target, self.circuit, task.logprobs)
+        texts = [
+            self._text(y[:length].tolist(), y, done, scorer, particles.log_evidence)
+            for y, length, done in zip(drawn.tokens, lengths, finished.tolist(), strict=True)
+        ]
+        ids = self.prompt if task.return_ids else None
+        return Result(texts, len(self.prompt), diagnostics(particles, task), ids)
 
-    def _part(self, number: int) -> tuple[Particles, int]:
-        """The particles of one request among those of one run for all."""
-        if not self._parts:
-            job = self._jobs[number]
-            whole, prompt_tokens = self._computer.particles(job, job["num_particles"] * len(self._jobs))
-            for other, part in zip(self._jobs, split(whole, len(self._jobs)), strict=True):
-                self._parts[other] = (part, prompt_tokens) if isinstance(part, Particles) else part
-        found = self._parts[number]
-        if isinstance(found, LocoreError):
-            raise found
-        return found
+    def _text(self, ids: list[int], tokens: Tensor, finished: bool, scorer: Scorer | None, log_evidence: float) -> Text:
+        task = self.task
+        content = self.tokenizer.text_bytes(ids)
+        shown, stops = content, bool(task.stop) and (cut := cut_of(task)(content)) != content
+        if stops:
+            shown = cut
+        if stops and task.include_stop:
+            stop = max((s for s in task.stop if content[len(cut) :].startswith(s.encode())), key=len)
+            shown = cut + stop.encode()
+        scored, scores = (None, None) if scorer is None else scorer.scored(tokens, len(ids), len(shown), log_evidence)
+        text = shown.decode("utf-8", errors="replace")
+        if task.echo:
+            text = (task.prompt if isinstance(task.prompt, str) else self.tokenizer.decode(self.prompt)) + text
+        finish = "stop" if finished or stops else "length"
+        return Text(text, len(ids), finish, ids if task.return_ids else None, scored, scores)  # type: ignore[arg-type]
+
+
+def _ids(model: LanguageModel, task: Task) -> list[int]:
+    if task.template_options and is_chat(task.prompt):
+        return model.tokenizer.encode_chat(task.prompt, task.template_options)
+    return list(prompt_ids(model.tokenizer, task.prompt))
+
+
+def constraint_of(task: Task) -> Constraint:
+    """What the whole text must satisfy, a stop string and what follows it included."""
+    wanted = locore.from_json(task.constraint)
+    if task.bad_words:
+        wanted = wanted & locore.ban(task.bad_words)
+    return before(task.stop, wanted) if task.stop else wanted
+
+
+def cut_of(task: Task) -> Callable[[bytes], bytes]:
+    """Cuts a text before its first stop string."""
+    return StopMachine(stop.encode() for stop in task.stop).cut
+
+
+def shaped(model: LanguageModel, task: Task) -> LanguageModel:
+    """The model that a task asks for, before any prompt."""
+    law: Law = task.law
+    if law.frequency_penalty or law.presence_penalty:
+        model = Penalised(model, law.frequency_penalty, law.presence_penalty)
+    if law.logit_bias:
+        model = Biased(model, {int(token): value for token, value in law.logit_bias.items()})
+    if law.temperature != 1:
+        model = Tempered(model, law.temperature)
+    if law.min_p:
+        model = MinP(model, law.min_p)
+    if law.top_k:
+        model = TopK(model, law.top_k)
+    if law.top_p != 1:
+        model = TopP(model, law.top_p)
+    # Without an end of its own a model goes on to the horizon; the text is cut all the same.
+    return EndingAt(model, task.stop) if task.stop and model.tokenizer.eos_ids else model
 
 
 def is_exact_posterior(particles: Particles) -> bool:
@@ -151,49 +194,18 @@ def is_exact_posterior(particles: Particles) -> bool:
     return particles.record.enumerated and particles.record.sequences == len(particles)
 
 
-def split(particles: Particles, parts: int, generator: torch.Generator | None = None) -> list[Particles | ZeroWeights]:
-    """Independent particles dealt out in equal parts; those of weight zero, which are not kept, are dealt out too.
-
-    Independent draws have no order, so which of the `drawn` places the kept ones had is drawn anew; each part is then
-    distributed as a run of its own.
-    """
-    drawn, kept = particles.drawn, len(particles)
-    size = drawn // parts
-    place = torch.randperm(drawn, generator=generator)[:kept]
-    found: list[Particles | ZeroWeights] = []
-    for part in range(parts):
-        mine = (place // size == part).nonzero()[:, 0]
-        if not len(mine):
-            found.append(ZeroWeights(f"none of {size} particles has a positive weight; use more particles."))
-            continue
-        zeros = {"weight zero": 1 - len(mine) / size} if len(mine) < size else {}
-        # `keep_positive` scaled by kept/drawn of the whole; now it is that of the part.
-        scale = math.log(len(mine) / size) - math.log(kept / drawn)
-        scores = None if particles.token_scores is None else particles.token_scores[mine]
-        found.append(
-            replace(
-                particles,
-                tokens=particles.tokens[mine],
-                log_weights=particles.log_weights[mine] + scale,
-                token_scores=scores,
-                record=replace(particles.record, drawn=size, zeros=zeros),
-                run=replace(particles.run, seed=None, lm_tokens=(particles.run.lm_tokens or 0) // parts),
-            )
-        )
-    return found
-
-
-def diagnostics(particles: Particles, job: Message, shared: int) -> Message:
+def diagnostics(particles: Particles, task: Task) -> Json:
     """The `locore` object of an answer."""
     plain = particles.to_json()
     names = ("log_evidence", "log_evidence_error", "log_evidence_interval", "log_evidence_bounds", "ess", "pareto_k")
-    found = {name: plain[name] for name in names}
+    found: dict[str, Any] = {name: plain[name] for name in names}
     info = plain["info"]
     found |= {
         "verdict": plain["verdict"],
         "report": plain["report"],
         "guarantee": info["guarantee"],
         "sampler": info.get("chosen", info["sampler"]),
+        "effort": task.effort if task.is_free else None,
         "num_particles": len(particles),
         "distinct_texts": plain["distinct_texts"],
         "zero_weights": plain["zero_weights"],
@@ -201,9 +213,8 @@ def diagnostics(particles: Particles, job: Message, shared: int) -> Message:
         "lm_tokens": info["lm_tokens"],
         "compile_seconds": particles.run.compile_seconds,
         "seconds": info["seconds"],
-        "shared_by": shared,
     }
-    if job.get("return_particles"):
+    if task.return_particles:
         found["particles"] = [
             {"text": text, "log_weight": weight} for text, weight in zip(plain["texts"], plain["log_weights"], strict=True)
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 from fastapi import HTTPException, Request, Response
@@ -14,7 +15,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from locore import io
-from locore.server.schema import NEUTRAL
+from locore.server.schema import REASONS
 
 # By the class that the library raised in the worker.
 FROM_LIBRARY = {
@@ -28,10 +29,10 @@ FROM_LIBRARY = {
     "ZeroWeights": (422, "no_valid_sample"),
 }
 TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-ONE_PROMPT = "prompt must be a text or a list of token ids, one prompt a request; send a request for each."
+PROMPTS = "prompt must be a text, a list of token ids, a list of texts, or a list of lists of token ids."
 OUT_OF_MEMORY = "the request needs more memory than a worker may use; ask for fewer tokens or particles, or for less."
-NO_STOP = "stop sequences are not supported; say with a constraint how the text ends."
 NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients try again after 5xx unless told not to
+BRANCH = re.compile(r".*\[.*|[A-Z].*|str|int|float|bool|none|(system|developer|user|assistant|tool)")
 DRAINED = 32  # bodies of so many times the limit are read to their end and thrown away, so that the client sees the answer
 
 
@@ -125,13 +126,14 @@ async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = [str(part) for part in first["loc"] if part != "body"]
-    param = ".".join(place) or None
+    # The branches of a union are no places of the request.
+    param = ".".join(part for part in place if not BRANCH.fullmatch(part)) or None
     if first["type"] == "extra_forbidden":
         return ApiError(400, unknown_field(place), "unknown_field", param).response()
-    if NEUTRAL.intersection(place[:1]):
-        return ApiError(400, not_neutral(place[0]), "unknown_field", param).response()
-    if place[:1] == ["prompt"] and first["type"] != "missing":  # a union: its branches are no places of the request
-        return ApiError(400, ONE_PROMPT, "invalid_value", "prompt").response()
+    if place and place[0] in REASONS:
+        return ApiError(400, not_supported(place[0]), "unsupported_value", param).response()
+    if place[:1] == ["prompt"] and first["type"] != "missing":
+        return ApiError(400, PROMPTS, "invalid_value", "prompt").response()
     message = first["msg"].removeprefix("Value error, ")
     if not place and first["type"] == "value_error":
         return ApiError(400, f"{message}.", "invalid_value").response()
@@ -147,16 +149,12 @@ def unknown_field(place: list[str]) -> str:
     name = place[-1][:64]
     if name.startswith("guided_"):
         return f"unknown field {name!r}; write structured_outputs={{...}} or constraint={{...}} instead. Nothing is dropped."
-    if name == "stop":
-        return NO_STOP
-    return f"unknown or unsupported field {name!r}; leave it out. All fields are in /openapi.json, and none is dropped."
+    return f"unknown field {name!r}; leave it out. All fields are in /openapi.json, and none is dropped."
 
 
-def not_neutral(name: str) -> str:
-    """What to say of a field of OpenAI's that asks for something; see `locore.server.schema`."""
-    if name == "stop":
-        return NO_STOP
-    return f"{name!r} is not supported; leave it out, or send the value that asks for nothing. Nothing is dropped."
+def not_supported(name: str) -> str:
+    """What to say of a field of OpenAI's or vLLM's that asks for what Locore has not."""
+    return f"{name!r} is not supported: {REASONS[name]}. Leave it out, or send the value that asks for nothing."
 
 
 class LimitedBody:

@@ -9,11 +9,26 @@ import socket
 import uvicorn
 
 from locore.errors import InvalidArgument
+from locore.server.access import JsonLines
 from locore.server.app import create_app
+from locore.server.connections import Connection
+from locore.server.queue import Queue
 from locore.server.settings import Settings
 
-CONNECTIONS = 1000  # more get a plain 503
 LEAVING_SECONDS = 10  # for answers that are on their way
+TELLING_SECONDS = 2  # of these, to tell those who will get none
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's, which tells those who wait that it stops."""
+
+    queue: Queue
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """No new requests; those that are running have some seconds, and then 503."""
+        self.queue.refuse()
+        asyncio.get_running_loop().call_later(LEAVING_SECONDS - TELLING_SECONDS, self.queue.drain)
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings) -> None:
@@ -24,6 +39,9 @@ def serve(settings: Settings) -> None:
         LocoreError: the model cannot be loaded.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if settings.json_logs:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonLines())
     listening = listen(settings.host, settings.port)
 
     def stop() -> None:
@@ -33,13 +51,14 @@ def serve(settings: Settings) -> None:
     # Uvicorn's own access log would show paths, in which a client may have put anything.
     config = uvicorn.Config(
         app,
+        http=Connection,
         access_log=False,
         log_config=None,
-        limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=LEAVING_SECONDS,
         server_header=False,
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
+    server.queue = app.state.queue
     host, port = listening.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     asyncio.run(server.serve(sockets=[listening]))
@@ -51,6 +70,17 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 takes a free one."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
+        # Without its protocol's number asyncio would not know that it is TCP, and leave 40 ms between headers and body.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((host, port))
+            listening.listen(1024)
+        except OSError:
+            listening.close()
+            raise
+        return listening
     except OSError as error:
         raise InvalidArgument(f"cannot listen at {host}, port {port}: {error.strerror}; choose another.") from error

@@ -1,29 +1,66 @@
 """What a request may say. Every field is known: an unknown one is refused, so that no constraint is ever dropped silently.
 
-Other names for some constraints, as OpenAI and vLLM have them, come first; then OpenAI's fields that Locore does not have, with
-the values that ask for nothing: many clients send those unasked. Any other value is refused.
+Other names for some constraints, as OpenAI and vLLM have them, come first. A field of theirs that changes no text is taken; one
+that Locore does not have takes only the values that ask for nothing, which many clients send unasked, and says why otherwise.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 import locore
-from locore.request import RENAMED, SAMPLERS, Request, help_of
+from locore.request import RENAMED, SAMPLERS, help_of
 from locore.server.settings import Settings
+from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Law, Prompt, Task
+from locore.server.tools import STYLE
 
 Json = dict[str, Any]
-ANY_OBJECT = "any JSON object may nest without end, which no automaton can follow; give its schema (json_schema, or json)"
+MOST_STOPS = 64
+MOST_TOP_LOGPROBS = 20
+MOST_BIASED = 1024
+SEEDS = 2**62  # there are as many; the others are taken modulo this number
+
+
+def as_whole(value: object) -> object:
+    """An integer that was written as 1.0, which JSON does not tell from 1."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(as_whole)]
+Count = Annotated[int, BeforeValidator(as_whole), Field(ge=1)]
+Seed = Annotated[int, BeforeValidator(as_whole), Field(ge=-(2**63), lt=2**63), AfterValidator(lambda seed: seed % SEEDS)]
 Zero = Annotated[float, Field(ge=0, le=0)]
-One = Annotated[int, Field(ge=1, le=1)]
-NoObject = Annotated[dict[str, Any], Field(max_length=0)]
-NoList = Annotated[list[Any], Field(max_length=0)]
-EVERYTHING = {"type": "true"}  # the constraint that always holds
+OneExactly = Annotated[float, Field(ge=1, le=1)]
+Nothing = Annotated[list[Any], Field(max_length=0)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 # Its form is checked where it is built, in the worker, which says where it is wrong.
 ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
-Count = Annotated[int, Field(ge=1)]
+ANY_OBJECT = {"type": "json_schema", "schema": {"type": "object"}, **STYLE}
+
+# Fields that ask for something which Locore has not, and what to do instead.
+REASONS = {
+    "allowed_token_ids": "say with a constraint of type token or count_tokens which tokens may stand where",
+    "audio": "the model reads and writes text alone",
+    "best_of": "it would change the law of the texts; temperature=0 gives the most probable text found",
+    "function_call": "send tools and tool_choice, which have replaced it",
+    "functions": "send tools and tool_choice, which have replaced it",
+    "ignore_eos": "an end that the model writes is an end; min_tokens demands a longer text",
+    "modalities": "the model writes text alone",
+    "prompt_logprobs": "only texts that are sampled are scored",
+    "reasoning_effort": "the model does not think before it answers; `effort` says how well to sample",
+    "repetition_penalty": "it depends on logits that have no fixed zero, so it has no density; frequency_penalty has one",
+    "skip_special_tokens": "special tokens spell nothing",
+    "stop_token_ids": "the model's own ends end a text; `stop` takes strings",
+    "store": "nothing is stored",
+    "suffix": "a model writes from left to right; say with ends_with how the text ends",
+    "truncate_prompt_tokens": "a prompt is read as a whole or refused",
+    "verbosity": "say with word_count how long the text may be",
+    "web_search_options": "nothing is looked up",
+}
 
 
 class Strict(BaseModel):
@@ -48,17 +85,13 @@ class TextFormat(Strict):
 
 
 class ObjectFormat(Strict):
-    """Always refused, in words: any JSON object."""
+    """Any JSON object."""
 
     type: Literal["json_object"]
 
-    @model_validator(mode="after")
-    def _never(self) -> ObjectFormat:
-        raise ValueError(ANY_OBJECT)
-
 
 class SchemaFormat(Strict):
-    """JSON that is valid for a schema."""
+    """JSON that is valid for a schema, its properties in the order of the schema, with at most single spaces."""
 
     type: Literal["json_schema"]
     json_schema: NamedSchema
@@ -76,8 +109,6 @@ class StructuredOutputs(Strict):
     def _one(self) -> StructuredOutputs:
         if len([value for value in (self.json_, self.json_object, self.regex, self.choice) if value is not None]) != 1:
             raise ValueError("structured_outputs needs exactly one of json, json_object, regex, choice")
-        if self.json_object is not None:
-            raise ValueError(ANY_OBJECT)
         return self
 
     def constraint(self) -> Json:
@@ -86,38 +117,39 @@ class StructuredOutputs(Strict):
             return {"type": "regex", "pattern": self.regex}
         if self.choice is not None:
             return {"type": "choice", "texts": self.choice}
-        return {"type": "json_schema", "schema": self.json_}
+        return ANY_OBJECT if self.json_ is None else {"type": "json_schema", "schema": self.json_, **STYLE}
 
 
-class Neutral(Strict):
-    """In all requests."""
+class Harmless(Strict):
+    """What changes no text, or asks for nothing."""
 
-    frequency_penalty: Zero | None = None
-    presence_penalty: Zero | None = None
-    logit_bias: NoObject | None = None
-    stop: NoList | None = None
-
-
-class NeutralInCompletions(Neutral):
-    """In requests for completions."""
-
-    best_of: One | None = None
-    echo: Literal[False] | None = None
-    logprobs: None = None
-    suffix: Literal[""] | None = None
-
-
-class NeutralInChats(Neutral):
-    """In chats."""
-
-    logprobs: Literal[False] | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
-    tools: NoList | None = None
-    tool_choice: Literal["none"] | None = None
+    user: str | None = Field(default=None, description="Has no effect.")
+    metadata: dict[str, str] | None = Field(default=None, description="Has no effect.")
+    safety_identifier: str | None = Field(default=None, description="Has no effect.")
+    prompt_cache_key: str | None = Field(default=None, description="Has no effect.")
+    service_tier: Literal["auto", "default"] | None = Field(default=None, description="Has no effect.")
+    repetition_penalty: OneExactly | None = None
+    stop_token_ids: Nothing | None = None
+    allowed_token_ids: Nothing | None = None
+    ignore_eos: Literal[False] | None = None
+    skip_special_tokens: Literal[True] | None = None
+    spaces_between_special_tokens: Literal[True] | None = None
+    truncate_prompt_tokens: None = None
+    prompt_logprobs: None = None
     store: Literal[False] | None = None
 
 
-NEUTRAL = frozenset(NeutralInCompletions.model_fields) | frozenset(NeutralInChats.model_fields)
+class HarmlessInChats(Harmless):
+    """In chats."""
+
+    modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
+    reasoning_effort: Literal["none"] | None = None
+    verbosity: Literal["medium"] | None = None
+    prediction: Json | None = Field(default=None, description="Has no effect.")
+    audio: None = None
+    web_search_options: None = None
+    functions: Nothing | None = None
+    function_call: Literal["none"] | None = None
 
 
 def current_name(sampler: object) -> object:
@@ -128,7 +160,8 @@ def current_name(sampler: object) -> object:
 class StreamOptions(Strict):
     """As OpenAI's."""
 
-    include_usage: bool = False
+    include_usage: bool | None = False
+    include_obfuscation: bool | None = Field(default=None, description="Has no effect.")
 
 
 class Sampling(Strict):
@@ -136,13 +169,18 @@ class Sampling(Strict):
 
     model: str = Field(description="The name in /v1/models.")
     constraint: ConstraintJson | None = Field(default=None, description="What the text must satisfy.")
-    min_tokens: int = Field(default=0, ge=0, description="The text may not end before; part of the constraint.")
-    num_particles: Count = Field(default=Request.num_particles, description=help_of("num_particles"))
+    min_tokens: Annotated[Whole, Field(ge=0)] = Field(
+        default=0, description="The text may not end before; part of the constraint."
+    )
+    num_particles: Count | None = Field(default=None, description=help_of("num_particles"))
     sampler: Annotated[Literal[SAMPLERS], BeforeValidator(current_name)] | None = None  # type: ignore[valid-type]
     budget: Count | None = Field(default=None, le=2**63 - 1, description=help_of("budget"))
-    seed: int | None = Field(default=None, ge=0, lt=2**63 - 1)
-    temperature: float = Field(default=1.0, gt=0, le=100, description="Of the model that is sampled: p^(1/T), token by token.")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="The model is cut to its nucleus.")
+    effort: Effort = Field(default="normal", description="How well to sample where neither sampler nor budget is given.")
+    seed: Seed | None = None
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        default=None, description="Of the model that is sampled: p^(1/T), token by token. 0: the most probable text found."
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="The model is cut to its nucleus.")
     canonical: Literal["alpha", "only"] | None = None
     ending: Literal["eos", "complete"] | None = Field(default=None, description=help_of("stop"))
 
@@ -150,11 +188,18 @@ class Sampling(Strict):
         """The constraint."""
         return EVERYTHING if self.constraint is None else self.constraint
 
+    def law(self) -> Law:
+        """How the model is changed."""
+        return Law(temperature=self.temperature or 1.0, top_p=_given(self.top_p, 1.0), most_probable=self.temperature == 0)
+
     def settings(self) -> Json:
-        """What the worker needs."""
-        names = ("min_tokens", "num_particles", "sampler", "budget", "seed", "temperature", "top_p", "canonical", "ending")
-        chosen = {name: getattr(self, name) for name in names}
-        return {**chosen, "task": "sample", "constraint": self.alpha()}
+        """Fields of the task that are the request's own."""
+        names = ("min_tokens", "num_particles", "sampler", "budget", "effort", "seed", "canonical", "ending")
+        return {**{name: getattr(self, name) for name in names}, "constraint": self.alpha(), "law": self.law()}
+
+    def tasks(self, default_tokens: int) -> list[Task]:
+        """The runs that the request asks for."""
+        raise NotImplementedError
 
 
 class CompareRequest(Sampling):
@@ -163,9 +208,9 @@ class CompareRequest(Sampling):
     prompt: str = Field(description="A text to go on from.")
     max_tokens: Count = 16
 
-    def settings(self) -> Json:
-        """What the worker needs."""
-        return {**super().settings(), "task": "compare", "prompt": self.prompt, "max_tokens": self.max_tokens}
+    def tasks(self, default_tokens: int) -> list[Task]:
+        """One."""
+        return [Task(self.prompt, self.max_tokens, compares=True, **self.settings())]
 
 
 class Common(Sampling):
@@ -173,86 +218,139 @@ class Common(Sampling):
 
     response_format: Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")] | None = None
     structured_outputs: StructuredOutputs | None = None
-    n: Count = Field(default=1, description="Texts, drawn in proportion to the weights of the particles.")
+    n: Count | None = Field(default=None, description="Texts, drawn in proportion to the weights of the particles.")
+    independent: bool = Field(default=False, description="Each of the n texts from particles of its own.")
+    stop: str | list[str] | None = Field(default=None, description="The text ends before the first of these strings.")
+    include_stop_str_in_output: bool | None = Field(default=None, description="It ends behind it.")
+    bad_words: list[str] | None = Field(default=None, description="The text holds none of them; part of the constraint.")
+    frequency_penalty: Penalty | None = Field(default=None, description="Nats, for each time a token has occurred.")
+    presence_penalty: Penalty | None = Field(default=None, description="Nats, for tokens that have occurred.")
+    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=MOST_BIASED)] | None = Field(
+        default=None, description="Nats, for each token id."
+    )
+    top_k: Annotated[Whole, Field(ge=-1)] | None = Field(default=None, description="The k likeliest tokens; 0 or -1 for all.")
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Tokens at least so many times as likely as the likeliest."
+    )
     return_particles: bool = Field(default=False, description="Answer with all weighted texts too.")
-    stream: bool = False
+    return_token_ids: bool | None = Field(default=None, description="Answer with the ids of prompt and texts too.")
+    stream: bool | None = False
     stream_options: StreamOptions | None = None
-    user: str | None = Field(default=None, description="Has no effect.")
 
     @model_validator(mode="after")
-    def _one_constraint(self) -> Common:
+    def _fits(self) -> Common:
         given = [name for name in ("constraint", "response_format", "structured_outputs") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f'give one of {" and ".join(given)}; join constraints with {{"type": "and", "of": [...]}}')
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream=true")
+        if len(self.stops()) > MOST_STOPS or not all(self.stops()):
+            raise ValueError(f"stop takes up to {MOST_STOPS} strings, none of them empty")
         return self
+
+    def stops(self) -> list[str]:
+        """The stop strings."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def alpha(self) -> Json:
         """The constraint, by whichever name it came."""
         if self.structured_outputs is not None:
             return self.structured_outputs.constraint()
+        if isinstance(self.response_format, ObjectFormat):
+            return ANY_OBJECT
         if isinstance(self.response_format, SchemaFormat):
-            return {"type": "json_schema", "schema": self.response_format.json_schema.schema_}
+            return {"type": "json_schema", "schema": self.response_format.json_schema.schema_, **STYLE}
         return super().alpha()
 
+    def law(self) -> Law:
+        """How the model is changed."""
+        own = super().law()
+        return Law(
+            frequency_penalty=_given(self.frequency_penalty, 0.0),
+            presence_penalty=_given(self.presence_penalty, 0.0),
+            logit_bias={token: value for token, value in (self.logit_bias or {}).items() if value},
+            temperature=own.temperature,
+            min_p=_given(self.min_p, 0.0),
+            top_k=max(0, _given(self.top_k, 0)),
+            top_p=own.top_p,
+            most_probable=own.most_probable,
+        )
+
     def settings(self) -> Json:
-        """What the worker needs."""
-        return {**super().settings(), "n": self.n, "return_particles": self.return_particles}
+        """Fields of the task that are the request's own."""
+        return {
+            **super().settings(),
+            "stop": self.stops(),
+            "include_stop": bool(self.include_stop_str_in_output),
+            "bad_words": self.bad_words or [],
+            "return_particles": self.return_particles,
+            "return_ids": bool(self.return_token_ids),
+        }
+
+    def runs(self, prompts: list[Prompt], max_tokens: int, **more: Any) -> list[Task]:
+        """Of each prompt one, or one for each text that is to be independent; run i has the seed `seed + i`."""
+        settings, texts = self.settings(), _given(self.n, 1)
+        n, repeated = (1, texts) if self.independent else (texts, 1)
+        all_prompts = [prompt for prompt in prompts for _ in range(repeated)]
+        seed = settings.pop("seed")
+        seeds = [None if seed is None else seed + number for number in range(len(all_prompts))]
+        return [
+            Task(prompt, max_tokens, n=n, seed=one, **settings, **more) for prompt, one in zip(all_prompts, seeds, strict=True)
+        ]
 
 
-class CompletionRequest(Common, NeutralInCompletions):
-    """A text to go on from."""
+class CompletionRequest(Common, Harmless):
+    """A text to go on from, or several."""
 
-    prompt: str | list[int] = Field(description="A text, or token ids, which are taken as they are.")
-    max_tokens: Count = 16
-
-    def settings(self) -> Json:
-        """What the worker needs."""
-        return {**super().settings(), "prompt": self.prompt, "max_tokens": self.max_tokens}
-
-
-class TextPart(Strict):
-    """A part of a message."""
-
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(Strict):
-    """One turn."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-
-
-class ChatRequest(Common, NeutralInChats):
-    """Messages to answer."""
-
-    messages: list[ChatMessage] = Field(min_length=1, description="An answer goes on from a last one of the assistant.")
+    prompt: str | list[Whole] | list[str] | list[list[Whole]] = Field(
+        description="A text, or token ids, which are taken as they are; or a list of either, each of which gets n texts."
+    )
     max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    logprobs: Annotated[Whole, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = Field(
+        default=None, description="Log-probabilities of the tokens, and of so many others at each place."
+    )
+    echo: bool | None = Field(default=None, description="The prompt stands before the text.")
+    best_of: OneExactly | None = None
+    suffix: Literal[""] | None = None
 
     @model_validator(mode="after")
-    def _one_length(self) -> ChatRequest:
-        if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("give one of max_tokens and max_completion_tokens")
+    def _can_echo(self) -> CompletionRequest:
+        if self.echo and self.logprobs is not None:
+            raise ValueError("echo with logprobs would need the log-probabilities of the prompt; leave one of them out")
         return self
 
-    def settings(self) -> Json:
-        """What the worker needs."""
-        length = self.max_completion_tokens or self.max_tokens or 16
-        return {**super().settings(), "prompt": [message.model_dump() for message in self.messages], "max_tokens": length}
+    def prompts(self) -> list[Prompt]:
+        """All of them."""
+        several = isinstance(self.prompt, list) and bool(self.prompt) and isinstance(self.prompt[0], str | list)
+        return list(self.prompt) if several else [self.prompt]  # type: ignore[arg-type, list-item]
+
+    def tasks(self, default_tokens: int) -> list[Task]:
+        """Runs for all prompts."""
+        logprobs = _given(self.logprobs, NO_LOGPROBS)
+        return self.runs(self.prompts(), _given(self.max_tokens, 16), logprobs=logprobs, echo=bool(self.echo))
 
 
-def refusal(request: Json, settings: Settings) -> tuple[str, str] | None:
+def _given(value: Any, otherwise: Any) -> Any:
+    return otherwise if value is None else value
+
+
+def refusal(tasks: list[Task], settings: Settings) -> tuple[str, str] | None:
     """The field that is beyond what this server allows, and a message; None if there is none."""
-    limits = {"max_tokens": settings.max_tokens, "num_particles": settings.max_particles, "n": settings.max_n}
-    for name, most in limits.items():
-        if request.get(name, 0) > most:
-            return name, f"{name} is {request[name]}, but this server allows at most {most}."
-    if request["min_tokens"] > request["max_tokens"]:
-        return "min_tokens", f"min_tokens is {request['min_tokens']}, above max_tokens, which is {request['max_tokens']}."
+    if not tasks:
+        return "prompt", "prompt is a list of nothing; give at least one."
+    first = tasks[0]
+    asked = {
+        "max_tokens": (first.max_tokens, settings.max_tokens),
+        "num_particles": (first.particles, settings.max_particles),
+        "budget": (first.budget or 0, settings.max_budget),
+        "n": (first.n * len(tasks), settings.max_n),
+    }
+    for name, (value, most) in asked.items():
+        if value > most:
+            texts = "n, times the number of prompts," if name == "n" and len(tasks) > 1 else name
+            return name, f"{texts} is {value}, but this server allows at most {most}."
+    if first.min_tokens > first.max_tokens:
+        return "min_tokens", f"min_tokens is {first.min_tokens}, above max_tokens, which is {first.max_tokens}."
     return None
 
 

@@ -21,10 +21,15 @@ class Settings:
         device: where the model computes, as in `torch`.
         host: address to listen at; any but this machine's own needs a key.
         port: 0 for a free one.
-        api_key: what clients send as a bearer token; None for no key.
+        hosts: names by which the server may be asked, beside this machine's own and the address it listens at.
+        api_key: what clients send as a bearer token, or several keys of as many clients; None for no key.
+        requests_per_minute: of each key; None for no limit.
+        lm_tokens_per_minute: of each key; None for no limit.
+        json_logs: a line of JSON for each request, for machines to read.
         workers: processes that sample, each with its own copy of the model.
         queue_size: requests that may wait; more get 429.
-        max_batch: requests that may share one run, where that is sound.
+        together: requests that a worker runs beside each other, in shared forward passes.
+        max_rows: of one forward pass, and of all requests of a worker together; one request may have more.
         timeout: seconds from a request's arrival to its answer; later ones get 504.
         grace: seconds after which a worker that does not stop is killed.
         compile_seconds: of wall time for one constraint.
@@ -36,7 +41,10 @@ class Settings:
         keep_alive: seconds between the comments that keep a stream open.
         max_tokens: the largest `max_tokens` of a request.
         max_particles: the largest `num_particles`.
-        max_n: the largest `n`.
+        max_budget: the largest `budget`.
+        max_n: the largest `n`, times the number of prompts.
+        default_tokens: `max_tokens` of a chat that does not say.
+        first_byte: seconds until a stream begins, if there is no answer before; an error until then has its HTTP status.
 
     Raises:
         InvalidArgument: a number is out of range, the key is too short, or the address is public and there is no key.
@@ -47,10 +55,15 @@ class Settings:
     device: str = "cpu"
     host: str = "127.0.0.1"
     port: int = 8000
-    api_key: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+    api_key: str | tuple[str, ...] | None = field(default=None, repr=False)
+    requests_per_minute: int | None = None
+    lm_tokens_per_minute: int | None = None
+    json_logs: bool = False
     workers: int = 1
     queue_size: int = 64
-    max_batch: int = 16
+    together: int = 16
+    max_rows: int = 1024
     timeout: float = 60.0
     grace: float = 5.0
     compile_seconds: float = 20.0
@@ -62,7 +75,15 @@ class Settings:
     keep_alive: float = 5.0
     max_tokens: int = 512
     max_particles: int = 4096
+    max_budget: int = 1_000_000
     max_n: int = 128
+    default_tokens: int = 256
+    first_byte: float = 0.5
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys; none where everybody may ask."""
+        return (self.api_key,) if isinstance(self.api_key, str) else self.api_key or ()
 
     @property
     def model_id(self) -> str:
@@ -75,10 +96,10 @@ class Settings:
             if setting.name == "port":
                 if not 0 <= value <= 65535:
                     raise InvalidArgument(f"port must lie in 0..65535, got {value}.")
-            elif isinstance(value, int | float) and not (0 < value < math.inf):
+            elif isinstance(value, int | float) and not isinstance(value, bool) and not (0 < value < math.inf):
                 raise InvalidArgument(f"{setting.name} must be a positive number, got {value}.")
-        if self.api_key is not None and len(self.api_key) < SHORTEST_KEY:
-            raise InvalidArgument(f"the API key has fewer than {SHORTEST_KEY} characters; choose a longer one.")
+        if self.api_key is not None and (not self.keys or min(map(len, self.keys)) < SHORTEST_KEY):
+            raise InvalidArgument(f"an API key has fewer than {SHORTEST_KEY} characters; choose a longer one.")
         if self.api_key is None and not is_loopback(self.host):
             raise InvalidArgument(
                 f"{self.host} can be reached from other machines, and there is no API key. Set LOCORE_API_KEY or give "

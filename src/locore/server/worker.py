@@ -1,100 +1,113 @@
 """The process that holds the model: reads requests from standard input, writes results to standard output, one JSON a line.
 
-It is killed and started again by the server whenever a request gets out of hand, so that nothing of a request outlives it.
+Each request runs in a thread of its own; they meet for forward passes. The process is killed and started again by the server
+whenever a request gets out of hand, so that nothing of a request outlives it.
 """
 
 from __future__ import annotations
 
-import _thread
 import json
 import os
 import signal
 import sys
 import threading
 import traceback
-from queue import SimpleQueue
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TextIO
 
 import locore
 from locore.errors import LocoreError
-from locore.limits import Limits
+from locore.limits import Limits, watched
+from locore.models import LanguageModel
+from locore.models.meeting import Meeting, can_meet
 from locore.server.compare import Comparison
-from locore.server.compute import Computer, Stopped
+from locore.server.compute import Computer, Run
+from locore.server.task import Task
 
 Message = dict[str, Any]
+PATIENCE = 0.25  # of a pass: how long requests wait for others that compute something else
+
+
+class Stopped(BaseException):
+    """Nobody waits for the result any more. No `Exception`, so that nothing on the way takes it for an error."""
 
 
 class Worker:
-    """One model, one request after the other."""
+    """One model, several requests beside each other."""
 
     def __init__(self, options: Message, lines: TextIO, answers: TextIO) -> None:
         self._lines, self._answers = lines, answers
-        self._groups: SimpleQueue[list[Message]] = SimpleQueue()
-        self._stopped: set[int] = set()  # requests that nobody waits for
-        self._running: int | None = None
+        self._sending = threading.Lock()
+        self._stops: dict[int, threading.Event] = {}
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
         # Engines compute where they run, and take no device.
         placed = {} if options["device"] == "cpu" else {"device": options["device"]}
-        self._computer = Computer(locore.load(options["model"], **placed), limits)
+        model = locore.load(options["model"], **placed)
+        self._computer = Computer(model, limits)
+        self._meeting = Meeting(model, PATIENCE, options["max_rows"]) if can_meet(model) else None
+        # What cannot share a pass would only wait for the processor.
+        self._pool = ThreadPoolExecutor(options["together"] if self._meeting else 1, "run")
         self._send({"ready": self._computer.facts()})
 
     def work(self) -> None:
-        """Until standard input ends."""
-        signal.signal(signal.SIGINT, self._on_signal)
-        threading.Thread(target=self._listen, daemon=True).start()
-        while True:
-            self._group(self._groups.get())
+        """Until standard input ends, which is the end of the process."""
+        for line in self._lines:
+            message = json.loads(line)
+            if "stop" in message:
+                self._stop(message["stop"])
+                continue
+            number = message["id"]
+            self._stops[number] = threading.Event()
+            self._pool.submit(self._answer, number, message["task"])
+        os._exit(0)
 
-    def _group(self, jobs: list[Message]) -> None:
-        """Answer each of several requests that may share a run."""
-        compare = jobs[0]["task"] == "compare"  # such a request comes alone
-        results = Comparison(self._computer, jobs[0]) if compare else self._computer.results(jobs)
-        for job in jobs:
-            self._send({"id": job["id"], **self._one(job["id"], results)})
-        self._stopped.difference_update(job["id"] for job in jobs)
+    def _stop(self, number: int) -> None:
+        if number in self._stops:  # else it has just ended
+            self._stops[number].set()
 
-    def _one(self, number: int, results: Any) -> Message:
-        try:
-            self._running = number
-            if number in self._stopped:
+    def _answer(self, number: int, task: Message) -> None:
+        """In a thread: one request."""
+        stop = self._stops[number]
+
+        def check() -> None:
+            if stop.is_set():
                 raise Stopped
-            result = {"result": results.of(number)}
-            self._running = None  # from here on no signal can stop it
+
+        try:
+            answer = {"result": self._computed(Task.from_json(task), check)}
         except Stopped:
-            return _error("Stopped", "nobody waits for it")
+            answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
-            return _error(type(error).__name__, str(error))
+            answer = _error(type(error).__name__, str(error))
         except MemoryError:
-            return _error("MemoryError", "")
+            answer = _error("MemoryError", "")
         except Exception as error:
             # The message of an exception may hold what the user wrote; the log gets only where it happened.
             frames = "".join(traceback.format_tb(error.__traceback__))
             print(f"internal error, {type(error).__name__}:\n{frames}", file=sys.stderr, flush=True)
-            return _error("Internal", "")
-        finally:
-            self._running = None
-        return result
+            answer = _error("Internal", "")
+        del self._stops[number]
+        self._send({"id": number, **answer})
 
-    def _listen(self) -> None:
-        """In a thread: requests, and which of them to stop. The end of the input is the end of the process."""
-        for line in self._lines:
-            message = json.loads(line)
-            if "jobs" in message:
-                self._groups.put(message["jobs"])
-            else:
-                self._stopped.add(message["stop"])
-                if self._running == message["stop"]:
-                    _thread.interrupt_main(signal.SIGINT)
-        os._exit(0)
+    def _computed(self, task: Task, check: Callable[[], None]) -> Message:
+        check()
+        model: LanguageModel = self._computer.model if self._meeting is None else self._meeting.model
+        with watched(check):
+            run = Run(self._computer, task, model)
+            run.circuit  # noqa: B018  (compiled before anybody waits for this request)
+            with self._attended():
+                return Comparison(run).result() if task.compares else run.result().to_json()
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        """In the main thread, between two instructions. An interrupt from the keyboard is the server's business."""
-        if self._running in self._stopped:
-            raise Stopped
+    def _attended(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._meeting is None else self._meeting.attended()
 
     def _send(self, message: Message) -> None:
-        self._answers.write(json.dumps(message, allow_nan=False) + "\n")
-        self._answers.flush()
+        line = json.dumps(message, allow_nan=False) + "\n"
+        with self._sending:
+            self._answers.write(line)
+            self._answers.flush()
 
 
 def _error(kind: str, message: str) -> Message:

@@ -32,8 +32,17 @@ export function percent(share) {
   return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u202f%`;
 }
 
+/** A probability, however small. */
+export function chance(p) {
+  if (p >= 0.0005 || p === 0) return percent(Math.min(p, 1));
+  const times = 1 / p;
+  if (times < 1e6) return `1 in ${whole(Number(times.toPrecision(2)))}`;
+  const power = Math.floor(Math.log10(times));
+  return h("span", {}, `1 in ${(times / 10 ** power).toFixed(1)} · 10`, h("sup", {}, power));
+}
+
 export const signed = (nats) => (Math.abs(nats) < 0.05 ? "0.0" : `${nats > 0 ? "+" : "−"}${Math.abs(nats).toFixed(1)}`);
-export const decimal = (number, digits = 2) => number.toFixed(digits).replace("-", "−");
+export const decimal = (number, digits = 2) => number.toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
 export const whole = (number) => Math.round(number).toLocaleString("en-US");
 
 /** A button that shows what is hidden, and then goes. */

@@ -22,13 +22,26 @@ function start() {
     run();
   });
   $("stop").addEventListener("click", () => running?.abort());
+  $("problem").addEventListener("input", outdated);
   startBuilder(() => say("constraint", ""));
   showExample(EXAMPLES[0]);
   findModel().catch(showError);
 }
 
+/** What is shown is of an earlier problem. */
+function outdated() {
+  if ($("results").querySelector(".verdict")) $("results").classList.add("stale");
+}
+
+/** Nothing is shown any more. */
+function clearResults() {
+  $("results").classList.remove("stale");
+  $("results").replaceChildren();
+}
+
 function showExample({ about, prompt, constraint, ...settings }) {
   clearErrors();
+  outdated();
   $("about").textContent = about;
   $("prompt").value = prompt;
   for (const name of NUMBERS) $(name).value = settings[name] ?? "";
@@ -47,7 +60,7 @@ async function findModel() {
 function problem() {
   const constraint = currentConstraint();
   if (constraint === null) return null;
-  const asked = { model, prompt: $("prompt").value, constraint };
+  const asked = { model, prompt: $("prompt").value, constraint, effort: "high" };
   for (const name of NUMBERS) {
     if ($(name).validity.badInput) {
       complain(name, "This is no number.");
@@ -68,6 +81,7 @@ async function run() {
     if (model === null) await findModel();
     const asked = problem();
     if (asked === null) return;
+    clearResults();
     busy(true);
     const answer = await compare(asked, running.signal);
     showResults($("results"), asked, answer);
@@ -99,8 +113,10 @@ function showError(error) {
     return complain("key", first && !$("key").value ? "This server wants an API key." : error.message);
   }
   const plain = error.param && error.message.startsWith(`${error.param}: `) ? error.message.slice(error.param.length + 2) : error.message;
-  const message = plain.charAt(0).toUpperCase() + plain.slice(1);
   const place = (error.param ?? "").split(".")[0];
+  const label = document.querySelector(`label[for="${PLACES.includes(place) ? place : "none"}"]`)?.textContent;
+  const named = label && plain.startsWith(`${place} `) ? `${label}: ${plain.slice(place.length + 1)}` : plain;
+  const message = named.charAt(0).toUpperCase() + named.slice(1);
   complain(PLACES.includes(place) ? place : "general", message);
 }
 
@@ -109,8 +125,8 @@ function complain(place, message) {
   const field = { constraint: "add", general: "run" }[place] ?? place;
   const folded = $(field).closest("details");
   if (folded) folded.open = true;
-  if (place === "constraint") $("constraint-error").scrollIntoView({ block: "nearest" });
-  else $(field).focus();
+  if (place !== "constraint") $(field).focus({ preventScroll: true });
+  $(`${place}-error`).scrollIntoView({ block: "center" });
 }
 
 function say(place, message) {

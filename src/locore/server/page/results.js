@@ -1,5 +1,5 @@
 // What came out: in words first, then texts, tokens and the circuit.
-import { decimal, h, moreButton, percent, visible, whole } from "./dom.js";
+import { chance, decimal, h, moreButton, percent, visible, whole } from "./dom.js";
 import { drawCircuit } from "./circuit.js";
 import { tokensSection } from "./tokens.js";
 
@@ -13,6 +13,9 @@ const MEANING = {
   "do not trust": "The weights contradict each other: these probabilities may be far off. Ask for more particles.",
   biased: "These texts fit, but are not distributed as the model’s own, and no weight says by how much.",
 };
+
+/** p(text | constraint); where it is not known, the share of the weight. */
+const probable = (row) => row.probability ?? row.locore;
 
 export function showResults(place, asked, answer) {
   place.replaceChildren(summary(asked, answer), textsSection(asked, answer), tokensSection(answer), drawCircuit(answer.circuit));
@@ -43,11 +46,11 @@ const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 /** The text about which the two differ most, in a sentence. */
 function point({ prompt }, { locore, texts, divergence, sides }) {
   const by = (better) => texts.reduce((best, row) => (better(row) > better(best) ? row : best));
-  const over = by((row) => row.masking - row.locore);
-  const under = by((row) => row.locore - row.masking);
+  const over = by((row) => row.masking - probable(row));
+  const under = by((row) => probable(row) - row.masking);
   const begins = prompt.length > LONG ? `…${prompt.slice(1 - LONG)}` : prompt;
   const named = (row) => h("q", {}, visible(begins + row.text));
-  const often = Math.max(over.masking - over.locore, under.locore - under.masking);
+  const often = Math.max(over.masking - probable(over), probable(under) - under.masking);
   if (locore.verdict === "do not trust") {
     return ["Masking writes ", named(over), ` in ${percent(over.masking)} of its texts. What the model’s own would be, these particles cannot say yet.`];
   }
@@ -57,11 +60,11 @@ function point({ prompt }, { locore, texts, divergence, sides }) {
     return ["Both write many different texts, and no single one stands out; the tokens below show what masking does to them."];
   }
   const sentence = [
-    ...(over.masking - over.locore >= 0.02
+    ...(over.masking - probable(over) >= 0.02
       ? ["Masking writes ", named(over), ` in ${percent(over.masking)} of its texts; the model itself, where it fits the constraint, in `,
-         h("b", {}, percent(over.locore)), ". "]
+         h("b", {}, chance(probable(over))), ". "]
       : []),
-    "The model’s own ", named(under), " is ", h("b", {}, percent(under.locore)), ` of the model’s texts that fit, and ${percent(under.masking)} of masking’s.`,
+    "The model’s own ", named(under), " is ", h("b", {}, chance(probable(under))), ` of the model’s texts that fit, and ${percent(under.masking)} of masking’s.`,
   ];
   return sides.locore.exact ? sentence : [...sentence, h("span", { class: "quiet" }, " The model’s shares are Locore’s estimates.")];
 }
@@ -69,16 +72,7 @@ function point({ prompt }, { locore, texts, divergence, sides }) {
 function evidence({ log_evidence: log, log_evidence_interval: [low, high], sampler }) {
   if (log === null) return ["not known", "This sampler does not estimate it."];
   const interval = low === null ? "" : low === high ? ", exactly" : `, 95 %: ${decimal(low)} to ${decimal(high)}`;
-  return [odds(log), `So often the model alone writes a text that fits. log p = ${decimal(log)} nats${interval}; sampler ${sampler}.`];
-}
-
-function odds(log) {
-  const p = Math.exp(log);
-  if (p > 0.1) return percent(Math.min(p, 1));
-  const times = 1 / p;
-  if (times < 1e6) return `1 in ${whole(Number(times.toPrecision(2)))}`;
-  const power = Math.floor(Math.log10(times));
-  return h("span", {}, `1 in ${(times / 10 ** power).toFixed(1)} · 10`, h("sup", {}, power));
+  return [chance(Math.exp(log)), `So often the model alone writes a text that fits. log p = ${decimal(log)} nats${interval}; sampler ${sampler}.`];
 }
 
 function sampleSize({ locore, judged_by_blocks: blocks, sides }) {
@@ -101,19 +95,19 @@ function divergence({ divergence: nats, divergence_error: error }) {
 /** The likeliest texts of Locore, then those of the rest that masking writes most. */
 function listed(texts) {
   const likeliest = (side, rows) => [...rows].filter((row) => row[side]).sort((a, b) => b[side] - a[side]);
-  const ours = likeliest("locore", texts).slice(0, LIKELIEST[0]);
+  const ours = [...texts].filter((row) => row.locore).sort((a, b) => probable(b) - probable(a)).slice(0, LIKELIEST[0]);
   return [...ours, ...likeliest("masking", texts.filter((row) => !ours.includes(row))).slice(0, LIKELIEST[1])];
 }
 
 function textsSection(asked, { texts, other_texts: others, sides }) {
-  const most = Math.max(...texts.map((row) => Math.max(row.masking, row.locore)));
+  const most = Math.max(...texts.map((row) => Math.max(row.masking, probable(row))));
   const known = !sides.masking.error;
   const share = (side, value) =>
-    h("td", { class: side }, h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--share": value / most } })), h("span", {}, percent(value)));
+    h("td", { class: side }, h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--share": Math.min(1, value / most) } })), h("span", {}, side === "locore" ? chance(value) : percent(value)));
   const line = (row) =>
-    h("tr", {}, h("th", { scope: "row" }, h("span", { class: "text" }, visible(row.text) || "(nothing)")), known ? share("masking", row.masking) : null, share("locore", row.locore));
+    h("tr", {}, h("th", { scope: "row" }, h("span", { class: "text" }, visible(row.text) || "(nothing)")), known ? share("masking", row.masking) : null, share("locore", probable(row)));
   const rest = others.number
-    ? h("tr", { class: "rest" }, h("th", { scope: "row" }, `${whole(others.number)} other texts`), known ? h("td", {}, percent(others.masking)) : null, h("td", {}, percent(others.locore)))
+    ? h("tr", { class: "rest" }, h("th", { scope: "row" }, `${whole(others.number)} other texts`), known ? h("td", {}, percent(others.masking)) : null, h("td", {}, texts.some((row) => row.probability !== null) ? "the rest" : percent(others.locore)))
     : null;
   const first = listed(texts);
   const more = texts.filter((row) => !first.includes(row));
@@ -124,8 +118,8 @@ function textsSection(asked, { texts, other_texts: others, sides }) {
     "section",
     { class: "card" },
     h("h2", {}, "Which texts, and how often"),
-    h("p", { class: "note" }, "After ", h("q", {}, visible(asked.prompt)), ". Masking: share of its draws, each of which counts as one. Locore: share of the weight, ",
-      sides.locore.exact ? "the exact posterior." : "an estimate of p(text | constraint)."),
+    h("p", { class: "note" }, "After ", h("q", {}, visible(asked.prompt)), ". Masking: share of its draws, each of which counts as one. Locore: p(text | constraint), ",
+      sides.locore.exact ? "exactly." : "the model’s probability of the text over the estimate of p(constraint)."),
     h("table", { class: "texts" }, head, h("tbody", {}, first.map(line), extra, rest)),
     more.length ? moreButton(`Show ${more.length} more`, extra) : null,
   );

@@ -10,7 +10,7 @@ const ABOUT = {
     "all allowed tokens rise alike, by −log of the model’s probability of all of them together.",
   ],
   locore: [
-    "Each particle counts by its weight. Below a token: log p(token | before, constraint) − log p(token | before). ",
+    "Each particle counts by its weight, and stands for texts that were not drawn too: its share is no probability of its text. Below a token: log p(token | before, constraint) − log p(token | before). ",
   ],
 };
 const ESTIMATED =

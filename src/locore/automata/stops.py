@@ -1,0 +1,120 @@
+"""Where a text is cut: before the first of some strings. A search for them byte by byte (Aho and Corasick, 1975)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from locore.automata.machines import NUM_BYTES
+from locore.automata.tables import Automaton, reachable
+from locore.errors import InvalidArgument
+from locore.limits import check_states
+
+MOST_STOPS = 64
+
+
+class StopMachine:
+    """Looks for strings of bytes, of which the one that ends first counts, and of several that end there the longest.
+
+    A state stands for the bytes read last that may become a string: state 0 for none, `stopped` once one was found.
+
+    Attributes:
+        stops: the strings.
+        pending: the bytes that each state stands for.
+        stopped: the last state, which is never left.
+    """
+
+    def __init__(self, stops: Iterable[bytes]) -> None:
+        """Of at least one string.
+
+        Raises:
+            InvalidArgument: there is none, there are too many, or one is empty.
+        """
+        self.stops = tuple(dict.fromkeys(stops))
+        if not 0 < len(self.stops) <= MOST_STOPS or not all(self.stops):
+            raise InvalidArgument(f"a text stops at 1 to {MOST_STOPS} strings, none of them empty.")
+        beginnings = {stop[:size] for stop in self.stops for size in range(len(stop))}
+        self.pending = sorted(beginnings, key=lambda beginning: (len(beginning), beginning))
+        self.stopped = len(self.pending)
+        self._number = {beginning: number for number, beginning in enumerate(self.pending)}
+        self._steps: dict[tuple[int, int], int] = {}
+
+    def read(self, state: int, content: bytes) -> int:
+        """The state after these bytes."""
+        for byte in content:
+            if state == self.stopped:
+                break
+            state = self.step(state, byte)
+        return state
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after one byte more."""
+        if (state, byte) not in self._steps:
+            text = self.pending[state] + bytes([byte])
+            self._steps[state, byte] = self.stopped if self.found(text) else self._number[self._kept(text)]
+        return self._steps[state, byte]
+
+    def found(self, text: bytes) -> bytes:
+        """The longest string that ends here; nothing if there is none."""
+        return max((stop for stop in self.stops if text.endswith(stop)), key=len, default=b"")
+
+    def _kept(self, text: bytes) -> bytes:
+        """The longest end of a text with which a string begins."""
+        return next(text[start:] for start in range(len(text) + 1) if text[start:] in self._number)
+
+    def cut(self, text: bytes) -> bytes:
+        """A text before the first string; the whole text if it holds none."""
+        state = 0
+        for index, byte in enumerate(text):
+            state = self.step(state, byte)
+            if state == self.stopped:
+                return text[: index + 1 - len(self.found(text[: index + 1]))]
+        return text
+
+    def before(self, automaton: Automaton) -> Automaton:
+        """Accepts the texts of which that before the first string is accepted; what follows it may be anything.
+
+        A state is that of the automaton before the bytes that may become a string, and the state of the search.
+
+        Raises:
+            BudgetExceeded: it is too large.
+        """
+        inner, width = _Rows(automaton), self.stopped
+        accepts, rejects = inner.states * width, inner.states * width + 1
+        check_states(rejects + 1, "looking for stop strings", "use fewer or shorter stop strings")
+        table = np.empty((rejects + 1, NUM_BYTES), dtype=np.int32)
+        table[accepts], table[rejects] = accepts, rejects
+        accepting = np.zeros(rejects + 1, dtype=np.bool_)
+        accepting[accepts] = True
+        for state in range(width):
+            pending = self.pending[state]
+            here = np.arange(inner.states) * width + state
+            accepting[here] = inner.accepting[inner.after(pending)]
+            for byte in range(NUM_BYTES):
+                text, following = pending + bytes([byte]), self.step(state, byte)
+                if following == self.stopped:
+                    good = inner.accepting[inner.after(text[: len(text) - len(self.found(text))])]
+                    table[here, byte] = np.where(good, accepts, rejects)
+                else:
+                    settled = text[: len(text) - len(self.pending[following])]
+                    table[here, byte] = inner.after(settled) * width + following
+        order, numbered = reachable(table, automaton.start * width)
+        return Automaton(numbered, accepting[order], {byte: byte for byte in range(NUM_BYTES)}, 0)
+
+
+class _Rows:
+    """An automaton over bytes, read from all of its states at once."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        columns = [automaton.column.get(byte, automaton.default) for byte in range(NUM_BYTES)]
+        self.states = len(automaton.table)
+        self.accepting = automaton.accepting
+        self._table = automaton.table[:, columns]
+        self._after: dict[bytes, np.ndarray] = {b"": np.arange(self.states)}
+
+    def after(self, content: bytes) -> np.ndarray:
+        """Int[states], where each state leads."""
+        if content not in self._after:
+            self._after[content] = self._table[self.after(content[:-1]), content[-1]]
+        return self._after[content]

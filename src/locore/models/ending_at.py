@@ -1,0 +1,97 @@
+"""A model whose texts end where a stop string has been written, as `stop` of OpenAI's API has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from locore.automata.stops import StopMachine
+from locore.chat import Prompt
+from locore.errors import InvalidArgument
+from locore.models.base import LanguageModel, Wrapper
+from locore.models.cursor import Cursor
+from locore.models.validation import row_indices
+
+
+class EndingAt(Wrapper):
+    """Once a text holds one of these strings, its end is certain, and free.
+
+    Tokens are not cut: what the token that completes a string says behind it is written, and probable as the model has it.
+    `locore.before` says what holds of the text before the string.
+
+    Attributes:
+        stops: the strings.
+    """
+
+    def __init__(self, base: LanguageModel, stops: Sequence[str]) -> None:
+        """End a model's texts.
+
+        Raises:
+            InvalidArgument: the model has no end of sequence or no text, or there is no string, or an empty one.
+        """
+        super().__init__(base)
+        if not base.tokenizer.eos_ids or not base.tokenizer.has_text:
+            raise InvalidArgument("only a model with text and an end of sequence can end its texts at strings.")
+        self.stops = tuple(stops)
+        self.full_support = False
+        self._machine = StopMachine(stop.encode() for stop in self.stops)
+        self._end = base.tokenizer.eos_ids[0]
+
+    def prompted(self, prompt: Prompt) -> EndingAt:
+        """The same ends of the prompted model; strings in the prompt do not count."""
+        return EndingAt(self.base.prompted(prompt), self.stops)
+
+    def unprompted(self) -> EndingAt:
+        """The same ends of the model before any prompt."""
+        return EndingAt(self.base.unprompted(), self.stops)
+
+    def fingerprint(self) -> str | None:
+        """That of the base, and the strings."""
+        base = self.base.fingerprint()
+        return base and f"{base}-EndingAt-{self.stops!r}"
+
+    def step(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """Long[batch], where the search for the strings stands after one token more."""
+        spelled = self.tokenizer.token_bytes
+        pairs = zip(states.tolist(), tokens.tolist(), strict=True)
+        return torch.tensor([self._machine.read(state, spelled[token] or b"") for state, token in pairs], dtype=torch.long)
+
+    def ended(self, log_probs: Tensor, states: Tensor) -> Tensor:
+        """Float[batch, vocab] with certainty of the end in rows that hold a string."""
+        stopped = states == self._machine.stopped
+        if not bool(stopped.any()):
+            return log_probs
+        changed = log_probs.clone()
+        changed[stopped] = float("-inf")
+        changed[stopped, self._end] = 0.0
+        return changed
+
+    def _log_probs(self, tokens: Tensor) -> Tensor:
+        rows = self.base.log_probs(tokens).clone()
+        states = torch.zeros(len(tokens), dtype=torch.long)
+        for position in range(1, tokens.shape[1]):
+            states = self.step(states, tokens[:, position - 1])
+            rows[:, position] = self.ended(rows[:, position], states)
+        return rows
+
+    def _begin(self, batch: int) -> Cursor:
+        return _EndingCursor(self, self.base.begin(batch), torch.zeros(batch, dtype=torch.long))
+
+
+class _EndingCursor(Cursor):
+    def __init__(self, model: EndingAt, inner: Cursor, states: Tensor) -> None:
+        self._model = model
+        self._inner = inner
+        self._states = states
+
+    @property
+    def log_probs(self) -> Tensor:
+        return self._model.ended(self._inner.log_probs, self._states)
+
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _EndingCursor:
+        tokens = torch.as_tensor(tokens)
+        rows = row_indices(parents, len(tokens), len(self._states))
+        states = self._model.step(self._states[rows], tokens)
+        return _EndingCursor(self._model, self._inner.advance(tokens, parents), states)

@@ -1,0 +1,82 @@
+"""`quick`: for an answer that is wanted soon. What is easy is done exactly; a few prefixes at each position do for the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from locore.circuits import Circuit
+from locore.evidence import Draws
+from locore.models import LanguageModel
+from locore.samplers.auto import FEW
+from locore.samplers.base import Prefixes, Sampler
+from locore.samplers.enumeration import Enumeration, price_of_enumeration
+from locore.samplers.lcr import LocallyConstrainedResampling
+from locore.samplers.rejection import Rejection
+from locore.samplers.swor import WithoutReplacement
+from locore.samplers.twist.prepared import prepared_table
+from locore.samplers.twisted import Twisted
+
+LIKELY = math.log(1 / 2)  # of the first token's being one with which the constraint can be satisfied
+PATIENCE = 4  # times the price of plain draws, that rejection may cost where it is likely to succeed
+
+
+@dataclass(frozen=True)
+class Quick:
+    """Chooses as `Auto` does, at the price of `num_particles` plain draws: (length − 1) LM tokens for each.
+
+    Few prefixes left: enumeration. Both of two unconstrained draws satisfy the constraint: rejection. Otherwise SMC without
+    replacement on as many prefixes as the price allows, twisted by the model's table if `locore prepare` has made it. Nothing
+    is learned in the call, and fewer than 96 prefixes leave no verdict on their error. What takes time is the number of passes
+    after each other, so nothing is drawn in vain where the first token alone says that draws would hardly do.
+
+    Attributes:
+        pilot_draws: unconstrained draws, which are thrown away.
+    """
+
+    pilot_draws: int = 2
+    name: str = "quick"
+
+    def __call__(
+        self,
+        model: LanguageModel,
+        circuit: Circuit,
+        num_particles: int,
+        budget: int | None,
+        generator: torch.Generator,
+    ) -> Draws:
+        """As the sampler that is chosen; its name and the reason are in `info`."""
+        price = max(1, circuit.length - 1)
+        limit = num_particles * price if budget is None else budget
+        prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+        chosen, why, spent, limit = self._choose(model, circuit, prefixes, limit, price, generator)
+        draws = chosen(model, circuit, num_particles, limit - spent, generator)
+        return replace(draws, record=replace(draws.record, chosen=chosen.name, why=why))
+
+    def _choose(
+        self,
+        model: LanguageModel,
+        circuit: Circuit,
+        prefixes: float,
+        limit: int,
+        price: int,
+        generator: torch.Generator,
+    ) -> tuple[Sampler, str, int, int]:
+        """The sampler, the reason in words, the LM tokens that the choice cost, and those that may be spent in all."""
+        reader = circuit.reader
+        if prefixes <= min(FEW, limit):
+            return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0, limit
+        likely = reader is None or float(Prefixes.start(model, reader).masked().logsumexp(-1)) >= LIKELY
+        draws = min(self.pilot_draws, limit // (PATIENCE * price)) if likely else 0
+        accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum()) if draws else 0
+        why, spent = f"{accepted} of {draws} unconstrained draws satisfy the constraint", draws * price
+        why = why if likely else "the model's first token mostly breaks the constraint"
+        if draws > 1 and accepted == draws:
+            return Rejection(), why, spent, PATIENCE * limit
+        if reader is None:
+            return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", spent, limit
+        table = prepared_table(model)
+        known = "the model's table is there" if table else "no table is prepared for this model"
+        return WithoutReplacement() if table is None else Twisted(table), f"{why}; {known}", spent, limit

@@ -1,0 +1,125 @@
+"""Runs that somebody waits for. Each ends exactly once, with a result or an error; those of one request belong together."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from locore.server.errors import ApiError, timed_out
+from locore.server.task import Result, Task
+
+_numbers = itertools.count(1)
+
+
+class Job:
+    """One run.
+
+    Attributes:
+        number: its own among all of this process.
+        task: what to compute.
+        owner: whose it is; where several have runs waiting, they take turns.
+        answer: a future of what the worker sent; an `ApiError` is its exception.
+        alone: it is not run beside others, since one of them took too much memory.
+    """
+
+    def __init__(self, task: Task, seconds: float, owner: str = "") -> None:
+        loop = asyncio.get_running_loop()
+        self.number = next(_numbers)
+        self.task = task
+        self.owner = owner
+        self.alone = False
+        self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
+        # Nobody may be left to fetch it.
+        self.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        self._deadline = time.monotonic() + seconds
+        timer = loop.call_later(seconds, lambda: self.fail(timed_out(seconds)))
+        self.when_done(timer.cancel)
+
+    @property
+    def done(self) -> bool:
+        """Has it an answer, or does nobody wait for one?"""
+        return self.answer.done()
+
+    @property
+    def rows(self) -> int:
+        """About how many rows of a forward pass it fills."""
+        return max(self.task.particles, (self.task.budget or 0) // self.task.max_tokens)
+
+    @property
+    def overdue(self) -> float:
+        """Seconds since its deadline, negative before it."""
+        return time.monotonic() - self._deadline
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Call this once it has its answer."""
+        self.answer.add_done_callback(lambda _: call())
+
+    def message(self) -> dict[str, Any]:
+        """What the worker is sent."""
+        return {"id": self.number, "task": self.task.to_json()}
+
+    def succeed(self, result: dict[str, Any]) -> None:
+        """The result, if somebody still waits."""
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def fail(self, error: ApiError) -> None:
+        """An error instead."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def leave(self) -> None:
+        """The client has left."""
+        self.answer.cancel()
+
+
+class Bundle:
+    """The runs of one request: all of them have results, or the request has the first error."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        """Of at least one job."""
+        self.jobs = jobs
+        self._whole = asyncio.gather(*(job.answer for job in jobs))
+        self._whole.add_done_callback(self._ended)
+
+    def _ended(self, whole: asyncio.Future[Any]) -> None:
+        """Where one has failed nobody waits for the others."""
+        if self.cancelled or whole.exception() is not None:
+            for job in self.jobs:
+                job.leave()
+
+    @property
+    def done(self) -> bool:
+        """Is there an answer, or does nobody wait for one?"""
+        return self._whole.done()
+
+    @property
+    def cancelled(self) -> bool:
+        """Has the client left?"""
+        if not self.done or self._whole.cancelled():
+            return self.done
+        return isinstance(self._whole.exception(), asyncio.CancelledError)
+
+    async def wait(self, seconds: float | None, *others: asyncio.Future[Any]) -> None:
+        """Until there is an answer, one of the others is done, or so many seconds have passed."""
+        await asyncio.wait({self._whole, *others}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    def plain(self) -> list[dict[str, Any]]:
+        """What the worker sent for each.
+
+        Raises:
+            ApiError: one of them failed.
+        """
+        return list(self._whole.result())
+
+    def results(self) -> list[Result]:
+        """The same as records."""
+        return [Result.from_json(one) for one in self.plain()]
+
+    def leave(self) -> None:
+        """The client has left."""
+        for job in self.jobs:
+            job.leave()

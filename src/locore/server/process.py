@@ -1,0 +1,209 @@
+"""The worker processes: started, talked to, watched, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from locore.errors import LocoreError
+from locore.server.access import Metrics
+from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, timed_out, worker_died
+from locore.server.jobs import Job
+from locore.server.settings import Settings
+
+log = logging.getLogger("locore.server")
+LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
+LINE_BYTES = 2**28  # of one answer
+
+
+class StartFailed(LocoreError):
+    """The worker could not load its model."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Why a process is given up.
+
+    Attributes:
+        guilty: numbers of the jobs that have this error for it; the others may be tried again.
+        suspects: those are tried again one by one.
+    """
+
+    error: ApiError
+    guilty: set[int]
+    suspects: bool = False
+
+
+class WorkerProcess:
+    """One process with one model, which computes for several requests at a time.
+
+    Attributes:
+        facts: what it says of its model; None while it is loading.
+        restarts: how often it had to be started again.
+        jobs: what it computes, by number.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.facts: dict[str, Any] | None = None
+        self.restarts = -1
+        self.jobs: dict[int, Job] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._memory_at_start = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, if one is running."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Is the process there?"""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Load the model.
+
+        Raises:
+            StartFailed: it cannot be loaded.
+        """
+        names = ("model", "device", "compile_seconds", "compile_memory", "together", "max_rows")
+        options = json.dumps({name: getattr(self.settings, name) for name in names})
+        pipe = asyncio.subprocess.PIPE
+        # The key is the server's alone.
+        environment = {name: value for name, value in os.environ.items() if name != "LOCORE_API_KEY"}
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "locore.server.worker", options),
+            stdin=pipe,
+            stdout=pipe,
+            limit=LINE_BYTES,
+            env=environment,
+        )
+        self.restarts += 1
+        first = await self._receive()
+        if first is None or "ready" not in first:
+            await self.stop()
+            raise StartFailed("the worker ended while loading its model." if first is None else str(first["failed"]))
+        self.facts = first["ready"]
+        log.info("a worker has loaded %s", self.settings.model_id)
+        self._memory_at_start = self._memory()
+
+    async def stop(self) -> None:
+        """Kill the process, if there is one."""
+        process, self._process, self.facts = self._process, None, None
+        if process is not None:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    def take(self, job: Job) -> None:
+        """Compute this too."""
+        self.jobs[job.number] = job
+        self._send({"id": job.number, "task": job.task.to_json()})
+
+    def has_room(self, job: Job) -> bool:
+        """May this job be run beside those that are running? One of many rows may, where nothing else runs."""
+        if self.facts is None or not self.running:
+            return False
+        if not self.jobs:
+            return True
+        crowded = len(self.jobs) >= self.settings.together or self.rows + job.rows > self.settings.max_rows
+        return not (crowded or job.alone or any(other.alone for other in self.jobs.values()))
+
+    @property
+    def rows(self) -> int:
+        """How many rows of a forward pass its jobs may fill."""
+        return sum(job.rows for job in self.jobs.values())
+
+    async def compute(self, freed: Callable[[], None]) -> list[Job]:
+        """Answer what it takes, until the process is gone; `freed` is called whenever there may be more room.
+
+        Returns:
+            Jobs that did nothing wrong and may be asked of another process.
+        """
+        reading = asyncio.ensure_future(self._receive())
+        told: set[int] = set()
+        try:
+            while True:
+                await asyncio.wait({reading}, timeout=LOOK_SECONDS)
+                lost = self._look(told)
+                if lost is not None:
+                    return await self._given_up(lost)
+                if not reading.done():
+                    continue
+                message = reading.result()
+                if message is None:
+                    return await self._given_up(Loss(worker_died(), set(self.jobs)))
+                self._finish(self.jobs.pop(message["id"]), message)
+                told.discard(message["id"])
+                freed()
+                reading = asyncio.ensure_future(self._receive())
+        finally:
+            reading.cancel()
+
+    def _look(self, told: set[int]) -> Loss | None:
+        """Stop what nobody waits for; why the process has to be given up, if so."""
+        for number, job in self.jobs.items():
+            if job.done and number not in told:
+                told.add(number)
+                self._send({"stop": number})
+        overdue = {number for number, job in self.jobs.items() if job.overdue > self.settings.grace}
+        if overdue:
+            log.warning("worker killed: a request did not stop %g seconds after the deadline", self.settings.grace)
+            return Loss(timed_out(self.settings.timeout), overdue)
+        if self.jobs and self._memory() - self._memory_at_start > self.settings.worker_memory:
+            log.warning("worker killed: it took more than %d bytes of memory", self.settings.worker_memory)
+            error = ApiError(500, OUT_OF_MEMORY, "out_of_memory", headers=NO_RETRY)
+            # Of several nobody knows which: each is tried again by itself.
+            return Loss(error, set(self.jobs) if len(self.jobs) == 1 else set(), suspects=True)
+        return None
+
+    async def _given_up(self, loss: Loss) -> list[Job]:
+        """The process is gone, or goes now: nobody waits in vain."""
+        await self.stop()
+        jobs, self.jobs = self.jobs, {}
+        for number in loss.guilty:
+            jobs.pop(number).fail(loss.error)
+        for job in jobs.values():
+            job.alone = job.alone or loss.suspects
+        return [job for job in jobs.values() if not job.done]
+
+    def _send(self, message: dict[str, Any]) -> None:
+        """Into the pipe; if the process is gone, whoever reads its answers finds out."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(ConnectionError, OSError):
+                self._process.stdin.write(json.dumps(message).encode() + b"\n")
+
+    async def _receive(self) -> dict[str, Any] | None:
+        """One message; None if the process has ended, or sent half a line."""
+        if self._process is None or self._process.stdout is None:
+            return None
+        try:
+            line = await self._process.stdout.readline()
+        except (ConnectionError, ValueError):
+            return None
+        return json.loads(line) if line.endswith(b"\n") else None
+
+    def _memory(self) -> int:
+        """Bytes in memory; 0 where the system does not tell."""
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError, AttributeError, IndexError):
+            return 0
+
+    def _finish(self, job: Job, message: dict[str, Any]) -> None:
+        if "result" in message:
+            job.succeed(message["result"])
+        elif message["error"]["kind"] == "Stopped":
+            self.metrics.stopped.labels("left" if job.answer.cancelled() else "deadline").inc()
+        else:
+            job.fail(from_worker(message["error"]["kind"], message["error"]["message"]))

@@ -1,0 +1,186 @@
+"""What the server asks of a worker, and what comes back: records that both processes know, as JSON between them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from locore.request import Canonical, Request, Stop
+
+Json = dict[str, Any]
+Prompt = str | list[int] | list[dict[str, str]]
+Effort = Literal["low", "normal", "high"]
+NO_LOGPROBS = -1
+EVERYTHING: Json = {"type": "true"}  # the constraint that always holds
+
+
+@dataclass(frozen=True)
+class Law:
+    """How the model that is sampled differs from the one that was loaded; each is a model with its own density.
+
+    In this order: penalties, biases, temperature, min-p, top-k, nucleus.
+
+    Attributes:
+        most_probable: temperature 0: not a draw, but the most probable text that was found, under the law at temperature 1.
+    """
+
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: dict[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
+    min_p: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    most_probable: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of a sampler, and how many texts to draw from what it finds.
+
+    Attributes:
+        prompt: a text, token ids, or messages with a role and a text each.
+        constraint: as `to_json()` writes it, of the text before a stop string.
+        num_particles: None for as many as the effort has.
+        effort: what is done where neither a sampler nor a budget is asked for.
+        logprobs: how many alternatives to each token; `NO_LOGPROBS` for no log-probabilities at all.
+        bad_words: what the text must not contain, whatever the constraint says.
+        compares: for the page: masking and Locore beside each other.
+    """
+
+    prompt: Prompt
+    max_tokens: int
+    constraint: Json = field(default_factory=lambda: EVERYTHING)
+    min_tokens: int = 0
+    num_particles: int | None = None
+    sampler: str | None = None
+    budget: int | None = None
+    seed: int | None = None
+    canonical: Canonical | None = None
+    ending: Stop | None = None
+    effort: Effort = "normal"
+    law: Law = field(default_factory=Law)
+    stop: list[str] = field(default_factory=list)
+    include_stop: bool = False
+    bad_words: list[str] = field(default_factory=list)
+    n: int = 1
+    echo: bool = False
+    logprobs: int = NO_LOGPROBS
+    return_particles: bool = False
+    return_ids: bool = False
+    template_options: Json = field(default_factory=dict)
+    compares: bool = False
+
+    @property
+    def particles(self) -> int:
+        """How many weighted texts to look for."""
+        if self.num_particles is not None:
+            return self.num_particles
+        return LOW_PARTICLES if self.effort == "low" and self.is_free else Request.num_particles
+
+    @property
+    def is_free(self) -> bool:
+        """Does the effort decide how to sample?"""
+        return self.sampler is None and self.budget is None
+
+    def to_json(self) -> Json:
+        """As plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Json) -> Task:
+        """What `to_json` wrote."""
+        return cls(**{**plain, "law": Law(**plain["law"])})
+
+
+LOW_PARTICLES = 8
+
+
+@dataclass(frozen=True)
+class ScoredToken:
+    """A token of an answer.
+
+    Attributes:
+        text: what it spells; half a character as one that is missing.
+        content: its bytes.
+        log_prob: log p(token | before), in nats, of the model that was sampled.
+        masked_log_prob: the same renormalised over the tokens with which the constraint can still be satisfied.
+        top: the likeliest tokens of the model there, with their log-probabilities.
+    """
+
+    text: str
+    content: list[int]
+    log_prob: float
+    masked_log_prob: float | None
+    top: list[ScoredToken] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What is known of the probability of a text, in nats; None where it is not known or infinite.
+
+    Attributes:
+        log_prob: log p(text's tokens).
+        log_prob_given_constraint: log p(tokens | constraint), by the estimate of log p(constraint).
+        log_prob_masked: log q(tokens), q the law of masked decoding that looks ahead.
+        log_weight: log p − log q: the importance weight of the text if it had been drawn by masking.
+    """
+
+    log_prob: float | None
+    log_prob_given_constraint: float | None
+    log_prob_masked: float | None
+    log_weight: float | None
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text of an answer.
+
+    Attributes:
+        tokens: how many were written, without the end.
+        finish: "length" if the horizon cut off a text that could have gone on.
+        ids: of these tokens, if they were asked for.
+    """
+
+    text: str
+    tokens: int
+    finish: Literal["stop", "length"]
+    ids: list[int] | None = None
+    scored: list[ScoredToken] | None = None
+    scores: Scores | None = None
+
+    @classmethod
+    def from_json(cls, plain: Json) -> Text:
+        """What `asdict` wrote."""
+        scored, scores = plain["scored"], plain["scores"]
+        tokens = None if scored is None else [_scored(token) for token in scored]
+        scores = None if scores is None else Scores(**scores)
+        return cls(plain["text"], plain["tokens"], plain["finish"], plain["ids"], tokens, scores)
+
+
+def _scored(plain: Json) -> ScoredToken:
+    return ScoredToken(**{**plain, "top": [_scored(token) for token in plain["top"]]})
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run gave.
+
+    Attributes:
+        diagnostics: the `locore` object of the answer.
+    """
+
+    texts: list[Text]
+    prompt_tokens: int
+    diagnostics: Json
+    prompt_ids: list[int] | None = None
+
+    def to_json(self) -> Json:
+        """As plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Json) -> Result:
+        """What `to_json` wrote."""
+        texts = [Text.from_json(text) for text in plain["texts"]]
+        return cls(texts, plain["prompt_tokens"], plain["diagnostics"], plain["prompt_ids"])

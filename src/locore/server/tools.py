@@ -1,0 +1,134 @@
+"""Functions that an answer may call: how the model is told of them, what an answer must look like, how it is read.
+
+All of it is text, the same for every model: the functions are described in the system's message, a call is JSON, and what a
+function gave is told in a message of the user. So nothing depends on what a chat template knows of tools, and what a message
+holds cannot become a special token.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Json = dict[str, Any]
+STYLE = {"whitespace": "single", "order": "schema", "escapes": "minimal"}  # as models write JSON
+MOST_CALLS = 4  # in one answer
+NOT_A_CALL = {"type": "not", "of": {"type": "regex", "pattern": r"(?s)\s*[\[{].*"}}
+NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that an answer may call; `parameters` is a JSON schema of its arguments."""
+
+    name: str
+    parameters: Json
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What may be called.
+
+    Attributes:
+        functions: those that are offered.
+        choice: may the answer be a call or a text ("auto"), or must it be a call?
+        parallel: may one answer hold several calls?
+    """
+
+    functions: tuple[Function, ...]
+    choice: Literal["auto", "required"]
+    parallel: bool = False
+
+    def constraint(self, text: Json) -> Json:
+        """Of an answer, where `text` is that of one that calls nothing."""
+        calls = [_of_schema(_call(function, "")) for function in self.functions]
+        if self.parallel:
+            count = len(self.functions)
+            places = ["/items" if count == 1 else f"/items/anyOf/{number}" for number in range(count)]
+            each = [_call(function, place) for function, place in zip(self.functions, places, strict=True)]
+            items = each[0] if count == 1 else {"anyOf": each}
+            calls = [_of_schema({"type": "array", "items": items, "minItems": 1, "maxItems": MOST_CALLS})]
+        if self.choice == "auto":
+            calls.append({"type": "and", "of": [NOT_A_CALL, text]})
+        return calls[0] if len(calls) == 1 else {"type": "or", "of": calls}
+
+    def instruction(self) -> str:
+        """What the model is told."""
+        when = "If a function helps, answer" if self.choice == "auto" else "Answer"
+        form = '{"name": …, "arguments": {…}}'
+        form = f"a list of calls, [{form}, …]" if self.parallel else form
+        described = [
+            json.dumps({"name": f.name, "description": f.description or "", "parameters": f.parameters}, ensure_ascii=False)
+            for f in self.functions
+        ]
+        return "\n".join([f"You can call functions. {when} with nothing but {form}. The functions are:", *described])
+
+    def read(self, answer: str) -> list[Json] | None:
+        """The calls of a finished answer, in OpenAI's shape; None if it is a text."""
+        if self.choice == "auto" and not answer.lstrip().startswith(("{", "[")):
+            return None
+        try:
+            found = json.loads(answer)
+        except ValueError:  # cut off by the horizon, where no constraint asked for more
+            return None
+        calls = found if isinstance(found, list) else [found]
+        return [
+            {
+                "id": f"call_{uuid.uuid4().hex}",
+                "type": "function",
+                "function": {"name": call["name"], "arguments": json.dumps(call["arguments"], ensure_ascii=False)},
+            }
+            for call in calls
+        ]
+
+
+def _call(function: Function, place: str) -> Json:
+    """The schema of a call that stands at this place of a larger one; its references lead into the arguments."""
+    arguments = _moved(function.parameters or NO_ARGUMENTS, f"{place}/properties/arguments")
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function.name}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _of_schema(schema: Json) -> Json:
+    return {"type": "json_schema", "schema": schema, **STYLE}
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """The same schema as a part of another one: local references are JSON pointers from the top."""
+    if isinstance(schema, list):
+        return [_moved(part, place) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: f"#{place}{value[1:]}"
+        if key == "$ref" and isinstance(value, str) and value.startswith("#")
+        else _moved(value, place)
+        for key, value in schema.items()
+    }
+
+
+def written(calls: list[tuple[str, str]]) -> str:
+    """What the assistant said when it called these functions with these arguments, each as JSON text."""
+    one = [f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}' for name, arguments in calls]
+    return one[0] if len(one) == 1 else f"[{', '.join(one)}]"
+
+
+def told(name: str, content: str) -> str:
+    """What a function gave, as the model reads it."""
+    return f"Result of {name}: {content}"
+
+
+def with_instruction(messages: Messages, instruction: str) -> Messages:
+    """The same chat, in which the system speaks of the functions too."""
+    first = messages[0]
+    if first["role"] in ("system", "developer"):
+        return [{**first, "content": f"{first['content']}\n\n{instruction}"}, *messages[1:]]
+    return [{"role": "system", "content": instruction}, *messages]
