@@ -23,18 +23,17 @@ def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:
         InvalidArgument: as `StopWhenComplete`.
     """
     changed = StopWhenComplete(model, circuit)
-    complete = changed.reader.complete
-    return model if complete is not None and not any(bool(flags.any()) for flags in complete[:-1]) else changed
+    return changed if changed.reader.completes else model
 
 
 def is_finished(circuit: Circuit, tokens: Tensor, eos_ids: tuple[int, ...]) -> Tensor:
     """Bool[batch]: has the text of Long[batch, length] an end, or is it complete, so that the horizon cuts nothing off?"""
     ended = is_end(tokens, eos_ids).any(-1) if eos_ids else torch.zeros(len(tokens), dtype=torch.bool)
     reader = circuit.reader
-    if bool(ended.all()) or reader is None or reader.complete is None:
+    if bool(ended.all()) or reader is None:
         return ended
-    states = reader.read(tokens)
-    return ended | ((states >= 0) & reader.complete[-1][states.clamp_min(0)]).cpu()
+    complete = reader.is_complete(reader.length, reader.read(tokens))
+    return ended if complete is None else ended | complete.cpu()
 
 
 class FollowingModel(Wrapper):
@@ -141,8 +140,9 @@ class StopWhenComplete(FollowingModel):
 
     def _complete(self, position: int, states: Tensor) -> Tensor:
         """Bool[batch]: which texts are complete."""
-        if self.reader.complete is not None:
-            return (states >= 0) & self.reader.complete[position][states.clamp_min(0)]
+        complete = self.reader.is_complete(position, states)
+        if complete is not None:
+            return complete
         allowed = self.reader.allowed(position, states)
         return allowed[:, self._end_classes].any(-1) & ~(allowed & self._has_others).any(-1)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from locore.automata.tables import Automaton, minimise, number_rows, over_all_bytes
 from locore.errors import BudgetExceeded
-from locore.limits import Limits, check_progress, limits_in_force
+from locore.limits import check_progress
 
 NEVER = math.inf  # the cost of what cannot be completed
 DEAD = -1
@@ -29,7 +29,6 @@ UNREAD = -2  # the row of this state has not been made
 Sequence = tuple["Symbol", ...]  # one after the other, the first on top
 Row = Mapping[int, tuple[Sequence, ...]]  # what may come in the place of a symbol, by the byte that is read
 Measure = Callable[[bytes], float]  # what a literal piece costs
-MOST_STATES = 20_000  # of an automaton that is made as a whole, where the limits on states are the usual ones
 
 
 class Symbol(ABC):
@@ -167,13 +166,12 @@ class Pushdown:
                 return False
         return self.accepts_at(state)
 
-    def automaton(self) -> Automaton:
+    def automaton(self, most: int) -> Automaton:
         """All of it, minimal.
 
         Raises:
-            BudgetExceeded: too many states.
+            BudgetExceeded: more than so many states.
         """
-        most = max(1, MOST_STATES * limits_in_force().states // Limits().states)
         state = 0
         while state < self.num_states:
             self.read(state)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache, partial
 from reprlib import repr as shortened
-from typing import Any, ClassVar
+from typing import Any
 from typing import Literal as OneOf
 
 from locore.automata.pushdown import Follow, Measure, Pushdown
@@ -18,11 +18,13 @@ from locore.constraints.json_schema.reader import Schema, bytes_of
 from locore.constraints.json_schema.style import Style
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import described, read_integer, read_string, register
-from locore.constraints.tokens import AutomatonLeaf
+from locore.constraints.tokens import NestedLeaf
 from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.limits import Limits, limits_in_force
 
 SAID = 5  # keywords without meaning that are named
 DEPTH = 16
+MOST_STATES = 20_000  # of an automaton that is made as a whole, where the limits on states are the usual ones
 SHALLOWEST, DEEPEST = 1, 64
 FORMATS = ("asserted", "annotations")
 
@@ -82,7 +84,7 @@ def json_schema(
 
 
 @dataclass(frozen=True, eq=False)
-class JsonSchema(AutomatonLeaf):
+class JsonSchema(NestedLeaf):
     """The whole text is valid for `schema`, which is kept as JSON text."""
 
     schema: str
@@ -91,8 +93,6 @@ class JsonSchema(AutomatonLeaf):
     escapes: str = "any"
     depth: int = DEPTH
     formats: str = "asserted"
-
-    over: ClassVar[OneOf["bytes", "tokens"]] = "bytes"
 
     @cached_property
     def read(self) -> Schema:
@@ -115,10 +115,14 @@ class JsonSchema(AutomatonLeaf):
         """
         return self._automaton
 
+    def automaton_within(self, most: int) -> Automaton:
+        """The minimal automaton, if no more than so many states have to be looked at."""
+        return self._followed.automaton(most)
+
     @cached_property
     def _automaton(self) -> Automaton:
         try:
-            return self._followed.automaton()
+            return self.automaton_within(MOST_STATES * limits_in_force().states // Limits().states)
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f"the JSON schema is too large: {error} As a constraint of its own, without others beside it, it is followed "
