@@ -24,6 +24,7 @@ from locore.errors import BudgetExceeded
 from locore.limits import check_progress
 
 NEVER = math.inf  # the cost of what cannot be completed
+PLAIN = tuple(byte for byte in range(0x20, 0x7F) if byte not in (0x22, 0x5C))  # of ASCII, without quote and backslash
 DEAD = -1
 UNREAD = -2  # the row of this state has not been made
 Sequence = tuple["Symbol", ...]  # one after the other, the first on top
@@ -36,9 +37,11 @@ class Symbol(ABC):
 
     Attributes:
         nullable: may it be nothing?
+        plain_room: how many characters of `PLAIN`, whichever they are, it can read without its cost changing.
     """
 
     nullable = False
+    plain_room = 0.0
 
     @cached_property
     @abstractmethod
@@ -136,6 +139,7 @@ class Pushdown:
         """Nothing has been read."""
         self.table = np.full((64, 256), UNREAD, dtype=np.int32)
         self.costs: NDArray[np.float64] = np.full(64, NEVER)
+        self._rooms = np.zeros(64)
         self._states: list[State] = []
         self._number: dict[State, int] = {}
         self._cells: dict[tuple[Symbol, _Cell | None], _Cell] = {}
@@ -151,6 +155,14 @@ class Pushdown:
     def accepts_at(self, state: int) -> bool:
         """May the text end in a state?"""
         return _may_end(self._states[state])
+
+    def plain_room(self, state: int) -> float:
+        """How many characters of `PLAIN`, whichever they are, can be read without the cost changing."""
+        return float(self._rooms[state])
+
+    def plain_rooms(self, states: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The same of many states."""
+        return self._rooms[states]
 
     def is_over(self, state: int) -> bool:
         """Can nothing follow?"""
@@ -240,6 +252,8 @@ class Pushdown:
             if number == len(self.costs):
                 self.table = np.concatenate([self.table, np.full_like(self.table, UNREAD)])
                 self.costs = np.concatenate([self.costs, np.full_like(self.costs, NEVER)])
+                self._rooms = np.concatenate([self._rooms, np.zeros_like(self._rooms)])
+            self._rooms[number] = min((0.0 if cell is None else cell.symbol.plain_room for cell in cells), default=0.0)
             self.costs[number] = min((0.0 if cell is None else cell.cost for cell in cells), default=NEVER)
         return number
 

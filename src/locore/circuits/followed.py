@@ -23,7 +23,7 @@ from torch import Tensor
 
 from locore.automata import pushdown
 from locore.automata.lift import vocabulary_trie
-from locore.automata.pushdown import Follow, Pushdown
+from locore.automata.pushdown import PLAIN, Follow, Pushdown
 from locore.automata.tables import Trie
 from locore.circuits.circuit import Circuit
 from locore.circuits.left_to_right import DEAD, MEMORY_BYTES, NO_LOOK_AHEAD, LeftToRight
@@ -31,6 +31,7 @@ from locore.errors import BudgetExceeded, InvalidArgument
 
 ENDED, FIRST = 0, 1  # the state of a finished text, and that of the empty one; state s of the automaton is s + FIRST
 NEVER = np.uint16(np.iinfo(np.uint16).max)
+Nodes = NDArray[np.int64]
 NO_TABLE = (
     "this constraint is followed state by state, and has no circuit as a whole; use a sampler that needs none, such as 'smc', "
     "'swor', 'greedy' or 'twisted'"
@@ -190,21 +191,34 @@ class FollowedReader(LeftToRight):
         return needed
 
     def _computed(self, state: int) -> NDArray[np.uint16]:
+        """Level by level of the trie.
+
+        Where plain characters change nothing, as in most strings, all tokens of nothing else are answered at once, and only
+        strings of bytes that lead to other tokens are followed.
+        """
         automaton, tree = self.automaton, self._tree
         after = np.full(tree.trie.num_nodes, DEAD, dtype=np.int32)
         after[0] = state
+        found = np.full(len(self._token_bytes), NEVER, dtype=np.uint16)
         nodes = np.zeros(1, dtype=np.int64)
-        while len(nodes):  # a level of the trie: the strings of bytes that can be read so far
-            nodes, symbols, parents = tree.children(nodes)
+        plain = automaton.plain_rooms(after[nodes]) >= tree.longest
+        entered = [nodes[plain]]  # nodes behind which plain tokens have one cost
+        while len(nodes):
+            nodes, symbols, parents, from_plain = tree.children(nodes, plain)
             sources = after[parents]
-            for source in np.unique(sources).tolist():
+            for source in set(sources[automaton.table[sources, 0] == pushdown.UNREAD].tolist()):
                 automaton.read(source)
             targets = automaton.table[sources, symbols]
             alive = targets != pushdown.DEAD
-            nodes = nodes[alive]
-            after[nodes] = targets[alive]
+            nodes, targets = nodes[alive], targets[alive]
+            after[nodes] = targets
+            plain = automaton.plain_rooms(targets) >= tree.longest
+            entered.append(nodes[plain & ~(from_plain[alive] & IS_PLAIN[symbols[alive]])])
         costs = np.append(np.minimum(automaton.costs[: automaton.num_states], float(NEVER)), float(NEVER)).astype(np.uint16)
-        found: NDArray[np.uint16] = np.where(tree.trie.node > 0, costs[after[tree.trie.node]], NEVER)
+        by_spelling = costs[after[tree.ends]]
+        places, owners = tree.plain_below(np.concatenate(entered))
+        by_spelling[places] = costs[after[owners]]
+        found[tree.tokens] = by_spelling
         found[list(self._eos_ids)] = NEVER
         return found
 
@@ -218,25 +232,72 @@ def _require(look_ahead: bool) -> None:
         raise InvalidArgument(NO_LOOK_AHEAD)
 
 
-class _Tree:
-    """The trie of a vocabulary, read from the root on."""
+IS_PLAIN = np.zeros(256, dtype=np.bool_)  # bytes that stand for themselves in a JSON string
+IS_PLAIN[list(PLAIN)] = True
 
-    def __init__(self, trie: Trie) -> None:
+
+class _Tree:
+    """The trie of a vocabulary, read from the root on.
+
+    Attributes:
+        tokens: Int64[tokens with bytes], sorted by their bytes; ends: the node of each.
+        depth: Int64[nodes].
+        last_special: Int64[tokens with bytes], where the last byte is that is not plain; -1 if there is none.
+        longest: token, in bytes.
+    """
+
+    def __init__(self, trie: Trie, token_bytes: tuple[bytes | None, ...]) -> None:
         self.trie = trie
         self._symbols = np.concatenate([np.zeros(1, dtype=np.int64), *(symbols for _, symbols, _ in trie.levels)])
         self._counts = np.zeros(trie.num_nodes, dtype=np.int64)
         self._first = np.zeros(trie.num_nodes, dtype=np.int64)
-        for parents, _, children in trie.levels:  # the children of a node are neighbours
+        self.depth = np.zeros(trie.num_nodes, dtype=np.int64)
+        for level, (parents, _, children) in enumerate(trie.levels, 1):  # the children of a node are neighbours
             own, first, counts = np.unique(parents, return_index=True, return_counts=True)
             self._first[own], self._counts[own] = children[first], counts
+            self.depth[children] = level
+        contents = [(content, token) for token, content in enumerate(token_bytes) if content]
+        contents.sort()
+        self.tokens = np.array([token for _, token in contents], dtype=np.int64)
+        self.ends = trie.node[self.tokens]
+        self.longest = len(trie.levels)
+        self.last_special = np.array(
+            [max((place for place, byte in enumerate(content) if not IS_PLAIN[byte]), default=-1) for content, _ in contents]
+        )
+        counts = np.bincount(self.ends, minlength=trie.num_nodes)
+        deepest = np.full(trie.num_nodes, -1)
+        np.maximum.at(deepest, self.ends, self.last_special)
+        for parents, _, children in reversed(trie.levels):
+            np.add.at(counts, parents, counts[children])
+            np.maximum.at(deepest, parents, deepest[children])
+        first = np.zeros(trie.num_nodes, dtype=np.int64)
+        own = np.bincount(self.ends, minlength=trie.num_nodes)
+        for parents, _, children in trie.levels:  # behind the tokens that end at the parent, and the children before
+            before = np.cumsum(counts[children]) - counts[children]
+            starts = np.searchsorted(parents, parents, side="left")
+            first[children] = first[parents] + own[parents] + before - before[starts]
+        self._below, self._through = first, counts  # the tokens through a node are neighbours in the order of their bytes
+        self._leads_on = deepest >= self.depth - 1  # to a token with a byte that is not plain, this one or a later one
 
-    def children(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The children of some nodes, their bytes, and their parents."""
+    def children(self, nodes: Nodes, plain: NDArray[np.bool_]) -> tuple[Nodes, Nodes, Nodes, NDArray[np.bool_]]:
+        """The children of some nodes, their bytes, their parents, and which of these are plain; of plain ones only some."""
         counts = self._counts[nodes]
-        parents = np.repeat(nodes, counts)
+        parents, from_plain = np.repeat(nodes, counts), np.repeat(plain, counts)
         offsets = np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
         children = self._first[parents] + offsets
-        return children, self._symbols[children], parents
+        if plain.any():
+            kept = ~from_plain | self._leads_on[children]
+            children, parents, from_plain = children[kept], parents[kept], from_plain[kept]
+        return children, self._symbols[children], parents, from_plain
+
+
+    def plain_below(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
+        """The places among the sorted tokens of those that go through one of these nodes and on by plain bytes; and that node."""
+        counts = self._through[nodes]
+        owners = np.repeat(nodes, counts)
+        places = self._below[owners] + np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        plain = self.last_special[places] < self.depth[owners]
+        return places[plain], owners[plain]
 
 
 _trees: OrderedDict[int, tuple[tuple[bytes | None, ...], _Tree]] = OrderedDict()
@@ -245,7 +306,7 @@ _trees: OrderedDict[int, tuple[tuple[bytes | None, ...], _Tree]] = OrderedDict()
 def _tree_of(token_bytes: tuple[bytes | None, ...]) -> _Tree:
     key = id(token_bytes)
     if key not in _trees or _trees[key][0] is not token_bytes:
-        _trees[key] = token_bytes, _Tree(vocabulary_trie(token_bytes))
+        _trees[key] = token_bytes, _Tree(vocabulary_trie(token_bytes), token_bytes)
         if len(_trees) > 4:
             _trees.popitem(last=False)
     return _trees[key][1]

@@ -7,7 +7,7 @@ from locore.compilers.problem import Problem, no_model
 from locore.constraints.tokens import NestedLeaf
 from locore.errors import BudgetExceeded
 
-SMALL = 400  # states of an automaton that is made as a whole
+SMALL = 250  # states of an automaton that is made as a whole
 
 
 def followed_circuit(problem: Problem) -> FollowedCircuit | None:
@@ -30,6 +30,8 @@ def followed_circuit(problem: Problem) -> FollowedCircuit | None:
 
 def is_small(leaf: NestedLeaf) -> bool:
     """Can its automaton be made as a whole in a moment?"""
+    if leaf.is_endless:
+        return False
     try:
         leaf.automaton_within(SMALL)
     except BudgetExceeded:

@@ -120,6 +120,11 @@ class NestedLeaf(AutomatonLeaf):
 
     over = "bytes"
 
+    @property
+    @abstractmethod
+    def is_endless(self) -> bool:
+        """Does nothing but a bound that the user sets keep it from nesting without end?"""
+
     @abstractmethod
     def follow(self) -> Follow:
         """Makes an automaton of the texts whose states are made when they are first reached; it can be pickled."""

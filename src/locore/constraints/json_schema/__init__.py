@@ -103,6 +103,11 @@ class JsonSchema(NestedLeaf):
     def _followed(self) -> Pushdown:
         return self.read.reading(bytes_of)
 
+    @property
+    def is_endless(self) -> bool:
+        """Does the schema set no end to how deep values nest?"""
+        return self.read.nests
+
     def follow(self) -> Follow:
         """Makes an automaton of the valid texts whose states are made when they are first reached; it can be pickled."""
         return partial(_reading, self.schema, self.whitespace, self.order, self.escapes, self.depth, self.formats)

@@ -452,6 +452,8 @@ class NameRest(Symbol):
     def __init__(self, objects: Objects, state: State, beginning: bytes, node: _Node | None, scanned: int) -> None:
         """What has been read of it: a place among the listed names (None: it is another one), and a state of their scanner."""
         self._objects, self._state, self._beginning, self._node, self._scanned = objects, state, beginning, node, scanned
+        if node is None and not beginning and scanned != DEAD and self._others[1] is None:
+            self.plain_room = NEVER
 
     @cached_property
     def _others(self) -> tuple[float, Scanner | None]:

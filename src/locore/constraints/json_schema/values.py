@@ -213,6 +213,8 @@ class StringRest(Symbol):
     def __init__(self, reading: Reading, strings: Strings, beginning: bytes, state: int, length: int) -> None:
         """See `string_at`."""
         self._reading, self._strings, self._beginning, self._state, self._length = reading, strings, beginning, state, length
+        if strings.scanner is None and not beginning and length >= strings.least:
+            self.plain_room = NEVER if strings.most is None else strings.most - length
 
     @cached_property
     def cost(self) -> float:
