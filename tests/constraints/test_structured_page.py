@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from locore.automata.regex import Budget
-from locore.constraints import regex
 from locore.constraints.json_schema.keywords import ANNOTATIONS, SUPPORTED
 from locore.constraints.json_schema.texts import CHOICES
+
+from locore.automata.regex import Budget
+from locore.constraints import regex
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "structured_text.md").read_text()
 

@@ -5,8 +5,8 @@ after each of them in its place. A *cell* is a stack, the symbol on top and the 
 way is taken, several stacks are followed at once: a *state* is a set of cells, as in the subset construction. A counter is a
 symbol that knows its count, so that the states of a long repetition cost nothing until a text gets there.
 
-A symbol knows its *cost*: the length of a shortest text, weighted by a measure of literal pieces. Costs add up along a stack, so
-whether a text can still be completed, and within which length, is known without a search.
+A symbol knows its *cost*: the length of a shortest text, weighted by a measure of literal pieces. Costs add up along a stack,
+so whether a text can still be completed, and within which length, is known without a search.
 """
 
 from __future__ import annotations
@@ -256,8 +256,6 @@ class Pushdown:
             self._rooms[number] = min((0.0 if cell is None else cell.symbol.plain_room for cell in cells), default=0.0)
             self.costs[number] = min((0.0 if cell is None else cell.cost for cell in cells), default=NEVER)
         return number
-
-
 
 
 Follow = Callable[[Measure], Pushdown]  # makes one

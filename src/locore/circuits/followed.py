@@ -1,10 +1,10 @@
 """A left-to-right reading of nested texts, whose states are made when a text first gets there.
 
-A state is that of a `Pushdown`, or the end of the text. What a token does is read off a trie of the vocabulary, all tokens at once;
-which tokens may come at a position follows from what the texts behind them cost at least.
+A state is that of a `Pushdown`, or the end of the text. What a token does is read off a trie of the vocabulary, all tokens at
+once; which tokens may come at a position follows from what the texts behind them cost at least.
 
-Costs are counted in tokens: a literal piece as few as it can be spelled with, any other byte one. That is a length in which a text
-can be completed for certain, and one token more on the right way always lowers it, so no text is cut off. Where a single token
+Costs are counted in tokens: a literal piece as few as spell it, any other byte one. In so many tokens a text can be
+completed for certain, and one token more on the right way always lowers the number, so no text is cut off. Where a single token
 could spell the ends of several pieces at once there may be a way that is shorter still; texts that need it to fit are left out.
 """
 
@@ -90,7 +90,7 @@ class FollowedReader(LeftToRight):
         """
         raise BudgetExceeded(NO_TABLE)
 
-    live = rows  # type: ignore[assignment]
+    live = rows
 
     @cached_property
     def automaton(self) -> Pushdown:
@@ -122,7 +122,9 @@ class FollowedReader(LeftToRight):
 
     def accepting(self, states: Tensor) -> Tensor:
         """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
-        flags = [state == ENDED or (state >= FIRST and not self._must_end and self._may_end(state)) for state in states.tolist()]
+        flags = [
+            state == ENDED or (state >= FIRST and not self._must_end and self._may_end(state)) for state in states.tolist()
+        ]
         return torch.tensor(flags, dtype=torch.bool, device=states.device)
 
     def is_complete(self, position: int, states: Tensor) -> Tensor:
@@ -290,9 +292,8 @@ class _Tree:
             children, parents, from_plain = children[kept], parents[kept], from_plain[kept]
         return children, self._symbols[children], parents, from_plain
 
-
     def plain_below(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
-        """The places among the sorted tokens of those that go through one of these nodes and on by plain bytes; and that node."""
+        """The places, among the sorted tokens, of those that go on from one of these nodes by plain bytes; and that node."""
         counts = self._through[nodes]
         owners = np.repeat(nodes, counts)
         places = self._below[owners] + np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,7 @@ class Scanner:
         """
         self.dfa = dfa
         edges = [*dfa.classes.starts.tolist(), 0x110000]
-        spans = np.array([cost(first, after - 1) for first, after in zip(edges, edges[1:], strict=False)])
-        self._span_cost = spans
+        spans = np.array([cost(first, after - 1) for first, after in pairwise(edges)])
         weights = np.full(dfa.classes.num_classes, math.inf)
         np.minimum.at(weights, dfa.classes.classes, spans)
         self._weights = weights

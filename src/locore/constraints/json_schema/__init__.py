@@ -143,12 +143,18 @@ class JsonSchema(NestedLeaf):
         if words:
             found.append(f"the JSON schema has keywords that the standard does not know, which constrain nothing: {said}")
         if self.read.nests:
-            found.append(f"arrays and objects nest {self.depth} deep at most, by depth= of json_schema; the schema sets no end to it")
+            found.append(
+                f"arrays and objects nest {self.depth} deep at most, by depth= of json_schema; the schema sets no end to it"
+            )
         return tuple(found)
 
     @cached_property
     def _check(self) -> Check:
         return Check(self.schema, self.formats == "asserted")
+
+    def accepts(self, text: bytes) -> bool:
+        """Is it one of the texts? By the automaton, state by state."""
+        return self._followed.accepts(text)
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The decoded text is read by Python's `json` and judged by `jsonschema`; and it is written as was asked for."""
@@ -156,7 +162,7 @@ class JsonSchema(NestedLeaf):
             text = sequence.text.decode("utf-8")
         except UnicodeDecodeError:
             return False
-        return self._check.holds(text) and self._followed.accepts(sequence.text)
+        return self._check.holds(text) and self.accepts(sequence.text)
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "json_schema", "schema": {...}}`."""
@@ -171,9 +177,7 @@ def _read(schema: str, whitespace: str, order: str, escapes: str, depth: int, fo
     return Schema(json.loads(schema), Style(whitespace, order, escapes), depth, formats == "asserted")
 
 
-def _reading(
-    schema: str, whitespace: str, order: str, escapes: str, depth: int, formats: str, measure: Measure
-) -> Pushdown:
+def _reading(schema: str, whitespace: str, order: str, escapes: str, depth: int, formats: str, measure: Measure) -> Pushdown:
     return _read(schema, whitespace, order, escapes, depth, formats).reading(measure)
 
 

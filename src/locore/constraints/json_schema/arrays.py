@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import product
 from typing import Any
 
 from locore.automata.pushdown import NEVER, Choice, Sequence, cost_of
-from locore.constraints.json_schema.facts import Distinct, Fact, Goal, Holding, ItemCount, Items, NumberIn, StringIn
+from locore.constraints.json_schema.facts import (
+    Distinct,
+    Fact,
+    Goal,
+    Has,
+    Holding,
+    ItemCount,
+    Items,
+    Member,
+    NumberIn,
+    Size,
+    StringIn,
+)
 from locore.constraints.json_schema.rules import constant
 from locore.constraints.json_schema.scalars import numbers, strings
-from locore.constraints.json_schema.shapes import Shape
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
 
 State = tuple[int, tuple[int, ...], frozenset[str]]  # items so far, how many held, and those of which no other may be
@@ -50,7 +62,8 @@ class Plan:
         self.most = min((fact.most for fact in counts if fact.most is not None), default=None)
         self.held = [fact for fact in facts if isinstance(fact, Holding)]
         self.none_held = (0,) * len(self.held)
-        edges = [fact.first for fact in (*self._items, *self.held)] + [fact.last + 1 for fact in self._items if fact.last is not None]
+        firsts = [*(fact.first for fact in self._items), *(fact.first for fact in self.held)]
+        edges = [*firsts, *(fact.last + 1 for fact in self._items if fact.last is not None)]
         self.beyond = max(edges, default=0)
         self.values: dict[str, Any] | None = None
         distinct = [fact for fact in facts if isinstance(fact, Distinct)]
@@ -78,47 +91,65 @@ class Plan:
         found: dict[str, Any] = {}
         top = self.beyond if self.most is None else min(self.beyond, self.most - 1)
         for index in range(top + 1):
-            values = values_of(self.reading.shapes.of(self.goals(index)))
+            values = values_of(self.reading, self.goals(index))
             if values is None or len(found) + len(values) > MOST_VALUES:
                 distinct.place.refuse(
-                    f"it needs items of at most {MOST_VALUES} values: an enum, const, boolean or null; leave it away, or say which "
-                    "values there are",
+                    f"it needs items of at most {MOST_VALUES} values: an enum, const, boolean or null; leave it away, or say "
+                    "which values there are",
                     "uniqueItems",
                 )
             found.update((repr(value), value) for value in values)
         return found
 
 
-def values_of(shapes: Iterable[Shape]) -> list[Any] | None:
-    """All values of some shapes; None if there are infinitely many, or it is not plain to see."""
+def values_of(reading: Reading, goals: Goals) -> list[Any] | None:
+    """All values that meet some goals; None if there are more than `MOST_VALUES`, or it is not plain to see."""
     found: dict[str, Any] = {}
-    for shape in shapes:
+    for shape in reading.shapes.of(goals):
         for kind in shape.kinds:
-            facts = shape.of(kind)
-            named: list[Any] | None = None
-            if kind in ("null", "true", "false"):
-                named = [{"null": None, "true": True, "false": False}[kind]]
-            elif kind == "string":
-                fitting = strings(facts)
-                sets = [fact.strings for fact in facts if isinstance(fact, StringIn) and fact.wanted]
-                if sets:
-                    named = [one for one in sorted(sets[0]) if fitting is not None and fitting.accepts(one)]
-            elif kind == "number":
-                numerals = [fact.numbers for fact in facts if isinstance(fact, NumberIn) and fact.wanted]
-                if numerals:
-                    scanner = numbers(frozenset(facts))
-                    named = [plain(one) for one in sorted(numerals[0]) if scanner.accepts(str(plain(one)))]
-            elif kind == "array":
-                named = _arrays_of(facts)
-            if named is None:
+            values = _values_of_kind(reading, kind, shape.of(kind))
+            if values is None:
                 return None
-            found.update((repr(value), value) for value in named)
-    return list(found.values())
+            found.update((repr(value), value) for value in values)
+    return list(found.values()) if len(found) <= MOST_VALUES else None
 
 
-def _arrays_of(facts: tuple[Fact, ...]) -> list[Any] | None:
-    most = min((fact.most for fact in facts if isinstance(fact, ItemCount) and fact.most is not None), default=None)
-    return [[]] if most == 0 else None
+def _values_of_kind(reading: Reading, kind: str, facts: tuple[Fact, ...]) -> list[Any] | None:
+    if kind in ("null", "true", "false"):
+        return [{"null": None, "true": True, "false": False}[kind]]
+    if kind == "string":
+        words = [fact.strings for fact in facts if isinstance(fact, StringIn) and fact.wanted]
+        fitting = strings(facts)
+        return [one for one in sorted(words[0]) if fitting is not None and fitting.accepts(one)] if words else None
+    if kind == "number":
+        named = [fact.numbers for fact in facts if isinstance(fact, NumberIn) and fact.wanted]
+        scanner = numbers(frozenset(facts))
+        return [plain(one) for one in sorted(named[0]) if scanner.accepts(str(plain(one)))] if named else None
+    if kind == "array":
+        counts = [fact for fact in facts if isinstance(fact, ItemCount)]
+        if not counts or counts[0].least != counts[0].most or not all(isinstance(fact, Items | ItemCount) for fact in facts):
+            return None
+        parts = [Plan(reading, facts).goals(index) for index in range(counts[0].least)]
+        return _products(reading, parts, list)
+    names = [fact.name for fact in facts if isinstance(fact, Has) and fact.wanted]
+    sizes = [fact for fact in facts if isinstance(fact, Size)]
+    members = [fact for fact in facts if isinstance(fact, Member)]
+    if not sizes or sizes[0].most != len(names) or len(names) + len(sizes) + len(members) != len(facts):
+        return None
+    if any(fact.names.name is None for fact in members):
+        return None
+    parts = [joined(fact.goal for fact in members if fact.names.name == name) for name in names]
+    return _products(reading, parts, lambda values: dict(zip(names, values, strict=True)))
+
+
+def _products(reading: Reading, parts: list[Goals], make: Callable[[tuple[Any, ...]], Any]) -> list[Any] | None:
+    options = [values_of(reading, goals) for goals in parts]
+    if any(values is None for values in options):
+        return None
+    sizes = [len(values or ()) for values in options]
+    if math.prod(sizes) > MOST_VALUES:
+        return None
+    return [make(values) for values in product(*(values or () for values in options))]
 
 
 def plain(number: Any) -> Any:
@@ -155,9 +186,7 @@ class Arrays:
     def is_complete(self, state: State) -> bool:
         """May the array end here?"""
         count, held, _ = state
-        return count >= self.plan.least and all(
-            number >= fact.least for number, fact in zip(held, self.plan.held, strict=True)
-        )
+        return count >= self.plan.least and all(number >= fact.least for number, fact in zip(held, self.plan.held, strict=True))
 
     def after(self, state: State) -> list[tuple[Value, State]]:
         """The values that the next item may have, and the states behind them."""

@@ -14,7 +14,12 @@ HEX = b"0123456789abcdefABCDEF"
 QUOTE, BACKSLASH = 0x22, 0x5C
 ASCII = tuple(byte for byte in range(0x20, 0x80) if byte not in (QUOTE, BACKSLASH))  # that stand for themselves
 LEADS = tuple(range(0xC2, 0xF5))
-SECOND = {0xE0: (0xA0, 0xBF), 0xED: (0x80, 0x9F), 0xF0: (0x90, 0xBF), 0xF4: (0x80, 0x8F)}  # the second byte, where it is narrower
+SECOND = {
+    0xE0: (0xA0, 0xBF),
+    0xED: (0x80, 0x9F),
+    0xF0: (0x90, 0xBF),
+    0xF4: (0x80, 0x8F),
+}  # the second byte, where it is narrower
 HIGH = "\\ud800"  # the first half of a pair
 Way = tuple[int, int, int]  # bytes still to come, and the range of characters that they can lead to
 
@@ -136,7 +141,7 @@ def alike(beginning: bytes, minimal: bool) -> bytes:
 def least_bytes(low: int, high: int) -> float:
     """The fewest bytes that write one of the characters of a range."""
     for code in range(low, min(high, 0x7F) + 1):
-        if 0x20 <= code and code not in (QUOTE, BACKSLASH):
+        if code >= 0x20 and code not in (QUOTE, BACKSLASH):
             return 1
     lengths = [2 if code in ESCAPED else 6 for code in range(low, min(high, 0x7F) + 1)]
     for least, first, last in ((2, 0x80, 0x7FF), (3, 0x800, 0xFFFF), (4, 0x10000, 0x10FFFF)):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 
 LATEST = 2020
-DRAFTS = {"draft-03": 3, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": LATEST}
+DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": LATEST}
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +136,13 @@ class Document:
             InvalidConstraint: `$schema` is unknown.
             UnsupportedKeyword: it names draft 3, or a dialect of somebody's own.
         """
-        from referencing import Resource
-
         self._nodes: dict[tuple[object, ...], Node] = {}
         self.draft, self.lenient = LATEST, True
         if isinstance(schema, dict) and "$schema" in schema:
             self.draft, self.lenient = _draft_of(schema["$schema"]), False
         self._specification = _specification(self.draft)
         self._is_dynamic = any(word in ("$dynamicRef", "$recursiveRef") for word in _words(schema))
-        resource = Resource(contents=schema, specification=self._specification)
+        resource: Any = self._specification.create_resource(schema)
         try:
             resolver = _registry().with_resource("", resource).resolver_with_root(resource)
             self.root = self.node(schema, "", resolver, at_root=True)
@@ -197,16 +195,17 @@ def _words(content: Any) -> Iterator[str]:
 
 
 def _draft_of(uri: Any) -> int:
-    found = next((draft for name, draft in DRAFTS.items() if isinstance(uri, str) and f"json-schema.org/{name}/schema" in
-                  uri.replace("draft/", "")), None)
-    if found is None and isinstance(uri, str) and uri.rstrip("#").endswith("json-schema.org/schema"):
-        return LATEST
-    if found is None or found == 3:
-        raise UnsupportedKeyword(
-            f"json_schema does not support '$schema' (at /$schema): {shortened(uri)} is none of the drafts 4, 6, 7, 2019-09 and 2020-12; "
-            "name one of them, or leave it out"
-        )
-    return found
+    if isinstance(uri, str):
+        plain = uri.rstrip("#").replace("draft/", "")
+        for name, draft in DRAFTS.items():
+            if plain.endswith(f"json-schema.org/{name}/schema"):
+                return draft
+        if plain.endswith("json-schema.org/schema"):
+            return LATEST
+    raise UnsupportedKeyword(
+        f"json_schema does not support '$schema' (at /$schema): {shortened(uri)} is none of the drafts 4, 6, 7, 2019-09 and "
+        "2020-12; name one of them, or leave it out"
+    )
 
 
 def _specification(draft: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, TypeAlias
 
 from locore.constraints.json_schema.documents import Node
 
@@ -239,8 +239,8 @@ class Names:
 
     Attributes:
         name: just this one.
-        patterns, others: without a name: those with one of the patterns; or, `others`, those without one of the patterns that are
-            not among `but`.
+        patterns, others: without a name: those with one of the patterns; or, `others`, those without any of the patterns
+            that are not among `but`.
     """
 
     name: str | None = None
@@ -330,7 +330,7 @@ class Size(Fact):
         return _outside(Size, self.least, self.most)
 
 
-Formula = Union[All, Some, Negation, Valid, Kinds, Fact]
+Formula: TypeAlias = All | Some | Negation | Valid | Kinds | Fact
 TRUE, FALSE = All(()), Some(())
 
 

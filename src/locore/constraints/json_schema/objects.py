@@ -23,7 +23,9 @@ from locore.constraints.json_schema.values import Goals, Reading, Value, joined
 from locore.errors import BudgetExceeded
 
 Label = tuple[bool, ...]  # which patterns occur in a name, then which goals of names it meets
-State = tuple[int, int, frozenset[int]]  # the listed names that cannot come any more, as bits; properties so far; what is missing
+State = tuple[
+    int, int, frozenset[int]
+]  # the listed names that cannot come any more, as bits; properties so far; what is missing
 MOST_NAME_STATES = 20_000
 
 
@@ -73,9 +75,7 @@ class Plan:
         self.patterns = sorted({pattern for names in said for pattern in names.patterns})
         self.name_goals = list(dict.fromkeys((*self._names, *(f.goal for f in self.missing if isinstance(f, SomeName)))))
         self.goals = [self._goals(name) for name in self.listed]
-        self.available = [
-            name not in lacks and all(self._meets(goal, name) for goal in self._names) for name in self.listed
-        ]
+        self.available = [name not in lacks and all(self._meets(goal, name) for goal in self._names) for name in self.listed]
         self.required = sum(1 << self.number[name] for name in has)
         self.impossible = any(not self.available[self.number[name]] for name in has)
         self.closes = [
@@ -194,7 +194,9 @@ def _side_by_side(automata: list[Dfa]) -> tuple[Any, Any, list[Label | None]]:
             row.append(known[after])
         rows.append(row)
         if len(states) > MOST_NAME_STATES:
-            raise BudgetExceeded(f"the patterns of the names of its properties need more than {MOST_NAME_STATES:,} states together")
+            raise BudgetExceeded(
+                f"the patterns of the names of its properties need more than {MOST_NAME_STATES:,} states together"
+            )
     accepting = [dfa.accepting.tolist() for dfa in automata]
     labels: list[Label | None] = []
     for state in states:
@@ -209,7 +211,9 @@ def _strings_of(reading: Reading, goal: Goal) -> Dfa | None:
         if "string" in shape.kinds:
             one = language_of_strings(strings(shape.of("string")))
             if one is not None:  # the union, by the law of De Morgan
-                both = one if found is None else intersection(found.complement(), one.complement(), Budget.in_force()).complement()
+                both = (
+                    one if found is None else intersection(found.complement(), one.complement(), Budget.in_force()).complement()
+                )
                 found = both
     return found
 
@@ -375,7 +379,7 @@ class Objects:
 
     def _searched_cost(self, state: State, is_first: bool) -> float:
         """Where a property is missing that is not known by name: property by property, required ones first."""
-        plan, (seen, _, missing) = self.plan, state
+        plan, seen = self.plan, state[0]
         required = next(iter(_bits(plan.required & ~seen)), None)
         start = cost_of(self.first if is_first else self.next)
         numbers = [required] if required is not None else list(_bits((1 << len(plan.listed)) - 1 & ~seen))
@@ -435,7 +439,7 @@ def name_at(objects: Objects, state: State, beginning: bytes, node: _Node | None
 
 
 def _simplified(objects: Objects, beginning: bytes, node: _Node | None, scanned: int) -> tuple[_Node | None, bytes]:
-    """Without what the beginning of a character makes impossible, and without telling characters apart where it does not matter."""
+    """Without names that the beginning of a character excludes, and without telling characters apart needlessly."""
     if beginning[0] != BACKSLASH and node is not None:
         node = node if any(letter.encode().startswith(beginning) for letter in node.children) else None
     if node is None:

@@ -103,6 +103,6 @@ class _Text(Choice):
         self._way = way
 
     @property
-    def ways(self) -> tuple[Sequence, ...]:  # type: ignore[override]
+    def ways(self) -> tuple[Sequence, ...]:
         """The only one."""
         return (self._way,)

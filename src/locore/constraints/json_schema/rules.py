@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from decimal import Decimal
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
 
 from locore.constraints.json_schema.documents import LATEST, Document, Node, is_number
 from locore.constraints.json_schema.facts import (
-    EVERY_NAME,
     FALSE,
     TRUE,
-    TYPES,
     All,
     Bound,
     Distinct,
@@ -45,7 +43,18 @@ from locore.constraints.json_schema.formats import FORMATS, REFUSED
 
 ANNOTATIONS = {
     *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"),
-    *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$comment", "$defs", "definitions", "$vocabulary"),
+    *(
+        "$schema",
+        "$id",
+        "id",
+        "$anchor",
+        "$dynamicAnchor",
+        "$recursiveAnchor",
+        "$comment",
+        "$defs",
+        "definitions",
+        "$vocabulary",
+    ),
     *("contentEncoding", "contentMediaType", "contentSchema", "then", "else"),
 }
 SINCE = {  # the first draft that knows a keyword
@@ -194,7 +203,7 @@ class Rules:
         for keyword in node.content:
             if keyword in FOREIGN:
                 node.refuse(FOREIGN[keyword], keyword)
-            if keyword in ANNOTATIONS or self._counts(node, keyword) and keyword in ASSERTING:
+            if keyword in ANNOTATIONS or (self._counts(node, keyword) and keyword in ASSERTING):
                 continue
             near = [] if keyword in KNOWN else get_close_matches(keyword.lower(), SPELLED, 1, SIMILAR)
             if near and not keyword.startswith(("_", "x-")):
@@ -232,8 +241,11 @@ class Rules:
         if "format" in node and self._formats:
             name = node.text("format")
             if name in REFUSED:
-                node.refuse(f"the format {name!r} is none of {', '.join(FORMATS)}; say it by a pattern, or "
-                            'formats="annotations" to constrain nothing by formats', "format")
+                node.refuse(
+                    f"the format {name!r} is none of {', '.join(FORMATS)}; say it by a pattern, or "
+                    'formats="annotations" to constrain nothing by formats',
+                    "format",
+                )
             if name in FORMATS:
                 yield Matches("format", name)
             else:
@@ -336,9 +348,9 @@ def _typed(node: Node) -> Formula:
     return Kinds(kinds)
 
 
-def fraction(value: float) -> Fraction:
+def fraction(value: float | Decimal) -> Fraction:
     """A number of JSON as it is written."""
-    return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
+    return Fraction(Decimal(repr(value)) if isinstance(value, float) else value)
 
 
 def _number_facts(node: Node) -> Iterable[Formula]:
@@ -364,7 +376,7 @@ def constant(value: Any) -> Formula:
     """Equal to a value of JSON."""
     if value is None or isinstance(value, bool):
         return Kinds(frozenset({{None: "null", True: "true", False: "false"}[value]}))
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return All((Kinds(OF_TYPE["number"]), NumberIn(frozenset({fraction(value)}))))
     if isinstance(value, str):
         return All((Kinds(OF_TYPE["string"]), StringIn(frozenset({value}))))
@@ -385,5 +397,3 @@ def one_of(values: list[Any]) -> Formula:
     ways: list[Formula] = [All((Kinds(frozenset(kinds)), *facts))] if kinds else []
     ways += [constant(one) for one in values if isinstance(one, list | dict)]
     return ways[0] if len(ways) == 1 else Some(tuple(ways))
-
-

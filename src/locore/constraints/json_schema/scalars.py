@@ -222,5 +222,3 @@ def _multiples(of: Fraction, digits: bool) -> Dfa:
     order = [1, 0, *range(2, len(table))]  # the start comes first
     number = np.argsort(order)
     return Dfa(number[table][order].astype(np.int32), accepting[order], classes).minimised()
-
-

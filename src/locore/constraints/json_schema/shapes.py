@@ -203,7 +203,8 @@ class Shapes:
     def _valid(self, node: Node, wanted: bool) -> tuple[Shape, ...]:
         if node in self._open or len(self._open) > MOST_DEEP:
             raise InvalidConstraint(
-                f"a JSON schema refers to itself without going into a value, at {node.pointer or 'the top'}; nothing is said by that"
+                f"a JSON schema refers to itself without going into a value, at {node.pointer or 'the top'}, which says "
+                "nothing; refer to it from properties or items"
             )
         key = Goal(Valid(node), wanted)
         if key in self._of:
@@ -223,8 +224,8 @@ class Shapes:
         if number > MOST_SHAPES:
             place = self._open[-1].pointer if self._open else ""
             raise BudgetExceeded(
-                f"the JSON schema has more than {MOST_SHAPES:,} alternatives at {place or 'the top'}, once oneOf, not and if are "
-                "written out; say fewer, or use anyOf where no two can be valid at once"
+                f"the JSON schema has more than {MOST_SHAPES:,} alternatives at {place or 'the top'}, once oneOf, not and if "
+                "are written out; say fewer, or use anyOf where no two can be valid at once"
             )
 
     # What has been evaluated.
@@ -244,8 +245,9 @@ class Shapes:
             found = self._both(found, [(Negation(Valid(parts.unwanted)), NOTHING)])
         if parts.branch is not None:
             test, then, otherwise = parts.branch
-            yes = self._both(self._told(test), [(TRUE, NOTHING)] if then is None else self._told(then))
-            no = [(TRUE, NOTHING)] if otherwise is None else self._told(otherwise)
+            always: list[Told] = [(TRUE, NOTHING)]
+            yes = self._both(self._told(test), always if then is None else self._told(then))
+            no = always if otherwise is None else self._told(otherwise)
             found = self._both(found, [*yes, *self._both([(Negation(Valid(test)), NOTHING)], no)])
         for name, one in parts.given.items():
             found = self._both(found, [(without(name), NOTHING), *self._both([(with_(name), NOTHING)], self._told(one))])
