@@ -23,10 +23,11 @@ from locore.constraints.json_schema.values import Goals, Reading, Value, joined
 from locore.errors import BudgetExceeded
 
 Label = tuple[bool, ...]  # which patterns occur in a name, then which goals of names it meets
-State = tuple[
-    int, int, frozenset[int]
-]  # the listed names that cannot come any more, as bits; properties so far; what is missing
+# The listed names that cannot come any more, as bits; how many properties so far; what is missing; and, where it matters, the
+# names so far that are not listed.
+State = tuple[int, int, frozenset[int], frozenset[str]]
 MOST_NAME_STATES = 20_000
+MOST_NAMES = 64  # that are listed where a pattern says which there are
 
 
 def object_(reading: Reading, facts: tuple[Fact, ...], depth: int, level: int) -> Sequence:
@@ -34,7 +35,7 @@ def object_(reading: Reading, facts: tuple[Fact, ...], depth: int, level: int) -
     plan = plan_of(reading, facts)
     key = Objects, plan, depth, level
     objects: Objects = reading.once(key, Objects, reading, plan, depth, level)
-    return (reading.literal(b"{"), objects.rest((0, 0, plan.all_missing), True))
+    return (reading.literal(b"{"), objects.rest((0, 0, plan.all_missing, frozenset()), True))
 
 
 def plan_of(reading: Reading, facts: tuple[Fact, ...]) -> Plan:
@@ -54,6 +55,7 @@ class Plan:
         patterns: that are looked for in other names; name_goals: that other names may have to meet.
         missing: what some property has to be.
         least, most: how many properties.
+        remembers: must names that are not listed be told apart, as their number matters? Elsewhere one may come twice.
     """
 
     def __init__(self, reading: Reading, facts: tuple[Fact, ...]) -> None:
@@ -70,10 +72,13 @@ class Plan:
         ranks = self._ranks() if reading.style.order == "schema" else {}
         said = [fact.names for fact in (*self._members, *self.missing) if not isinstance(fact, SomeName)]
         named = [name for names in said for name in (*([] if names.name is None else [names.name]), *sorted(names.but))]
-        self.listed = list(dict.fromkeys((*ranks, *named, *has, *sorted(lacks))))
-        self.number = {name: number for number, name in enumerate(self.listed)}
         self.patterns = sorted({pattern for names in said for pattern in names.patterns})
         self.name_goals = list(dict.fromkeys((*self._names, *(f.goal for f in self.missing if isinstance(f, SomeName)))))
+        self.listed = list(dict.fromkeys((*ranks, *named, *has, *sorted(lacks))))
+        if (self.least > 1 or self.most is not None or self.missing) and (self.patterns or self.name_goals):
+            self.listed += self._few_names()
+            del self._product, self.labels
+        self.number = {name: number for number, name in enumerate(self.listed)}
         self.goals = [self._goals(name) for name in self.listed]
         self.available = [name not in lacks and all(self._meets(goal, name) for goal in self._names) for name in self.listed]
         self.required = sum(1 << self.number[name] for name in has)
@@ -83,11 +88,19 @@ class Plan:
             for number, name in enumerate(self.listed)
         ]
         self._scanners: dict[frozenset[Label], Scanner] = {}
+        self.remembers = self.least > 1 or self.most is not None or bool(self.missing)
 
     def _ranks(self) -> dict[str, int]:
         """The names whose values the facts describe, in their order."""
         names = dict.fromkeys(fact.names.name for fact in self._members if fact.names.name is not None)
         return {name: rank for rank, name in enumerate(names)}
+
+    def _few_names(self) -> list[str]:
+        """The other names, if they are so few that they can be counted; each of them is told apart, then."""
+        table, classes, labels = self._product
+        possible = {label for label in self.labels if self.reading.shapes.of(self.goals_by(label))}
+        dfa = Dfa(table, np.array([label in possible for label in labels]), classes)
+        return dfa.words(MOST_NAMES) or []
 
     def _meets(self, goal: Goal, name: str) -> bool:
         dfa = self.names_of(goal)
@@ -293,14 +306,15 @@ class Objects:
         late = plan.closes[number] & ~(1 << number) & plan.required & ~seen
         return not seen >> number & 1 and not late
 
-    def after(self, number: int | None, label: Label, state: State) -> list[tuple[Value, State]]:
+    def after(self, number: int | None, label: Label, state: State, name: str = "") -> list[tuple[Value, State]]:
         """The values that a name may have, and the states behind them."""
         plan = self.plan
-        seen, count, missing = state
+        seen, count, missing, names = state
         if plan.most is not None and count >= plan.most:
             return []
         seen = seen if number is None else seen | plan.closes[number] | 1 << number
         count = count + 1 if plan.most is not None else min(count + 1, plan.least)
+        names = names | {name} if plan.remembers and number is None else names
         goals = plan.goals_by(label) if number is None else plan.goals[number]
         free = frozenset(one for one in missing if plan.met_by(number, label, one) == ())
         could = [(one, met) for one in missing - free if (met := plan.met_by(number, label, one))]
@@ -309,7 +323,7 @@ class Objects:
             taken = [pair for pair, is_taken in zip(could, chosen, strict=True) if is_taken]
             more = [goal for _, met in taken for goal in met]
             left = missing - free - {one for one, _ in taken}
-            found.append((self.value(joined((*goals, *more))), (seen, count, left)))
+            found.append((self.value(joined((*goals, *more))), (seen, count, left, names)))
         return found
 
     def member_cost(self, number: int | None, label: Label, state: State) -> float:
@@ -331,11 +345,11 @@ class Objects:
 
     def is_complete(self, state: State) -> bool:
         """May the object end here?"""
-        seen, count, missing = state
+        seen, count, missing, _ = state
         return not (self.plan.required & ~seen or missing) and count >= self.plan.least
 
     def _rest_cost(self, state: State, is_first: bool) -> float:
-        seen, count, missing = state
+        seen, count, missing, _ = state
         if missing:
             return self._searched_cost(state, is_first)
         plan = self.plan
@@ -429,12 +443,12 @@ class ObjectRest(Choice):
         return tuple(found)
 
 
-def name_at(objects: Objects, state: State, beginning: bytes, node: _Node | None, scanned: int) -> NameRest:
+def name_at(objects: Objects, state: State, beginning: bytes, node: _Node | None, scanned: int, written: str = "") -> NameRest:
     """The rest of a name behind its first quote, and of all that follows in the object."""
     if beginning:
         node, beginning = _simplified(objects, beginning, node, scanned)
-    key = NameRest, objects, state, beginning, node and id(node), scanned
-    found: NameRest = objects.reading.once(key, NameRest, objects, state, beginning, node, scanned)
+    key = NameRest, objects, state, beginning, node and id(node), scanned, written
+    found: NameRest = objects.reading.once(key, NameRest, objects, state, beginning, node, scanned, written)
     return found
 
 
@@ -445,7 +459,8 @@ def _simplified(objects: Objects, beginning: bytes, node: _Node | None, scanned:
     if node is None:
         plan = objects.plan
         scanner = plan.scanner(plan.labels) if scanned != DEAD and (plan.patterns or plan.name_goals) else None
-        if scanner is None or (beginning[0] != BACKSLASH and not scanner.tells_beyond_ascii):
+        alone = scanner is None or (beginning[0] != BACKSLASH and not scanner.tells_beyond_ascii)
+        if alone and not plan.remembers:
             beginning = alike(beginning, objects.reading.minimal)
     return node, beginning
 
@@ -453,10 +468,18 @@ def _simplified(objects: Objects, beginning: bytes, node: _Node | None, scanned:
 class NameRest(Symbol):
     """The rest of a name, its value, and the rest of the object."""
 
-    def __init__(self, objects: Objects, state: State, beginning: bytes, node: _Node | None, scanned: int) -> None:
-        """What has been read of it: a place among the listed names (None: it is another one), and a state of their scanner."""
+    def __init__(
+        self, objects: Objects, state: State, beginning: bytes, node: _Node | None, scanned: int, written: str
+    ) -> None:
+        """What has been read of it: a place among the listed names (None: it is another one), and a state of their scanner.
+
+        Args:
+            written: what has been read, where names are remembered.
+        """
         self._objects, self._state, self._beginning, self._node, self._scanned = objects, state, beginning, node, scanned
-        if node is None and not beginning and scanned != DEAD and self._others[1] is None:
+        self._written = written
+        is_free = node is None and not beginning and scanned != DEAD and not objects.plan.remembers
+        if is_free and self._others[1] is None:
             self.plain_room = NEVER
 
     @cached_property
@@ -504,9 +527,10 @@ class NameRest(Symbol):
         after, scanner = self._others
         if after == NEVER or self._scanned == DEAD:
             return NEVER
+        is_taken = self._written in self._state[3] and self._objects.plan.remembers
         if scanner is None:  # any name that is not listed; one letter more always makes one
-            return after + 1 + (0 if self._node is None or self._node.word is None else 1)
-        return scanner.cost(self._scanned) + 1 + after
+            return after + 1 + (is_taken or (self._node is not None and self._node.word is not None))
+        return scanner.cost(self._scanned) + 1 + after + is_taken
 
     def _other_cost_through(self, low: int, high: int) -> float:
         after, scanner = self._others
@@ -527,7 +551,7 @@ class NameRest(Symbol):
                 symbol = self._after(read) if isinstance(read, int) else None if read is None else self._begun(read)
                 self._put(found, byte, symbol)
             return found
-        if self._node is None and self._others[1] is None:
+        if self._node is None and self._others[1] is None and not self._objects.plan.remembers:
             self._put(found, 0x20, self._after(0x20))
             found.update(dict.fromkeys(ASCII, found[0x20]) if 0x20 in found else {})
         else:
@@ -544,7 +568,7 @@ class NameRest(Symbol):
             found[byte] = self._objects.reading.once(("ways", symbol), lambda: ((symbol,),))
 
     def _begun(self, beginning: bytes) -> NameRest:
-        return name_at(self._objects, self._state, beginning, self._node, self._scanned)
+        return name_at(self._objects, self._state, beginning, self._node, self._scanned, self._written)
 
     def _after(self, code: int) -> NameRest | None:
         scanner = self._others[1]
@@ -556,7 +580,8 @@ class NameRest(Symbol):
             scanned = scanner.after(scanned, code)
         if node is None and scanned == DEAD:
             return None
-        return name_at(self._objects, self._state, b"", node, scanned)
+        written = self._written + chr(code) if self._objects.plan.remembers else ""
+        return name_at(self._objects, self._state, b"", node, scanned, written)
 
     def _ends(self) -> tuple[Sequence, ...]:
         objects = self._objects
@@ -569,6 +594,7 @@ class NameRest(Symbol):
             after, scanner = self._others
             is_name = after != NEVER and self._scanned != DEAD and (scanner is None or scanner.accepting[self._scanned])
             label = objects.plan.label_at(self._scanned) if is_name else None
-            ways = [] if label is None else objects.after(None, label, self._state)
+            is_taken = objects.plan.remembers and self._written in self._state[3]
+            ways = [] if label is None or is_taken else objects.after(None, label, self._state, self._written)
         found = [(*objects.colon, value, objects.rest(state, False)) for value, state in ways]
         return tuple(way for way in found if cost_of(way) != NEVER)
