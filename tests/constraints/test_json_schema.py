@@ -26,7 +26,7 @@ STYLES = st.fixed_dictionaries(
 )
 SEEDS = st.integers(0, 2**32 - 1)
 MUTATIONS = CHARACTERS + "{}[],:.-0e"
-SLOW = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def mutated(generator, text):
@@ -43,7 +43,7 @@ def constraint_of(schema, **style):
         return None
 
 
-def written(machine, generator, most=60):
+def written(machine, generator, most=25):
     """A random text of an automaton: where nothing can be chosen any more, on the cheapest way to the end."""
     state, found = 0, bytearray()
     while not (machine.accepts_at(state) and (machine.is_over(state) or generator.random() < 0.3)):
@@ -54,7 +54,8 @@ def written(machine, generator, most=60):
             cheapest = min(machine.costs[row[byte]] for byte in ways)
             assert cheapest <= machine.costs[state] - 1  # so there is an end
             ways = [byte for byte in ways if machine.costs[row[byte]] == cheapest]
-        byte = generator.choice(ways)
+        plain = [byte for byte in ways if byte < 0x80]
+        byte = generator.choice(plain if plain and generator.random() < 0.9 else ways)
         found.append(byte)
         state = int(row[byte])
     return bytes(found)
@@ -79,10 +80,11 @@ def test_just_what_is_valid_is_accepted(data, schema, seed):
 def test_what_is_written_is_valid(schema, style, seed):
     """Random texts of the automaton, each of which comes to an end, are valid by the check; so are nearly all others not."""
     leaf, generator = constraint_of(schema, **style), random.Random(seed)
-    if leaf is None or leaf.read.reading().costs[0] == float("inf"):
+    machine = None if leaf is None else leaf.read.reading()
+    if machine is None or machine.costs[0] == float("inf"):
         return
-    for _ in range(4):
-        text = written(leaf.read.reading(), generator).decode()
+    for _ in range(3):
+        text = written(machine, generator).decode()
         assert holds(leaf, text), (leaf, text)
         for other in (mutated(generator, text), text + " "):
             assert leaf.accepts(other.encode()) == holds(leaf, other), (leaf, other)
