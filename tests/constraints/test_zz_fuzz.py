@@ -1,0 +1,153 @@
+"""`json_schema`: its automaton and the library `jsonschema` say the same of random schemas and values, in all styles."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from locore.automata.pushdown import DEAD
+from locore.constraints import from_json, json_schema
+from locore.errors import BudgetExceeded, UnsupportedKeyword
+
+from .bytewise import holds
+from .schemas import CHARACTERS, Writer, any_schemas, anything, schemas, values_for
+
+STYLES = st.fixed_dictionaries(
+    {
+        "whitespace": st.sampled_from(["any", "single", "indent", "compact"]),
+        "order": st.sampled_from(["any", "schema"]),
+        "escapes": st.sampled_from(["any", "minimal"]),
+    }
+)
+SEEDS = st.integers(0, 2**32 - 1)
+MUTATIONS = CHARACTERS + "{}[],:.-0e"
+SLOW = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def mutated(generator, text):
+    place = generator.randrange(len(text) + 1)
+    cut = generator.randrange(2)
+    return text[:place] + generator.choice(["", generator.choice(MUTATIONS)]) + text[place + cut :]
+
+
+def constraint_of(schema, **style):
+    """The constraint, or None where what the schema says is refused."""
+    try:
+        return json_schema(schema, **style)
+    except (UnsupportedKeyword, BudgetExceeded):
+        return None
+
+
+def written(machine, generator, most=25):
+    """A random text of an automaton: where nothing can be chosen any more, on the cheapest way to the end."""
+    state, found = 0, bytearray()
+    while not (machine.accepts_at(state) and (machine.is_over(state) or generator.random() < 0.3)):
+        machine.read(state)
+        row = machine.table[state]
+        ways = [byte for byte in range(256) if row[byte] != DEAD]
+        if len(found) > most:
+            cheapest = min(machine.costs[row[byte]] for byte in ways)
+            assert cheapest <= machine.costs[state] - 1  # so there is an end
+            ways = [byte for byte in ways if machine.costs[row[byte]] == cheapest]
+        plain = [byte for byte in ways if byte < 0x80]
+        byte = generator.choice(plain if plain and generator.random() < 0.9 else ways)
+        found.append(byte)
+        state = int(row[byte])
+    return bytes(found)
+
+
+@SLOW
+@given(st.data(), any_schemas(), SEEDS)
+def test_just_what_is_valid_is_accepted(data, schema, seed):
+    """Of all keywords, against the library; both ways."""
+    leaf, generator = constraint_of(schema, order="any"), random.Random(seed)
+    if leaf is None:
+        return
+    validator = jsonschema.Draft202012Validator(schema)
+    for _ in range(6):
+        value = data.draw(anything())
+        text = Writer(generator, True).text(value)
+        assert leaf.accepts(text.encode()) == validator.is_valid(value), (schema, text)
+
+
+@SLOW
+@given(any_schemas(), STYLES, SEEDS)
+def test_what_is_written_is_valid(schema, style, seed):
+    """Random texts of the automaton, each of which comes to an end, are valid by the check; so are nearly all others not."""
+    leaf, generator = constraint_of(schema, **style), random.Random(seed)
+    machine = None if leaf is None else leaf.read.reading()
+    if machine is None or machine.costs[0] == float("inf"):
+        return
+    for _ in range(3):
+        text = written(machine, generator).decode()
+        assert holds(leaf, text), (leaf, text)
+        for other in (mutated(generator, text), text + " "):
+            assert leaf.accepts(other.encode()) == holds(leaf, other), (leaf, other)
+
+
+@SLOW
+@given(st.data(), schemas(), STYLES, SEEDS)
+def test_values_in_all_spellings(data, schema, style, seed):
+    """Valid and nearly valid values, in all kinds of spellings: what is accepted in a style is what is valid and in it."""
+    leaf, generator = json_schema(schema, **style), random.Random(seed)
+    loose = json_schema(schema, whitespace="any", order="any")
+    for plain in (True, False, False, False):
+        text = Writer(generator, plain).text(data.draw(values_for(schema)))
+        assert loose.accepts(text.encode()) == holds(loose, text), text
+        assert leaf.accepts(text.encode()) <= loose.accepts(text.encode())
+        if plain and style["whitespace"] == "compact" and style["order"] == "any":
+            assert leaf.accepts(text.encode()) == loose.accepts(text.encode()), text
+
+
+@settings(max_examples=20, deadline=None)
+@given(schemas(), st.data())
+def test_indented_as_python_indents(schema, data):
+    leaf, loose = json_schema(schema, whitespace="indent", order="any"), json_schema(schema, order="any")
+    value = data.draw(values_for(schema))
+    if "e" in json.dumps(value).replace("true", "").replace("false", "").replace("id", ""):
+        return  # a number with an exponent
+    for indent, separators, one in ((2, None, leaf), (None, (",", ":"), loose)):
+        text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+        assert one.accepts(text.encode()) == holds(one, text)
+    assert leaf.accepts(json.dumps(value, indent=2).encode()) == loose.accepts(
+        json.dumps(value, separators=(",", ":")).encode()
+    )
+
+
+@settings(max_examples=10, deadline=None)
+@given(schemas(), SEEDS)
+def test_the_whole_automaton_is_the_one_that_is_followed(schema, seed):
+    leaf, generator = json_schema(schema), random.Random(seed)
+    try:
+        automaton = leaf.automaton_within(1000)
+    except BudgetExceeded:
+        return
+    machine = leaf.read.reading()
+    for _ in range(5):
+        text = written(machine, generator) if machine.costs[0] < float("inf") else b'"a"'
+        for one in (text, mutated(generator, text.decode()).encode()):
+            assert automaton.accepts(one) == leaf.accepts(one)
+
+
+@given(schemas(), STYLES, st.integers(1, 64), st.sampled_from(["asserted", "annotations"]))
+@settings(deadline=None)
+def test_json_form(schema, style, depth, formats):
+    leaf = json_schema(schema, **style, depth=depth, formats=formats)
+    assert from_json(json.loads(json.dumps(leaf.to_json()))) == leaf
+    assert leaf.to_json()["schema"] == schema
+    with pytest.raises(UnsupportedKeyword, match="deep"):
+        from_json({**leaf.to_json(), "deep": 2})
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_values_nest_as_deep_as_is_said(depth):
+    leaf = json_schema(True, depth=depth)
+    for nested in range(1, 8):
+        for text in ("[" * nested + "]" * nested, '{"a":' * (nested - 1) + "{}" + "}" * (nested - 1)):
+            assert leaf.accepts(text.encode()) == (nested <= depth)
+    assert f"{depth} deep" in leaf.notes()[0]
