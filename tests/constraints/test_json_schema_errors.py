@@ -45,7 +45,7 @@ def test_no_keyword_is_ignored(schema, place):
 
 @given(schemas(), st.sampled_from(["mxLength", "x-y", "order"]), st.data())
 def test_a_keyword_anywhere_is_refused_or_named(schema, keyword, data):
-    """Wherever it is put among the schemas that are used: refused if it looks like one that means something, else in the notes."""
+    """Wherever it is put: refused if it looks like one that means something, else in the notes."""
     assume(isinstance(schema, dict))
     schema = copy.deepcopy(schema)
     place = data.draw(st.sampled_from([one for one in subschemas(schema) if isinstance(one, dict)]))

@@ -69,6 +69,10 @@ class Node:
             pointer += "/" + str(step).replace("~", "~0").replace("/", "~1")
         return content, pointer
 
+    def place(self, *steps: str | int) -> str:
+        """The JSON pointer of what stands at a key."""
+        return self._inside(steps)[1]
+
     # Complaints.
 
     def refuse(self, why: str, *steps: str | int) -> NoReturn:

@@ -9,7 +9,7 @@ from locore.automata.pushdown import Choice, Measure, Pushdown, Sequence
 from locore.constraints.json_schema import arrays, objects
 from locore.constraints.json_schema.documents import Document
 from locore.constraints.json_schema.facts import Goal, Valid
-from locore.constraints.json_schema.rules import Rules
+from locore.constraints.json_schema.rules import Rules, mentioned
 from locore.constraints.json_schema.scalars import numbers
 from locore.constraints.json_schema.shapes import Shapes
 from locore.constraints.json_schema.style import Style
@@ -49,6 +49,12 @@ class Schema:
         Raises:
             UnsupportedKeyword, InvalidConstraint, BudgetExceeded.
         """
+        nodes = {self.document.root: True}
+        todo = [self.document.root]
+        for node in todo:  # grows while it is read
+            new = [one for one in mentioned(self.rules.parts(node)) if one not in nodes]
+            nodes.update(dict.fromkeys(new, True))
+            todo += dict.fromkeys(new)
         reading = Reading(self.shapes, self._style, bytes_of)
         open_, done = 1, 2
         marks: dict[Goals, int] = {}

@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any
 
+from locore.automata.regex.parse import language_of
+from locore.automata.regex.pattern import parse_ecma
 from locore.constraints.json_schema.documents import LATEST, Document, Node, is_number
 from locore.constraints.json_schema.facts import (
     FALSE,
@@ -40,6 +42,7 @@ from locore.constraints.json_schema.facts import (
     Valid,
 )
 from locore.constraints.json_schema.formats import FORMATS, REFUSED
+from locore.errors import InvalidConstraint
 
 ANNOTATIONS = {
     *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"),
@@ -237,6 +240,7 @@ class Rules:
         if least or most is not None:
             yield Length(least or 0, most)
         if "pattern" in node:
+            _check_pattern(node, node.text("pattern"), "pattern")
             yield Matches("pattern", node.text("pattern"))
         if "format" in node and self._formats:
             name = node.text("format")
@@ -288,6 +292,7 @@ class Rules:
         for name, one in listed.items():
             parts.own.append(Member(Names(name), Goal(Valid(one))))
         for pattern, one in patterned.items():
+            _check_pattern(node, pattern, "patternProperties", pattern)
             parts.own.append(Member(Names(patterns=frozenset({pattern})), Goal(Valid(one))))
         parts.names, parts.patterns = set(listed), set(patterned)
         if "additionalProperties" in node:
@@ -310,6 +315,22 @@ class Rules:
                 parts.own.append(_requires(name, node.texts("dependentRequired", name)))
         if self._counts(node, "unevaluatedProperties"):
             parts.unevaluated_names = node.schema("unevaluatedProperties")
+
+
+def _check_pattern(node: Node, pattern: str, *steps: str) -> None:
+    try:
+        language_of(parse_ecma(pattern))
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"{error} (at {node.place(*steps)})") from error
+
+
+def mentioned(parts: Parts) -> list[Node]:
+    """All schemas that a schema applies, in its own place and to what is inside of a value."""
+    nodes = [*parts.every, *(node for _, union in parts.unions for node in union), *parts.given.values()]
+    nodes += [node for node in parts.branch or () if node is not None]
+    nodes += [node for node in (parts.unwanted, parts.unevaluated_items, parts.unevaluated_names) if node is not None]
+    goals = [fact.goal for fact in parts.own if isinstance(fact, Items | Holding | Member | EachName)]
+    return nodes + [goal.formula.node for goal in goals if isinstance(goal.formula, Valid)]
 
 
 def with_(name: str) -> Formula:
