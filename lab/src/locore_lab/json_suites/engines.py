@@ -57,15 +57,18 @@ class _LocoreText(Follower):
         self._reader, self._end, self._known = MaskReader(reader), end, None
 
     def mask(self) -> Any:
+        """What may come."""
         self._known = self._reader.mask()
         return self._known
 
     def read(self, token: int) -> bool:
+        """Read a token."""
         allowed = bool(self.mask()[token])
         self._reader.advance(token)
         return allowed
 
     def may_end(self) -> bool:
+        """May the text end?"""
         return bool(self.mask()[self._end])
 
 
@@ -77,6 +80,7 @@ class Locore(JsonEngine):
         self.name, self._order = f"Locore, order={order}", order
 
     def compile(self, schema: Any, formats: bool) -> Any:
+        """A schema made ready."""
         from locore import compile as compile_constraint
         from locore import json_schema
         from locore.errors import LocoreError, Unsatisfiable
@@ -90,6 +94,7 @@ class Locore(JsonEngine):
             raise NotTaken(str(error)) from error
 
     def start(self, compiled: Any) -> Follower:
+        """The empty text."""
         return Nothing() if compiled is None else _LocoreText(compiled.reader, self.vocabulary.end)
 
 
@@ -97,12 +102,15 @@ class Nothing(Follower):
     """No text at all."""
 
     def mask(self) -> Any:
+        """What may come."""
         return None
 
     def read(self, token: int) -> bool:
+        """Read a token."""
         return False
 
     def may_end(self) -> bool:
+        """May the text end?"""
         return False
 
 
@@ -114,13 +122,16 @@ class _Guidance(Follower):
         self._bits = llguidance.torch.allocate_token_bitmask(1, size)
 
     def mask(self) -> Any:
+        """What may come."""
         self._fill(self._matcher, self._bits, 0)
         return self._bits
 
     def read(self, token: int) -> bool:
+        """Read a token."""
         return bool(self._matcher.try_consume_tokens([token]) == 1)
 
     def may_end(self) -> bool:
+        """May the text end?"""
         return bool(self._matcher.is_accepting())
 
 
@@ -137,6 +148,7 @@ class LLGuidance(JsonEngine):
         self._tokens = plain.with_slices(llguidance.LLTokenizer.json_slices())
 
     def compile(self, schema: Any, formats: bool) -> Any:
+        """A schema made ready."""
         from llguidance import LLMatcher
 
         options = {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"}
@@ -150,6 +162,7 @@ class LLGuidance(JsonEngine):
         return matcher
 
     def start(self, compiled: Any) -> Follower:
+        """The empty text."""
         return _Guidance(compiled.deep_copy(), self.vocabulary.size)
 
 
@@ -158,13 +171,16 @@ class _Grammar(Follower):
         self._matcher, self._bits = matcher, bits
 
     def mask(self) -> Any:
+        """What may come."""
         self._matcher.fill_next_token_bitmask(self._bits)
         return self._bits
 
     def read(self, token: int) -> bool:
+        """Read a token."""
         return bool(self._matcher.accept_token(token))
 
     def may_end(self) -> bool:
+        """May the text end?"""
         return bool(self._matcher.is_completed())
 
 
@@ -181,6 +197,7 @@ class XGrammar(JsonEngine):
         )
 
     def compile(self, schema: Any, formats: bool) -> Any:
+        """A schema made ready."""
         import xgrammar
 
         compiler = xgrammar.GrammarCompiler(self._info, max_threads=1, cache_enabled=False)
@@ -191,6 +208,7 @@ class XGrammar(JsonEngine):
             raise NotTaken(str(error)) from error
 
     def start(self, compiled: Any) -> Follower:
+        """The empty text."""
         import xgrammar
 
         bits = xgrammar.allocate_token_bitmask(1, self.vocabulary.size)
@@ -204,10 +222,12 @@ class _Guide(Follower):
         self._guide, self._bits, self._fill = guide, bits, fill_next_token_bitmask
 
     def mask(self) -> Any:
+        """What may come."""
         self._fill(self._guide, self._bits)
         return self._bits
 
     def read(self, token: int) -> bool:
+        """Read a token."""
         try:
             self._guide.advance(token, return_tokens=False)
         except ValueError:
@@ -215,6 +235,7 @@ class _Guide(Follower):
         return True
 
     def may_end(self) -> bool:
+        """May the text end?"""
         return bool(self._guide.is_finished())
 
 
@@ -234,6 +255,7 @@ class OutlinesCore(JsonEngine):
         self._words = Words(vocabulary.end, table)
 
     def compile(self, schema: Any, formats: bool) -> Any:
+        """A schema made ready."""
         from outlines_core import Index
         from outlines_core.json_schema import build_regex_from_schema
 
@@ -243,6 +265,7 @@ class OutlinesCore(JsonEngine):
             raise NotTaken(str(error)) from error
 
     def start(self, compiled: Any) -> Follower:
+        """The empty text."""
         from outlines_core import Guide
         from outlines_core.kernels.torch import allocate_token_bitmask
 
