@@ -23,8 +23,7 @@ def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:
         InvalidArgument: as `StopWhenComplete`.
     """
     changed = StopWhenComplete(model, circuit)
-    complete = changed.reader.complete
-    return model if complete is not None and not any(bool(flags.any()) for flags in complete[:-1]) else changed
+    return changed if changed.reader.completes else model
 
 
 def is_finished(circuit: Circuit, tokens: Tensor, eos_ids: tuple[int, ...]) -> Tensor:

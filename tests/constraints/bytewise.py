@@ -18,4 +18,4 @@ def holds(leaf, text):
 
 def accepts(leaf, text):
     """The automaton."""
-    return leaf.automaton().accepts(as_bytes(text))
+    return leaf.accepts(as_bytes(text)) if hasattr(leaf, "accepts") else leaf.automaton().accepts(as_bytes(text))

@@ -195,3 +195,82 @@ class Writer:
                 escaped.replace("\\U", "\\u") if self._chance(0.5) else escaped[:2] + escaped[2:].upper().replace("\\U", "\\u")
             )
         return json.dumps(character, ensure_ascii=False)[1:-1]
+
+
+# Schemas of all keywords, and values of all kinds, few enough that they often meet.
+
+FEW_NAMES = ["a", "b", "ab", "\u00e9"]
+FEW_STRINGS = ["", "a", "b", "ab", "aab", "\u00e9", "1"]
+FEW_NUMBERS = [0, 1, 2, 3, -1, 0.5, 1.5, -2.5, 10, 7]
+
+
+def anything():
+    """Values of all kinds."""
+    scalars = st.one_of(st.none(), st.booleans(), st.sampled_from(FEW_NUMBERS), st.sampled_from(FEW_STRINGS))
+    return st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FEW_NAMES), inner, max_size=3),
+        max_leaves=5,
+    )
+
+
+def _few(inner):
+    names = st.sampled_from(FEW_NAMES)
+    patterns = st.sampled_from(["^a", "b$", "^.$"])
+    lists = st.lists(inner, min_size=1, max_size=2)
+    numbers = st.sampled_from(FEW_NUMBERS)
+    return {
+        "type": st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
+        | st.lists(st.sampled_from(["null", "integer", "string", "object", "array"]), min_size=1, max_size=3, unique=True),
+        "enum": st.lists(anything(), min_size=1, max_size=3),
+        "const": anything(),
+        "minimum": numbers,
+        "maximum": numbers,
+        "exclusiveMinimum": numbers,
+        "exclusiveMaximum": numbers,
+        "multipleOf": st.sampled_from([1, 2, 0.5, 1.5]),
+        "minLength": SMALL,
+        "maxLength": SMALL,
+        "pattern": patterns,
+        "items": inner,
+        "prefixItems": lists,
+        "contains": inner,
+        "minContains": st.integers(0, 2),
+        "maxContains": st.integers(0, 2),
+        "minItems": st.integers(0, 2),
+        "maxItems": st.integers(0, 3),
+        "properties": st.dictionaries(names, inner, max_size=3),
+        "patternProperties": st.dictionaries(patterns, inner, max_size=2),
+        "additionalProperties": inner,
+        "propertyNames": inner,
+        "required": st.lists(names, max_size=2, unique=True),
+        "minProperties": st.integers(0, 2),
+        "maxProperties": st.integers(0, 2),
+        "dependentRequired": st.dictionaries(names, st.lists(names, max_size=2, unique=True), max_size=2),
+        "dependentSchemas": st.dictionaries(names, inner, max_size=2),
+        "allOf": lists,
+        "anyOf": lists,
+        "oneOf": lists,
+        "not": inner,
+        "if": inner,
+        "then": inner,
+        "else": inner,
+        "unevaluatedProperties": inner,
+        "unevaluatedItems": inner,
+        "$ref": st.just("#/$defs/one"),
+    }
+
+
+@st.composite
+def _some(draw, inner):
+    keywords = _few(inner)
+    chosen = draw(st.lists(st.sampled_from(sorted(keywords)), max_size=3, unique=True))
+    return {name: draw(keywords[name]) for name in chosen}
+
+
+@st.composite
+def any_schemas(draw):
+    """Schemas of all keywords."""
+    one = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/one"}}, "minProperties": 1}
+    schema = draw(_some(_some(_some(st.booleans()) | st.booleans())))
+    return {**schema, "$defs": {"one": one}}

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from locore.automata.regex import Budget
 from locore.constraints import regex
-from locore.constraints.json_schema.keywords import ANNOTATIONS, SUPPORTED
-from locore.constraints.json_schema.texts import CHOICES
+from locore.constraints.json_schema.rules import ANNOTATIONS, ASSERTING
+from locore.constraints.json_schema.style import CHOICES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "structured_text.md").read_text()
 
 
 def test_the_keywords_are_named():
     section = PAGE.split("## JSON schemas")[1].split("## Sizes")[0]
-    assert {*SUPPORTED, *ANNOTATIONS} - {"type"} <= set(re.findall(r"`([$\w]+)", section))
+    assert {*ASSERTING, *ANNOTATIONS} - {"type"} <= set(re.findall(r"`([$\w]+)", section))
     for option, choices in CHOICES.items():
         assert f"`{option}`" in section
         assert all(f'`"{choice}"`' in section for choice in choices)

@@ -21,7 +21,7 @@ from ..constraints.patterns import FLAGS as REGEX_FLAGS
 from ..constraints.patterns import patterns
 from ..constraints.schemas import schemas
 from ..constraints.texts import BROKEN, leaves
-from .oracle import Case, Read, has_tokens, truth_of
+from .oracle import Case, Read, closed, has_tokens, truth_of
 
 # Pieces that meet each other: words in several tokens and parts of them, case that surprises, marks and joiners, letters from
 # right to left, NUL, characters of several bytes and what stands for broken ones, ends of sentences, JSON.
@@ -192,7 +192,7 @@ def on_tokens(ids, length, phrases):
 
 def on_text(phrases):
     """Leaves that speak about the text."""
-    schema = schemas().filter(is_plain).map(json_schema)
+    schema = schemas().filter(is_plain).map(lambda one: json_schema(closed(one), whitespace="any", order="any"))
     return st.one_of(leaves(phrases), leaves(phrases), regexes(phrases), schema).map(of_form)
 
 

@@ -72,7 +72,7 @@ FIELDS = [
     ({"constraint": {"type": "ban"}}, "invalid_constraint", "constraint"),
     ({"constraint": {"type": "ban", "phrases": ["a"], "word": True}}, "invalid_constraint", "constraint"),
     ({"constraint": {"type": "regex", "pattern": "("}}, "invalid_constraint", "constraint"),
-    ({"constraint": {"type": "json_schema", "schema": {"dependentSchemas": {}}}}, "invalid_constraint", "constraint"),
+    ({"constraint": {"type": "json_schema", "schema": {"nullable": True}}}, "invalid_constraint", "constraint"),
     ({"constraint": {"type": "token", "position": 9, "in": [1]}}, "invalid_constraint", "constraint"),
     ({"constraint": {"type": "regex", "pattern": "(a|b)*a(a|b){20}"}}, "budget_exceeded", None),
     ({"constraint": {"type": "word_count", "hi": 10**18}}, "budget_exceeded", None),

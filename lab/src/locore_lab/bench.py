@@ -108,3 +108,23 @@ def speed(
     """What Locore costs: CPU seconds as ratios to what it is compared with in the same run."""
     import_module("locore_lab.speed.command").run(output, quick, model or (), part or (), device)
     print((output / "table.md").read_text())
+
+
+@bench.command(
+    "json", epilog="Example: locore bench json --data ../shared/data/json --tokenizer smollm2/tokenizer.json -o results"
+)
+def json_suites(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md.")],
+    data: Annotated[Path, typer.Option(help="Folder with test-suite/ and maskbench_dev.jsonl.xz.")],
+    tokenizer: Annotated[Path, typer.Option(help="A tokenizer.json, of a byte-level BPE.")],
+    cases: Annotated[int, typer.Option(help="Of MaskBench, drawn by the seed.")] = 300,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these: locore, locore-schema, llguidance, xgrammar, xgrammar-strict, outlines-core."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+) -> None:
+    """JSON Schema beside other engines: schemas taken, instances judged rightly, seconds of compiling and of masks."""
+    command = import_module("locore_lab.json_suites.command")
+    command.run(output, data, cases, engine or list(command.MAKERS), seed, tokenizer)
+    print((output / "table.md").read_text())

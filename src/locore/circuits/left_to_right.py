@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -75,6 +76,15 @@ class LeftToRight(ABC):
     @abstractmethod
     def accepting(self, states: Tensor) -> Tensor:
         """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
+
+    @property
+    def completes(self) -> bool:
+        """Can a text be complete before the last position?"""
+        return self.complete is None or any(bool(flags.any()) for flags in self.complete[:-1])
+
+    def masks(self, memory_bytes: int = MEMORY_BYTES) -> Masks:
+        """Transitions and masks one state at a time, for `MaskReader`."""
+        return _Masks(self, memory_bytes) if self.tables else _ReachedMasks(self, memory_bytes)
 
     @abstractmethod
     def to(self, device: torch.device | str) -> LeftToRight:
@@ -228,7 +238,7 @@ class MaskReader:
         """
         self.position = 0
         self._state = reader.start
-        self._masks = _Masks(reader, memory_bytes) if reader.tables else _ReachedMasks(reader, memory_bytes)
+        self._masks = reader.masks(memory_bytes)
 
     def copy(self) -> MaskReader:
         """Another reader of the same prefix, which may go on differently. It shares the kept masks."""
@@ -240,7 +250,7 @@ class MaskReader:
         Raises:
             InvalidArgument: no token id of this vocabulary, or the length is reached.
         """
-        self._state = self._masks.step(self.position, self._state, token)
+        self._state = self._masks.state_after(self.position, self._state, token)
         self.position += 1
 
     def mask(self) -> Tensor:
@@ -262,6 +272,16 @@ def stack_masks(readers: Sequence[MaskReader], out: Tensor | None = None) -> Ten
     return torch.stack([reader.mask() for reader in readers], out=out)
 
 
+class Masks(Protocol):
+    """Transitions and masks, one state at a time."""
+
+    def state_after(self, position: int, state: int, token: int) -> int:
+        """The state after a token; DEAD where nothing can be completed any more."""
+
+    def mask(self, position: int, state: int) -> Tensor:
+        """Bool[vocab]: the tokens that may come."""
+
+
 class _ReachedMasks:
     """Masks of a reading that is asked again for every state; those used last are kept."""
 
@@ -273,7 +293,7 @@ class _ReachedMasks:
         self._kept: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
         self._most = memory_bytes // len(self._class_of)
 
-    def step(self, position: int, state: int, token: int) -> int:
+    def state_after(self, position: int, state: int, token: int) -> int:
         """The state after a token; DEAD where nothing can be completed any more."""
         if not hasattr(token, "__index__") or not 0 <= (token := operator.index(token)) < len(self._class_of):
             raise InvalidArgument(

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from locore.circuits import Circuit
+from locore.circuits.followed import FollowedCircuit
 from locore.compilers.conflict import conflict_of
+from locore.compilers.followed import followed_circuit
 from locore.compilers.lazily import needs_machine, read_lazily
 from locore.compilers.left_to_right import compile_by_restriction
 from locore.compilers.paths.circuit import as_fixed_path, path_circuit
@@ -116,6 +118,8 @@ def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
         with problem.limits.enforced():
             relaxed = is_relaxed(problem.constraint, problem.length)  # first: it refuses some constraints
             circuit = _left_to_right(problem) if vtree is None else _for_vtree(problem, vtree)
+            if isinstance(circuit, FollowedCircuit):  # nothing has been made of it
+                return circuit
             kept = sum(block.num_slots for block in set(circuit.blocks))  # positions share blocks
             check_nodes(kept, "the circuit", "a shorter sequence or a simpler constraint")
             return replace(circuit, relaxed=relaxed)
@@ -137,6 +141,7 @@ def _left_to_right(problem: Problem) -> Circuit:
     |---|---|
     | anything with a grammar in it | none: it is read, and its states are made as they are reached |
     | a simple path over edges, some of them given | the frontier method |
+    | one leaf on nested text whose automaton is large | its states are made when a text gets there |
     | a conjunction with a combinatorial leaf, of such leaves, literals and counts | top-down search |
     | one automaton, as any Boolean combination of text leaves is | its transitions, shared by all positions |
     | anything else | exploration of what is left of it after each prefix |
@@ -146,6 +151,9 @@ def _left_to_right(problem: Problem) -> Circuit:
     path = as_fixed_path(problem.constraint)
     if path is not None:
         return path_circuit(problem, *path)
+    followed = followed_circuit(problem)
+    if followed is not None:
+        return followed
     root = gather(problem.constraint, problem.tokenizer.vocab_size)
     if isinstance(root, Conjunct):
         return compile_by_search(problem, root)

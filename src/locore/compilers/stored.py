@@ -21,6 +21,7 @@ from torch import Tensor
 
 from locore.cache import Notes, cache_folder, keep_within, read_tensors, write_tensors
 from locore.circuits import Block, Circuit, ConditionedReader, TableReader
+from locore.circuits.followed import FollowedCircuit
 from locore.compilers.layers import SparseRows
 from locore.compilers.problem import Problem
 from locore.constraints import Constraint
@@ -65,7 +66,7 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
         return Compiled(circuit, "disk")
     start = time.perf_counter()
     circuit = make()
-    if time.perf_counter() - start >= WORTH_SECONDS:
+    if time.perf_counter() - start >= WORTH_SECONDS and not isinstance(circuit, FollowedCircuit):
         _memory.put(key, circuit)
         tensors, notes = to_tensors(circuit)
         if write_tensors(path, tensors, {**notes, "key": key}):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 from typing import Literal as OneOf
 
+from locore.automata.pushdown import Follow
 from locore.automata.tables import Automaton, aho_corasick
 from locore.constraints.base import Constant, Constraint, Json, negation
 from locore.constraints.sequence import TokenizerLike, TokenSequence
@@ -112,6 +113,29 @@ class AutomatonLeaf(Constraint):
         Such a leaf is checked exactly on finished sequences, and may not stand below a negation.
         """
         return False
+
+
+class NestedLeaf(AutomatonLeaf):
+    """A constraint on text whose automaton may be too large to be made as a whole; it can be followed state by state."""
+
+    over = "bytes"
+
+    @property
+    @abstractmethod
+    def is_endless(self) -> bool:
+        """Does nothing but a bound that the user sets keep it from nesting without end?"""
+
+    @abstractmethod
+    def follow(self) -> Follow:
+        """Makes an automaton of the texts whose states are made when they are first reached; it can be pickled."""
+
+    @abstractmethod
+    def automaton_within(self, most: int) -> Automaton:
+        """The minimal automaton, if no more than so many states have to be looked at.
+
+        Raises:
+            BudgetExceeded: more.
+        """
 
 
 def check_vocabulary(constraint: Constraint, vocab_size: int) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
+from locore.evidence import values
 from locore.evidence.bounds import Estimate
 from locore.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
@@ -104,6 +105,31 @@ class Particles(Estimate):
         for text, weight in self:
             total[text] = total.get(text, 0.0) + weight
         return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+    def parsed(self, model: Any = None) -> list[tuple[Any, float]]:
+        """Pairs (object, normalised weight): each text as JSON, or as a validated object of a pydantic model or another type.
+
+        Args:
+            model: what pydantic's `TypeAdapter` takes: a model, a dataclass, a TypedDict; None: plain values.
+
+        Raises:
+            InvalidArgument: a text is no JSON, or not valid for the model.
+            MissingExtra: pydantic is not installed.
+        """
+        return list(zip(values.parsed(self.texts, model), self.weights.tolist(), strict=True))
+
+    def marginal(self, pointer: str) -> list[values.FieldValue]:
+        """The distribution of one field of texts that are JSON, given α: its values, most probable first, each with its error.
+
+        All spellings of a value count together. Errors are standard errors, by blocks where there are such.
+
+        Args:
+            pointer: a JSON pointer (RFC 6901), such as "/name" or "/items/0/price"; "" is the whole value.
+
+        Raises:
+            InvalidArgument: no pointer, or a text is no JSON.
+        """
+        return values.marginal(self, self.texts, self.weights, pointer)
 
     def where(self, keep: Tensor, reason: str) -> Particles:
         """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.

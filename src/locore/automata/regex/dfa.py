@@ -97,6 +97,24 @@ class Dfa:
         for target in np.unique(row).tolist():
             yield target, CharSet.of(span for number in np.flatnonzero(row == target) for span in sets[number].ranges)
 
+    def words(self, most: int) -> list[str] | None:
+        """The strings that it accepts; None if there are more than so many."""
+        useful = set(self.useful_states())
+        found: list[str] = []
+        pending = [(0, "")] if 0 in useful else []
+        while pending:
+            state, word = pending.pop()
+            if len(word) >= len(self.table):  # it went round in a circle
+                return None
+            if self.accepting[state]:
+                found.append(word)
+            for target, chars in self.successors(state):
+                if target in useful:
+                    if len(found) + len(pending) + sum(last - first + 1 for first, last in chars.ranges) > most:
+                        return None
+                    pending += [(target, word + chr(code)) for first, last in chars.ranges for code in range(first, last + 1)]
+        return found
+
     def complement(self) -> Dfa:
         """Accepts exactly the strings that this one does not."""
         return Dfa(self.table, ~self.accepting, self.classes)

@@ -5,53 +5,64 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from reprlib import repr as shortened
 from typing import Any
 from typing import Literal as OneOf
 
-from locore.automata.regex.language import Language
+from locore.automata.pushdown import Follow, Measure, Pushdown
+from locore.automata.tables import Automaton
 from locore.constraints.base import Json
 from locore.constraints.json_schema.check import Check, require_jsonschema
-from locore.constraints.json_schema.reader import language_of_schema
-from locore.constraints.json_schema.texts import Style
-from locore.constraints.regex import LanguageLeaf
-from locore.constraints.serial import described, read_string, register
-from locore.errors import InvalidConstraint
+from locore.constraints.json_schema.reader import Schema, bytes_of
+from locore.constraints.json_schema.style import Style
+from locore.constraints.sequence import TokenSequence
+from locore.constraints.serial import described, read_integer, read_string, register
+from locore.constraints.tokens import NestedLeaf
+from locore.errors import BudgetExceeded, InvalidConstraint, MissingExtra
+from locore.limits import Limits, limits_in_force
 
 SAID = 5  # keywords without meaning that are named
+DEPTH = 16
+MOST_STATES = 20_000  # of an automaton that is made as a whole, where the limits on states are the usual ones
+SHALLOWEST, DEEPEST = 1, 64
+FORMATS = ("asserted", "annotations")
 
 
 def json_schema(
-    schema: Mapping[str, Any] | bool,
-    whitespace: OneOf["any", "single", "compact"] = "any",
-    order: OneOf["any", "schema"] = "any",
+    schema: Mapping[str, Any] | bool | Any,
+    whitespace: OneOf["compact", "single", "indent", "any"] = "compact",
+    order: OneOf["schema", "any"] = "schema",
     escapes: OneOf["any", "minimal"] = "any",
+    depth: int = DEPTH,
+    formats: OneOf["asserted", "annotations"] = "asserted",
 ) -> JsonSchema:
-    """The whole text is a JSON value that is valid for a schema (JSON Schema 2020-12).
+    """The whole text is a JSON value that is valid for a schema (JSON Schema, drafts 4 to 2020-12, by `$schema`).
 
-    Every keyword of the standard is either honoured or refused; words that it does not know are named in the report. Four
-    things are narrower than in the standard: objects have no properties but those that the schema lists; integers are written
-    without fraction and exponent; numbers that the schema names are written without exponent and superfluous zeros; and nothing
-    follows the value, so that a text is complete at its last bracket. The page docs/structured_text.md lists the keywords.
+    Every keyword of the standard is either honoured or refused; words that it does not know are named in the report. These
+    readings are narrower than the standard, and are part of what is asked of the model: arrays and objects nest `depth` deep at
+    most, properties stand in the order of the schema, whitespace is what `whitespace` says, numbers are written without an
+    exponent, and nothing follows the value, so that a text is complete at its last bracket. The page docs/structured_text.md
+    lists the keywords.
 
     Args:
-        schema: as `json.loads` gives it.
-        whitespace: "any": wherever JSON allows it, also before the value; "single": at most one space there; "compact": none.
-        order: of the properties of objects: "any", which costs 2**n for n properties, or that of the "schema".
+        schema: as `json.loads` gives it; or a pydantic model, a dataclass, a TypedDict, whose schema pydantic makes.
+        whitespace: "compact": none; "single": at most one space wherever JSON allows whitespace; "indent": as Python's
+            `json.dumps(..., indent=2)` writes it; "any" that JSON allows, also before the value.
+        order: of the properties of objects: that of the "schema", or "any". Names that it does not list may stand anywhere.
         escapes: in strings: "any" that JSON has; "minimal": what JSON demands, as Python's `json.dumps` writes it with
             `ensure_ascii=False`.
+        depth: how many arrays and objects may be inside each other.
+        formats: is the keyword `format` "asserted", or are formats "annotations", which constrain nothing?
 
     Raises:
-        UnsupportedKeyword: a keyword that is not supported; the message has its place, a JSON pointer.
-        InvalidConstraint: no JSON schema, a recursive one, or an unknown choice.
-        BudgetExceeded: too many properties in any order.
+        UnsupportedKeyword: a keyword is not supported; the message has its place, a JSON pointer.
+        InvalidConstraint: no JSON schema, or an unknown choice.
+        BudgetExceeded: too many alternatives once `oneOf`, `not` and `if` are written out.
         MissingExtra: the library `jsonschema`, which checks results, is not installed.
     """
     if not isinstance(schema, Mapping | bool):
-        raise InvalidConstraint(
-            f"json_schema needs a schema as a dict, got {shortened(schema)}; read text with json.loads first"
-        )
+        schema = _schema_of(schema)
     try:
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         text.encode()
@@ -60,63 +71,130 @@ def json_schema(
         raise InvalidConstraint(f"json_schema needs a schema of plain JSON values: {error}") from error
     if not plain:
         raise InvalidConstraint("json_schema needs a schema of plain JSON values: dicts with string keys, lists, no tuples")
+    if not isinstance(depth, int) or isinstance(depth, bool) or not SHALLOWEST <= depth <= DEEPEST:
+        raise InvalidConstraint(f"depth of json_schema must be a number from {SHALLOWEST} to {DEEPEST}, got {depth!r}")
+    if formats not in FORMATS:
+        raise InvalidConstraint(f"formats of json_schema must be one of {', '.join(FORMATS)}; got {formats!r}")
     require_jsonschema()
-    leaf = JsonSchema(text, whitespace, order, escapes)
-    leaf.language  # noqa: B018  (raises where the schema is not supported)
+    leaf = JsonSchema(text, whitespace, order, escapes, depth, formats)
+    leaf.read.survey()
     return leaf
 
 
 @dataclass(frozen=True, eq=False)
-class JsonSchema(LanguageLeaf):
+class JsonSchema(NestedLeaf):
     """The whole text is valid for `schema`, which is kept as JSON text."""
 
     schema: str
-    whitespace: str = "any"
-    order: str = "any"
+    whitespace: str = "compact"
+    order: str = "schema"
     escapes: str = "any"
+    depth: int = DEPTH
+    formats: str = "asserted"
 
     @cached_property
-    def style(self) -> Style:
-        """How values may be written."""
-        return Style(self.whitespace, self.order, self.escapes)
+    def read(self) -> Schema:
+        """The schema, read."""
+        return _read(self.schema, self.whitespace, self.order, self.escapes, self.depth, self.formats)
 
     @cached_property
-    def language(self) -> Language:
-        """The valid texts."""
-        return self._read[0]
+    def _followed(self) -> Pushdown:
+        return self.read.reading(bytes_of)
+
+    @property
+    def is_endless(self) -> bool:
+        """Does the schema set no end to how deep values nest?"""
+        return self.read.nests
+
+    def follow(self) -> Follow:
+        """Makes an automaton of the valid texts whose states are made when they are first reached; it can be pickled."""
+        return partial(_reading, self.schema, self.whitespace, self.order, self.escapes, self.depth, self.formats)
+
+    def automaton(self) -> Automaton:
+        """The minimal automaton of the valid texts.
+
+        Raises:
+            BudgetExceeded: it is too large, or finding it takes too long.
+        """
+        return self._automaton
+
+    def automaton_within(self, most: int) -> Automaton:
+        """The minimal automaton, if no more than so many states have to be looked at."""
+        return self._followed.automaton(most)
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        try:
+            return self.automaton_within(MOST_STATES * limits_in_force().states // Limits().states)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(
+                f"the JSON schema is too large: {error} As a constraint of its own, without others beside it, it is followed "
+                'state by state and can be of any size. Otherwise say "additionalProperties": false and "maxLength"s, pass a '
+                'smaller depth, or escapes="minimal"; limits=Limits(states=...) allows more.'
+            ) from error
 
     def notes(self) -> tuple[str, ...]:
-        """Keywords that the standard does not know."""
-        words = self._read[1]
+        """Keywords that constrain nothing, and how deep values may nest where the schema sets no end to it."""
+        words = list(dict.fromkeys(self.read.remarks))
         said = ", ".join(words[:SAID]) + (f" and {len(words) - SAID} more" if len(words) > SAID else "")
-        return (
-            (f"the JSON schema has keywords that the standard does not know, which constrain nothing: {said}",) if words else ()
-        )
-
-    @cached_property
-    def _read(self) -> tuple[Language, list[str]]:
-        return language_of_schema(json.loads(self.schema), self.style)
+        found = []
+        if words:
+            found.append(f"the JSON schema has keywords that the standard does not know, which constrain nothing: {said}")
+        if self.read.nests:
+            found.append(
+                f"arrays and objects nest {self.depth} deep at most, by depth= of json_schema; the schema sets no end to it"
+            )
+        return tuple(found)
 
     @cached_property
     def _check(self) -> Check:
-        return Check(json.loads(self.schema), self.style)
+        return Check(self.schema, self.formats == "asserted")
 
-    def matches(self, text: str) -> bool:
-        """Read by Python's `json` and judged by `jsonschema`."""
-        return self._check.holds(text)
+    def accepts(self, text: bytes) -> bool:
+        """Is it one of the texts? By the automaton, state by state."""
+        return self._followed.accepts(text)
 
-    def too_large(self) -> tuple[str, str]:
-        """The schema, and cheaper ones."""
-        return "the JSON schema", (
-            'Pass order="schema" or escapes="minimal", or lower maxLength, maxItems or the number of properties; leaving '
-            "maxLength and maxItems away is cheaper still."
-        )
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The decoded text is read by Python's `json` and judged by `jsonschema`; and it is written as was asked for."""
+        try:
+            text = sequence.text.decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        return self._check.holds(text) and self.accepts(sequence.text)
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "json_schema", "schema": {...}}`."""
-        options = {field.name: getattr(self, field.name) for field in fields(Style)}
-        given = {name: value for name, value in options.items() if value != "any"}
+        options = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "schema"}
+        usual = {field.name: field.default for field in fields(self) if field.name != "schema"}
+        given = {name: value for name, value in options.items() if value != usual[name]}
         return {"type": "json_schema", "schema": json.loads(self.schema), **given}
+
+
+def _schema_of(model: Any) -> dict[str, Any]:
+    """Of a pydantic model, a dataclass, a TypedDict or another type."""
+    if model is None or isinstance(model, str | bytes | int | float | list | tuple | set):
+        raise InvalidConstraint(
+            f"json_schema needs a schema as a dict, or a type that pydantic knows, got {shortened(model)}; read text with "
+            "json.loads first"
+        )
+    try:
+        import pydantic
+    except ImportError as error:
+        raise MissingExtra("json_schema reads types with pydantic; install it with: pip install 'locore[json]'") from error
+    try:
+        found: dict[str, Any] = pydantic.TypeAdapter(model).json_schema()
+    except pydantic.errors.PydanticUserError as error:
+        raise InvalidConstraint(f"json_schema: pydantic has no JSON schema for {shortened(model)}: {error}") from error
+    return found
+
+
+@lru_cache(maxsize=8)
+def _read(schema: str, whitespace: str, order: str, escapes: str, depth: int, formats: str) -> Schema:
+    return Schema(json.loads(schema), Style(whitespace, order, escapes), depth, formats == "asserted")
+
+
+def _reading(schema: str, whitespace: str, order: str, escapes: str, depth: int, formats: str, measure: Measure) -> Pushdown:
+    return _read(schema, whitespace, order, escapes, depth, formats).reading(measure)
 
 
 @described({"type": ["object", "boolean"]})
@@ -128,5 +206,11 @@ register(
     "json_schema",
     json_schema,
     {"schema": _read_schema},
-    {"whitespace": read_string, "order": read_string, "escapes": read_string},
+    {
+        "whitespace": read_string,
+        "order": read_string,
+        "escapes": read_string,
+        "depth": read_integer,
+        "formats": read_string,
+    },
 )

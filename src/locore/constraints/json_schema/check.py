@@ -1,27 +1,19 @@
-"""Is a text valid for a JSON schema? Plainly, by Python's `json` and the `jsonschema` library: the check of the automata."""
+"""Is a value valid for a JSON schema? Plainly, by Python's `json` and the `jsonschema` library: the check of the automata."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from collections.abc import Iterator
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from locore.automata.regex.pattern import occurs_in, parse_ecma
-from locore.constraints.json_schema.formats import is_of_format
-from locore.constraints.json_schema.texts import WHITESPACE, Style, number_text
+from locore.constraints.json_schema.documents import Document
+from locore.constraints.json_schema.formats import FORMATS, is_of_format
 from locore.errors import MissingExtra
-
-STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-
-
-class _Decimal(float):
-    """A number with a fraction or an exponent, which remembers how it was written."""
-
-    text: str
 
 
 def require_jsonschema() -> None:
@@ -31,98 +23,128 @@ def require_jsonschema() -> None:
 
 
 class Check:
-    """Judges texts.
+    """Judges texts by their values; of a name that is written twice the last value counts, as in Python's `json`."""
 
-    Args:
-        schema: a JSON schema, as `json.loads` gives it.
-        style: how values may be written.
-    """
+    def __init__(self, schema: str, formats: bool) -> None:
+        """Of a schema as JSON text.
 
-    def __init__(self, schema: Any, style: Style) -> None:
-        self._schema = schema
-        self._style = style
+        Args:
+            formats: is `format` asserted?
+        """
+        self._schema = json.loads(schema, parse_float=Decimal)
+        self._formats = formats
 
     def holds(self, text: str) -> bool:
-        """Is this one valid value and no more, written in this style?"""
+        """Is this one valid value and no more?"""
         try:
-            value = json.loads(
-                text,
-                object_pairs_hook=_without_duplicates,
-                parse_int=_integer,
-                parse_float=_decimal,
-                parse_constant=_no_number,
-            )
+            value = json.loads(text, parse_int=_integer, parse_float=Decimal, parse_constant=_no_number)
+            return bool(self._validator.is_valid(value))
         except (ValueError, RecursionError):
             return False
-        return self._is_in_style(text) and bool(self._validator.is_valid(value))
-
-    def _is_in_style(self, text: str) -> bool:
-        if text[-1] in WHITESPACE or not all(map(_is_unicode, STRING.findall(text))):
-            return False
-        if self._style.escapes == "minimal" and any(
-            json.dumps(json.loads(string), ensure_ascii=False) != string for string in STRING.findall(text)
-        ):
-            return False
-        outside = STRING.sub('""', text)
-        if self._style.whitespace == "compact":
-            return not any(sign in outside for sign in WHITESPACE)
-        return self._style.whitespace == "any" or not any(sign in outside for sign in ("\t", "\n", "\r", "  "))
 
     @cached_property
     def _validator(self) -> Any:
-        from jsonschema import Draft202012Validator
+        import jsonschema
         from jsonschema.validators import extend
+        from jsonschema_specifications import REGISTRY
 
-        types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-        rules = {
-            "properties": self._properties,
+        document = Document(self._schema)
+        names = {4: "Draft4Validator", 6: "Draft6Validator", 7: "Draft7Validator", 2019: "Draft201909Validator"}
+        base = getattr(jsonschema, names.get(document.draft, "Draft202012Validator"))
+        types = base.TYPE_CHECKER.redefine("number", _is_number)
+        if document.draft > 4:
+            types = types.redefine("integer", lambda _, value: _is_number(_, value) and value == int(value))
+        rules: dict[str, Any] = {
+            "multipleOf": _multiple_of,
             "pattern": _pattern,
-            "format": _format,
-            "const": lambda _, member, value, __: self._named([member], value),
-            "enum": lambda _, members, value, __: self._named(members, value),
+            "patternProperties": _pattern_properties,
+            "additionalProperties": _additional_properties,
+            "format": _format if self._formats else _nothing,
         }
-        schema = self._schema
-        if isinstance(schema, dict):  # what these name is not looked up anywhere
-            schema = {keyword: content for keyword, content in schema.items() if keyword not in ("$schema", "$id")}
-        return extend(Draft202012Validator, rules, type_checker=types)(schema)
+        if document.lenient:
+            rules |= {"dependencies": _dependencies, "items": _items, "additionalItems": _nothing}
+            rules |= {"exclusiveMinimum": _exclusive_minimum, "exclusiveMaximum": _exclusive_maximum}
+        return extend(base, rules, type_checker=types)(self._schema, registry=REGISTRY)
 
-    def _properties(self, validator: Any, properties: Any, value: Any, schema: Any) -> Iterator[Any]:
-        """Only the listed properties, if asked for in their order, and with valid values."""
-        if not isinstance(value, dict):
-            return
-        places = [list(properties).index(name) if name in properties else -1 for name in value]
-        if -1 in places or (self._style.order == "schema" and places != sorted(places)):
-            yield _error("other properties, or another order")
-        for name in value.keys() & properties.keys():
-            yield from validator.descend(value[name], properties[name], path=name, schema_path=name)
 
-    def _named(self, members: list[Any], value: Any) -> Iterator[Any]:
-        if not any(self._same(member, value) for member in members):
-            yield _error("none of the values")
+def _is_number(_: Any, value: Any) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
-    def _same(self, member: Any, value: Any) -> bool:
-        """Are they equal, numbers written in decimal notation without superfluous zeros?"""
-        if isinstance(member, bool) or isinstance(value, bool) or isinstance(member, str) or member is None:
-            return type(member) is type(value) and bool(member == value)
-        if isinstance(member, int | float):
-            text = value.text if isinstance(value, _Decimal) else str(value) if isinstance(value, int) else None
-            return text == number_text(member)
-        if isinstance(member, list):
-            return isinstance(value, list) and len(value) == len(member) and all(map(self._same, member, value))
-        if not isinstance(value, dict) or value.keys() != member.keys():
-            return False
-        in_order = self._style.order == "any" or list(value) == list(member)
-        return in_order and all(self._same(member[name], value[name]) for name in member)
+
+def _multiple_of(_: Any, of: Any, value: Any, __: Any) -> Iterator[Any]:
+    if _is_number(_, value) and (Fraction(value) / Fraction(of)).denominator != 1:
+        yield _error("no multiple")
+
+
+def _occurs(pattern: str, text: str) -> bool:
+    return occurs_in(parse_ecma(pattern), text)
 
 
 def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[Any]:
-    if isinstance(value, str) and not occurs_in(parse_ecma(pattern), value):
+    if isinstance(value, str) and not _occurs(pattern, value):
         yield _error("the pattern does not occur")
 
 
+def _pattern_properties(validator: Any, patterns: Any, value: Any, _: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for pattern, schema in patterns.items():
+            for name, item in value.items():
+                if _occurs(pattern, name):
+                    yield from validator.descend(item, schema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, additional: Any, value: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        listed, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for name, item in value.items():
+            if name not in listed and not any(_occurs(pattern, name) for pattern in patterns):
+                yield from validator.descend(item, additional, path=name)
+
+
 def _format(_: Any, name: str, value: Any, __: Any) -> Iterator[Any]:
-    if isinstance(value, str) and not is_of_format(name, value):
+    if isinstance(value, str) and name in FORMATS and not is_of_format(name, value):
         yield _error("another format")
+
+
+def _nothing(_: Any, __: Any, ___: Any, ____: Any) -> Iterator[Any]:
+    yield from ()
+
+
+# What older drafts say, for schemas that name none.
+
+
+def _dependencies(validator: Any, dependencies: Any, value: Any, _: Any) -> Iterator[Any]:
+    for name, dependency in dependencies.items() if isinstance(value, dict) else ():
+        if name in value:
+            if isinstance(dependency, list):
+                if not set(dependency) <= set(value):
+                    yield _error("a property is missing")
+            else:
+                yield from validator.descend(value, dependency, schema_path=name)
+
+
+def _items(validator: Any, items: Any, value: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(value, list):
+        return
+    first = items if isinstance(items, list) else schema.get("prefixItems", [])
+    rest = schema.get("additionalItems", True) if isinstance(items, list) else items
+    if isinstance(items, list):
+        for place, (item, one) in enumerate(zip(value, items, strict=False)):
+            yield from validator.descend(item, one, path=place, schema_path=place)
+    for place, item in enumerate(value[len(first) :], len(first)):
+        yield from validator.descend(item, rest, path=place)
+
+
+def _exclusive_minimum(_: Any, bound: Any, value: Any, schema: Any) -> Iterator[Any]:
+    limit = schema.get("minimum") if bound is True else bound
+    if _is_number(_, value) and _is_number(_, limit) and value <= limit:
+        yield _error("too small")
+
+
+def _exclusive_maximum(_: Any, bound: Any, value: Any, schema: Any) -> Iterator[Any]:
+    limit = schema.get("maximum") if bound is True else bound
+    if _is_number(_, value) and _is_number(_, limit) and value >= limit:
+        yield _error("too large")
 
 
 def _error(message: str) -> Any:
@@ -131,27 +153,9 @@ def _error(message: str) -> Any:
     return ValidationError(message)
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a property occurs twice")
-    return found
-
-
 def _integer(text: str) -> int:
     return int(Decimal(text))  # unlike `int` without a limit on digits
 
 
-def _decimal(text: str) -> _Decimal:
-    number = _Decimal(text)
-    number.text = text
-    return number
-
-
 def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
-
-
-def _is_unicode(string: str) -> bool:
-    """A surrogate without its partner is no character."""
-    return not any("\ud800" <= one <= "\udfff" for one in json.loads(string))

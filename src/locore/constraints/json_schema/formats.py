@@ -92,6 +92,9 @@ FORMATS = {
 }
 
 
+REFUSED = frozenset({"idn-email", "idn-hostname", "iri", "iri-reference", "uri-template", "regex"})  # of the standard
+
+
 def is_of_format(name: str, text: str) -> bool:
     """By Python's `re`: the check of the automata."""
     return re.fullmatch(FORMATS[name], text, re.ASCII | re.DOTALL) is not None

@@ -1,0 +1,1 @@
+"""JSON Schema beside other engines: the official test-suite and MaskBench, taken, right and how fast."""

@@ -1,0 +1,195 @@
+"""`locore bench json`: the official JSON-Schema-Test-Suite and MaskBench, through all engines in one run.
+
+An instance is written compactly, in its own order of properties, and read as the tokenizer's tokens: it is accepted if every
+token may come and the text may end. A case is passed when the schema is taken, every valid instance accepted, every invalid one
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from locore.io import replacing
+from locore_lab.json_suites.engines import JsonEngine, LLGuidance, Locore, NotTaken, OutlinesCore, XGrammar
+from locore_lab.micro.mask_cases import Vocabulary
+from locore_lab.shared import shown
+
+MAKERS: dict[str, Callable[[Vocabulary], JsonEngine]] = {
+    "locore": lambda vocabulary: Locore(vocabulary, "any"),
+    "locore-schema": lambda vocabulary: Locore(vocabulary, "schema"),
+    "llguidance": LLGuidance,
+    "xgrammar": lambda vocabulary: XGrammar(vocabulary, strict=False),
+    "xgrammar-strict": lambda vocabulary: XGrammar(vocabulary, strict=True),
+    "outlines-core": OutlinesCore,
+}
+CLOCK = time.process_time
+
+
+@dataclass(frozen=True)
+class SchemaCase:
+    """A schema with instances.
+
+    Attributes:
+        formats: do the instances mean `format` to be asserted?
+    """
+
+    name: str
+    schema: Any
+    instances: tuple[str, ...]
+    valid: tuple[bool, ...]
+    formats: bool
+
+
+@dataclass
+class Tally:
+    """What became of the cases of one engine and one suite."""
+
+    engine: str
+    suite: str
+    cases: int = 0
+    taken: int = 0
+    passed: int = 0
+    valid: int = 0
+    invalid: int = 0
+    valid_refused: int = 0
+    invalid_accepted: int = 0
+    compile_seconds: list[float] = field(default_factory=list)
+    mask_seconds: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def count(self, engine: JsonEngine, case: SchemaCase, tokens: list[list[int]]) -> None:
+        """Put one case through an engine."""
+        self.cases += 1
+        start = CLOCK()
+        try:
+            compiled = engine.compile(case.schema, case.formats)
+        except NotTaken as error:
+            self.refused[case.name] = str(error)[:200]
+            return
+        self.compile_seconds.append(CLOCK() - start)
+        self.taken += 1
+        right = True
+        for ids, is_valid in zip(tokens, case.valid, strict=True):
+            accepted = self._accepts(engine, compiled, ids, is_valid)
+            self.valid += is_valid
+            self.invalid += not is_valid
+            self.valid_refused += is_valid and not accepted
+            self.invalid_accepted += accepted and not is_valid
+            right &= accepted == is_valid
+        self.passed += right
+        if not right:
+            self.wrong.append(case.name)
+
+    def _accepts(self, engine: JsonEngine, compiled: Any, ids: list[int], is_valid: bool) -> bool:
+        follower = engine.start(compiled)
+        for token in ids:
+            if is_valid:
+                start = CLOCK()
+                follower.mask()
+                self.mask_seconds.append(CLOCK() - start)
+            if not follower.read(token):
+                return False
+        return follower.may_end()
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers alone."""
+        row = asdict(self)
+        for name in ("compile_seconds", "mask_seconds"):
+            seconds = row.pop(name) or [float("nan")]
+            row |= {f"{name}_p{p}": float(np.percentile(seconds, p)) for p in (50, 99)}
+        return row
+
+
+def official(folder: Path) -> Iterator[tuple[str, SchemaCase]]:
+    """The required groups of draft 2020-12, where formats are annotations; and those of formats, asserted."""
+    base = folder / "test-suite" / "tests" / "draft2020-12"
+    for suite, path, formats in (("required", base, False), ("formats", base / "optional" / "format", True)):
+        for file in sorted(path.glob("*.json")):
+            for group in json.loads(file.read_text()):
+                tests = [(_compact(test["data"]), test["valid"]) for test in group["tests"]]
+                written = [(text, valid) for text, valid in tests if _is_unicode(text)]
+                texts, valid = zip(*written, strict=True)
+                yield suite, SchemaCase(f"{file.stem}: {group['description']}", group["schema"], texts, valid, formats)
+
+
+def maskbench(folder: Path, number: int, seed: int) -> Iterator[tuple[str, SchemaCase]]:
+    """A sample of the cases."""
+    with lzma.open(folder / "maskbench_dev.jsonl.xz", "rt") as file:
+        lines = file.read().splitlines()
+    for line in random.Random(seed).sample(lines, min(number, len(lines))):
+        row = json.loads(line)
+        yield "MaskBench", SchemaCase(row["id"], row["schema"], tuple(row["instances"]), tuple(row["valid"]), True)
+
+
+def run(output: Path, data: Path, number: int, engines: Iterable[str], seed: int, tokenizer: Path) -> None:
+    """Write results.json and table.md."""
+    vocabulary = Vocabulary.load(tokenizer)
+    cases = [*official(data), *maskbench(data, number, seed)]
+    tokens = [[vocabulary.tokenizer.encode(text) for text in case.instances] for _, case in cases]
+    tallies: list[Tally] = []
+    for name in engines:
+        engine = MAKERS[name](vocabulary)
+        found: dict[str, Tally] = {}
+        for (suite, case), ids in shown(list(zip(cases, tokens, strict=True)), engine.name):
+            found.setdefault(suite, Tally(engine.name, suite)).count(engine, case, ids)
+        tallies += found.values()
+        _write(output, tallies, {"maskbench_cases": number, "seed": seed, "vocab_size": vocabulary.size})
+
+
+def _write(output: Path, tallies: list[Tally], settings: dict[str, Any]) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    names = ("llguidance", "xgrammar", "outlines_core", "jsonschema")
+    rows = [tally.summary() for tally in tallies]
+    body = {"settings": settings, "versions": {name: version(name) for name in names}, "rows": rows}
+    with replacing(output / "results.json") as path:
+        path.write_text(json.dumps(body, indent=1))
+    with replacing(output / "table.md") as path:
+        path.write_text(table(rows))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A section for each suite."""
+    lines = []
+    for suite in dict.fromkeys(row["suite"] for row in rows):
+        lines += [
+            f"\n{suite}\n",
+            "| engine | cases | taken | passed | valid refused | invalid accepted | compile p50 / p99, s | "
+            "mask p50 / p99, ms |",
+            "|---|---:|---:|---:|---:|---:|---:|---:|",
+        ]
+        for row in rows:
+            if row["suite"] == suite:
+                masks = [1000 * row[f"mask_seconds_p{p}"] for p in (50, 99)]
+                lines.append(
+                    f"| {row['engine']} | {row['cases']} | {row['taken']} | {row['passed']} | {row['valid_refused']} of "
+                    f"{row['valid']} | {row['invalid_accepted']} of {row['invalid']} | {row['compile_seconds_p50']:.4f} / "
+                    f"{row['compile_seconds_p99']:.3f} | {masks[0]:.3f} / {masks[1]:.2f} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
+def _compact(value: Any) -> str:
+    """JSON without whitespace, numbers in decimal notation."""
+    if isinstance(value, float):
+        return format(Decimal(repr(value)), "f")
+    if isinstance(value, list):
+        return "[" + ",".join(map(_compact, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_compact(name)}:{_compact(item)}" for name, item in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= one <= "\udfff" for one in text)

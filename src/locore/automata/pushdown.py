@@ -1,0 +1,271 @@
+"""A reader of nested texts: what is still to come is a stack of symbols, and states are made when they are first reached.
+
+A *symbol* stands for the texts that it can become, as of a grammar: it says which bytes may come first, and what is to come
+after each of them in its place. A *cell* is a stack, the symbol on top and the cell below. Where a grammar leaves open which
+way is taken, several stacks are followed at once: a *state* is a set of cells, as in the subset construction. A counter is a
+symbol that knows its count, so that the states of a long repetition cost nothing until a text gets there.
+
+A symbol knows its *cost*: the length of a shortest text, weighted by a measure of literal pieces. Costs add up along a stack,
+so whether a text can still be completed, and within which length, is known without a search.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.automata.tables import Automaton, minimise, number_rows, over_all_bytes
+from locore.errors import BudgetExceeded
+from locore.limits import check_progress
+
+NEVER = math.inf  # the cost of what cannot be completed
+PLAIN = tuple(byte for byte in range(0x20, 0x7F) if byte not in (0x22, 0x5C))  # of ASCII, without quote and backslash
+DEAD = -1
+UNREAD = -2  # the row of this state has not been made
+Sequence = tuple["Symbol", ...]  # one after the other, the first on top
+Row = Mapping[int, tuple[Sequence, ...]]  # what may come in the place of a symbol, by the byte that is read
+Measure = Callable[[bytes], float]  # what a literal piece costs
+
+
+class Symbol(ABC):
+    """What is to come. Symbols are compared by identity; whoever makes them makes equal ones once.
+
+    Attributes:
+        nullable: may it be nothing?
+        plain_room: how many characters of `PLAIN`, whichever they are, it can read without its cost changing.
+    """
+
+    nullable = False
+    plain_room = 0.0
+
+    @cached_property
+    @abstractmethod
+    def cost(self) -> float:
+        """Of the cheapest text that it can become; NEVER if there is none."""
+
+    @cached_property
+    @abstractmethod
+    def row(self) -> Row:
+        """What may come in its place once a byte has been read; bytes that cannot come are left out."""
+
+
+def cost_of(sequence: Sequence) -> float:
+    """Of the cheapest text of symbols one after the other."""
+    return sum(symbol.cost for symbol in sequence)
+
+
+def row_of(sequence: Sequence) -> dict[int, tuple[Sequence, ...]]:
+    """What may come in the place of symbols one after the other."""
+    row: dict[int, tuple[Sequence, ...]] = {}
+    for number, symbol in enumerate(sequence):
+        rest = sequence[number + 1 :]
+        for byte, ways in symbol.row.items():
+            row[byte] = row.get(byte, ()) + (tuple(way + rest for way in ways) if rest else ways)
+        if not symbol.nullable:
+            break
+    return row
+
+
+class Literal(Symbol):
+    """Exactly these bytes, at least one."""
+
+    def __init__(self, text: bytes, measure: Measure) -> None:
+        """The bytes, and what pieces of them cost."""
+        self._text, self._measure = text, measure
+
+    @cached_property
+    def cost(self) -> float:
+        """As measured."""
+        return self._measure(self._text)
+
+    @cached_property
+    def row(self) -> Row:
+        """The first byte, then the rest."""
+        rest = self._text[1:]
+        return {self._text[0]: ((Literal(rest, self._measure),) if rest else (),)}
+
+
+class Choice(Symbol):
+    """One of several sequences; they are listed when they are first asked for."""
+
+    @cached_property
+    @abstractmethod
+    def ways(self) -> tuple[Sequence, ...]:
+        """The sequences; those that cannot be completed may be among them."""
+
+    @cached_property
+    def cost(self) -> float:
+        """Of the cheapest way."""
+        return min(map(cost_of, self.ways), default=NEVER)
+
+    @cached_property
+    def row(self) -> Row:
+        """The rows of all ways together."""
+        row: dict[int, tuple[Sequence, ...]] = {}
+        for way in self.ways:
+            for byte, found in row_of(way).items():
+                row[byte] = row.get(byte, ()) + found
+        return row
+
+
+class _Cell:
+    """A symbol on top of a cell; the empty stack is None."""
+
+    __slots__ = ("below", "cost", "symbol")
+
+    def __init__(self, symbol: Symbol, below: _Cell | None) -> None:
+        self.symbol, self.below = symbol, below
+        self.cost: float = symbol.cost + (0 if below is None else below.cost)
+
+
+State = tuple[_Cell | None, ...]  # None: the text may end here
+
+
+class Pushdown:
+    """The automaton over bytes of the texts of a symbol; states are numbers, made when they are first reached; the start is 0.
+
+    Attributes:
+        table: Int32[room for states, 256], the next state; DEAD, or UNREAD where `read` has not been asked for the state.
+        costs: Float64[room for states], the cost of the cheapest completion.
+        num_states: how many there are so far.
+    """
+
+    def __init__(self, start: Symbol) -> None:
+        """Nothing has been read."""
+        self.table = np.full((64, 256), UNREAD, dtype=np.int32)
+        self.costs: NDArray[np.float64] = np.full(64, NEVER)
+        self._rooms = np.zeros(64)
+        self._states: list[State] = []
+        self._number: dict[State, int] = {}
+        self._cells: dict[tuple[Symbol, _Cell | None], _Cell] = {}
+        self._rows: dict[_Cell, dict[int, State]] = {}
+        first = self._pushed((start,), None)
+        self._numbered(() if first is not None and first.cost == NEVER else (first,))
+
+    @property
+    def num_states(self) -> int:
+        """How many have been reached."""
+        return len(self._states)
+
+    def accepts_at(self, state: int) -> bool:
+        """May the text end in a state?"""
+        return _may_end(self._states[state])
+
+    def plain_room(self, state: int) -> float:
+        """How many characters of `PLAIN`, whichever they are, can be read without the cost changing."""
+        return float(self._rooms[state])
+
+    def plain_rooms(self, states: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The same of many states."""
+        return self._rooms[states]
+
+    def is_over(self, state: int) -> bool:
+        """Can nothing follow?"""
+        return all(cell is None for cell in self._states[state])
+
+    def accepts(self, text: bytes) -> bool:
+        """Is it one of the texts?"""
+        state = 0
+        for byte in text:
+            self.read(state)
+            state = int(self.table[state, byte])
+            if state == DEAD:
+                return False
+        return self.accepts_at(state)
+
+    def automaton(self, most: int) -> Automaton:
+        """All of it, minimal.
+
+        Raises:
+            BudgetExceeded: more than so many states.
+        """
+        state = 0
+        while state < self.num_states:
+            self.read(state)
+            state += 1
+            if self.num_states > most:
+                raise BudgetExceeded(f"it has more than {most:,} states.")
+        table = np.where(self.table[:state] == DEAD, state, self.table[:state])
+        table = np.concatenate([table, np.full((1, 256), state, dtype=np.int32)])
+        column, kept = number_rows(np.ascontiguousarray(table.T))
+        accepting = np.array([*map(self.accepts_at, range(state)), False])
+        return minimise(over_all_bytes(np.ascontiguousarray(table[:, kept]), accepting, column))
+
+    def read(self, state: int) -> None:
+        """Make the row of a state."""
+        if self.table[state, 0] != UNREAD:
+            return
+        check_progress("following a nested text", "a smaller depth, fewer alternatives")
+        found: dict[int, State] = {}
+        for cell in self._states[state]:
+            if cell is not None:
+                for byte, cells in self._row(cell).items():
+                    found[byte] = found[byte] + cells if byte in found else cells
+        row = np.full(256, DEAD, dtype=np.int32)
+        known: dict[int, int] = {}  # many bytes lead to the same cells
+        for byte, cells in found.items():
+            number = known.get(id(cells))
+            if number is None:
+                number = known[id(cells)] = self._numbered(cells)
+            row[byte] = number
+        self.table[state] = row
+
+    def _row(self, cell: _Cell) -> dict[int, State]:
+        row = self._rows.get(cell)
+        if row is None:
+            row = self._rows[cell] = {}
+            known: dict[int, State] = {}
+            for byte, ways in cell.symbol.row.items():
+                cells = known.get(id(ways))
+                if cells is None:
+                    pushed = (self._pushed(way, cell.below) for way in ways)
+                    cells = known[id(ways)] = tuple(one for one in pushed if one is None or one.cost != NEVER)
+                if cells:
+                    row[byte] = cells
+            if cell.symbol.nullable and cell.below is not None:
+                for byte, cells in self._row(cell.below).items():
+                    row[byte] = row.get(byte, ()) + cells
+        return row
+
+    def _pushed(self, sequence: Sequence, below: _Cell | None) -> _Cell | None:
+        for symbol in reversed(sequence):
+            key = symbol, below
+            cell = self._cells.get(key)
+            if cell is None:
+                cell = self._cells[key] = _Cell(symbol, below)
+            below = cell
+        return below
+
+    def _numbered(self, cells: State) -> int:
+        if len(cells) > 1:
+            cells = tuple(sorted(dict.fromkeys(cells), key=id))
+        if not cells and self._states:
+            return DEAD
+        number = self._number.setdefault(cells, len(self._states))
+        if number == len(self._states):
+            self._states.append(cells)
+            if number == len(self.costs):
+                self.table = np.concatenate([self.table, np.full_like(self.table, UNREAD)])
+                self.costs = np.concatenate([self.costs, np.full_like(self.costs, NEVER)])
+                self._rooms = np.concatenate([self._rooms, np.zeros_like(self._rooms)])
+            self._rooms[number] = min((0.0 if cell is None else cell.symbol.plain_room for cell in cells), default=0.0)
+            self.costs[number] = min((0.0 if cell is None else cell.cost for cell in cells), default=NEVER)
+        return number
+
+
+Follow = Callable[[Measure], Pushdown]  # makes one
+
+
+def _may_end(cells: State) -> bool:
+    for cell in cells:
+        rest = cell
+        while rest is not None and rest.symbol.nullable:
+            rest = rest.below
+        if rest is None:
+            return True
+    return False

@@ -1,0 +1,91 @@
+"""A deterministic automaton over characters that is read one character at a time, and knows how much is still to come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from locore.automata.regex.dfa import Dfa
+
+DEAD = -1
+Costs = NDArray[np.float64]
+
+
+class Scanner:
+    """A `Dfa` for reading one character after the other; it starts in state 0.
+
+    Attributes:
+        dfa: the automaton.
+        accepting: for each state whether the text may end there.
+    """
+
+    def __init__(self, dfa: Dfa, cost: Callable[[int, int], float]) -> None:
+        """Of an automaton.
+
+        Args:
+            cost: the least that one of the characters of a range costs, first and last code point.
+        """
+        self.dfa = dfa
+        edges = [*dfa.classes.starts.tolist(), 0x110000]
+        spans = np.array([cost(first, after - 1) for first, after in pairwise(edges)])
+        weights = np.full(dfa.classes.num_classes, math.inf)
+        np.minimum.at(weights, dfa.classes.classes, spans)
+        self._weights = weights
+        self._least = self._shortest()
+        alive = np.append(self._least < math.inf, False)
+        self._table = np.where(alive[dfa.table], dfa.table, DEAD).tolist()
+        self.accepting: list[bool] = dfa.accepting.tolist()
+        self._class: dict[int, int] = {}
+        self._layers: list[Costs] = [np.where(dfa.accepting, 0.0, math.inf)]
+        self._ranges: dict[tuple[int, int, int], float] = {}
+
+    def after(self, state: int, code: int) -> int:
+        """The state after a character; DEAD where no text can be completed."""
+        number = self._class.get(code)
+        if number is None:
+            number = self._class[code] = self.dfa.classes.of(code)
+        return int(self._table[state][number])
+
+    def accepts(self, text: str) -> bool:
+        """Is the text accepted?"""
+        return self.dfa.accepts(text)
+
+    def cost(self, state: int, least: int = 0, most: int | None = None) -> float:
+        """Of the cheapest text that is accepted from a state on, of so many characters."""
+        if least <= 0 and most is None:
+            return float(self._least[state])
+        top = max(least, 0) + len(self.accepting)  # what is longer goes round in a circle that can be left out
+        if most is not None:
+            top = min(top, most)
+        while len(self._layers) <= top:
+            self._layers.append((self._weights + self._layers[-1][self.dfa.table]).min(1))
+        return float(min((self._layers[k][state] for k in range(max(least, 0), top + 1)), default=math.inf))
+
+    def cost_through(self, state: int, low: int, high: int, least: int, most: int | None) -> float:
+        """The cheapest completion after one of the characters of a range, which itself is not counted."""
+        starts, classes = self.dfa.classes.starts, self.dfa.classes.classes
+        first = int(np.searchsorted(starts, low, side="right")) - 1
+        last = int(np.searchsorted(starts, high, side="right"))
+        targets = {self._table[state][number] for number in np.unique(classes[first:last]).tolist()}
+        return min((self.cost(target, least, most) for target in targets if target != DEAD), default=math.inf)
+
+    @cached_property
+    def tells_beyond_ascii(self) -> bool:
+        """Does it tell characters beyond ASCII apart?"""
+        starts, classes = self.dfa.classes.starts, self.dfa.classes.classes
+        first = int(np.searchsorted(starts, 0x80, side="right")) - 1
+        return len(np.unique(classes[first:])) > 1
+
+    def _shortest(self) -> Costs:
+        """Float64[states], by Bellman and Ford."""
+        least = np.where(self.dfa.accepting, 0.0, math.inf)
+        while True:
+            better = np.minimum(least, (self._weights + least[self.dfa.table]).min(1))
+            if (better == least).all():
+                return least
+            least = better

@@ -1,0 +1,420 @@
+"""From the keywords of a JSON schema to formulas over facts, by drafts 4 to 2020-12.
+
+Every keyword is understood, refused with its place, or a remark: what the standard calls an annotation, or does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Any
+
+from locore.automata.regex.parse import language_of
+from locore.automata.regex.pattern import parse_ecma
+from locore.constraints.json_schema.documents import LATEST, Document, Node, is_number
+from locore.constraints.json_schema.facts import (
+    FALSE,
+    TRUE,
+    All,
+    Bound,
+    Distinct,
+    EachName,
+    Formula,
+    Goal,
+    Has,
+    Holding,
+    ItemCount,
+    Items,
+    Kinds,
+    Length,
+    Matches,
+    Member,
+    Multiple,
+    Names,
+    Negation,
+    NumberIn,
+    Size,
+    Some,
+    StringIn,
+    Valid,
+)
+from locore.constraints.json_schema.formats import FORMATS, REFUSED
+from locore.errors import InvalidConstraint
+
+ANNOTATIONS = {
+    *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"),
+    *(
+        "$schema",
+        "$id",
+        "id",
+        "$anchor",
+        "$dynamicAnchor",
+        "$recursiveAnchor",
+        "$comment",
+        "$defs",
+        "definitions",
+        "$vocabulary",
+    ),
+    *("contentEncoding", "contentMediaType", "contentSchema", "then", "else"),
+}
+SINCE = {  # the first draft that knows a keyword
+    **dict.fromkeys(("const", "contains", "propertyNames"), 6),
+    "if": 7,
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "minContains", "maxContains"), 2019),
+    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "$recursiveRef"), 2019),
+    **dict.fromkeys(("prefixItems", "$dynamicRef"), 2020),
+}
+UNTIL = {"dependencies": 7, "additionalItems": 2019, "$recursiveRef": 2019}  # the last one
+ASSERTING = {
+    *("type", "enum", "$ref", "allOf", "anyOf", "oneOf", "not", "format", "minLength", "maxLength", "pattern", "items"),
+    *("minItems", "maxItems", "uniqueItems", "properties", "required", "additionalProperties", "patternProperties"),
+    *("minProperties", "maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *SINCE,
+    *UNTIL,
+}
+FOREIGN = {  # asserted by others than drafts 4 to 2020-12
+    "nullable": 'it is a word of OpenAPI; say "type": [..., "null"]',
+    "divisibleBy": 'it is a word of draft 3; say "multipleOf"',
+    "disallow": 'it is a word of draft 3; say "not"',
+    "extends": 'it is a word of draft 3; say "allOf"',
+}
+KNOWN = ANNOTATIONS | ASSERTING | set(FOREIGN)
+SPELLED = {keyword.lower(): keyword for keyword in sorted(ASSERTING | set(FOREIGN))}  # those with which a slip is compared
+SIMILAR = 0.85  # of words, from which one is taken for a slip of the other
+OF_TYPE: dict[str, frozenset[str]] = {
+    **{name: frozenset({name}) for name in ("null", "number", "string", "array", "object")},
+    "boolean": frozenset({"true", "false"}),
+    "integer": frozenset({"number"}),
+}
+
+
+@dataclass
+class Parts:
+    """What a schema says.
+
+    Attributes:
+        own: of the value itself, by keywords that apply to no other schema in the same place.
+        every: schemas that the value has to be valid for (`$ref`, `allOf`).
+        unions: lists of schemas, of which one has to be valid, or (True) just one.
+        branch: `if`, `then`, `else`; a schema that is always valid where one is missing.
+        given: `dependentSchemas`.
+        unwanted: `not`.
+        names, patterns, all_names: of the properties that keywords here have evaluated.
+        items: how many first items have been evaluated, None for all; `held`: and those that meet one of these goals.
+    """
+
+    own: list[Formula] = field(default_factory=list)
+    every: list[Node] = field(default_factory=list)
+    unions: list[tuple[bool, list[Node]]] = field(default_factory=list)
+    branch: tuple[Node, Node | None, Node | None] | None = None
+    given: dict[str, Node] = field(default_factory=dict)
+    unwanted: Node | None = None
+    names: set[str] = field(default_factory=set)
+    patterns: set[str] = field(default_factory=set)
+    all_names: bool = False
+    items: int | None = 0
+    held: list[Goal] = field(default_factory=list)
+    unevaluated_items: Node | None = None
+    unevaluated_names: Node | None = None
+
+
+class Rules:
+    """Reads the schemas of a document.
+
+    Attributes:
+        remarks: the pointers of keywords that constrain nothing because the draft does not know them.
+        nests: can a value be nested without end, as far as the schemas say?
+    """
+
+    def __init__(self, document: Document, formats: bool) -> None:
+        """Nothing has been read.
+
+        Args:
+            formats: is `format` asserted?
+        """
+        self._document = document
+        self._formats = formats
+        self._parts: dict[Node, Parts] = {}
+        self._formulas: dict[Node, Formula] = {}
+        self.remarks: list[str] = []
+
+    def formula(self, node: Node) -> Formula:
+        """What holds of the values that are valid for a schema, but for `unevaluatedItems` and `unevaluatedProperties`."""
+        if node not in self._formulas:
+            self._formulas[node] = self._joined(node)
+        return self._formulas[node]
+
+    def parts(self, node: Node) -> Parts:
+        """What a schema says."""
+        if node not in self._parts:
+            self._parts[node] = self._read(node)
+        return self._parts[node]
+
+    def _joined(self, node: Node) -> Formula:
+        if isinstance(node.content, bool):
+            return TRUE if node.content else FALSE
+        parts = self.parts(node)
+        found = [*parts.own, *map(Valid, parts.every)]
+        for just_one, nodes in parts.unions:
+            found.append(exactly_one([Valid(one) for one in nodes]) if just_one else Some(tuple(map(Valid, nodes))))
+        if parts.unwanted is not None:
+            found.append(Negation(Valid(parts.unwanted)))
+        if parts.branch is not None:
+            test, then, otherwise = parts.branch
+            yes = All((Valid(test), *([] if then is None else [Valid(then)])))
+            no = All((Negation(Valid(test)), *([] if otherwise is None else [Valid(otherwise)])))
+            found.append(Some((yes, no)))
+        for name, one in parts.given.items():
+            found.append(Some((without(name), All((with_(name), Valid(one))))))
+        return found[0] if len(found) == 1 else All(tuple(found))
+
+    def _read(self, node: Node) -> Parts:
+        parts = Parts()
+        if isinstance(node.content, bool):
+            return parts
+        self._check_words(node)
+        if "$ref" in node and node.draft <= 7:  # what stands beside it does not count
+            parts.every.append(self._document.follow(node, "$ref"))
+            return parts
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if self._counts(node, keyword):
+                parts.every.append(self._document.follow(node, keyword))
+        self._in_place(node, parts)
+        if "type" in node:
+            parts.own.append(_typed(node))
+        if "const" in node and self._counts(node, "const"):
+            parts.own.append(constant(node.content["const"]))
+        if "enum" in node:
+            if not isinstance(node.content["enum"], list):
+                node.wrong("a list", "enum")
+            parts.own.append(one_of(node.content["enum"]))
+        parts.own += _number_facts(node)
+        parts.own += self._string_facts(node)
+        self._array_facts(node, parts)
+        self._object_facts(node, parts)
+        return parts
+
+    def _counts(self, node: Node, keyword: str) -> bool:
+        """Is the keyword there, and one of the draft?"""
+        lenient = self._document.lenient and keyword not in ("$recursiveRef",)
+        return keyword in node and (lenient or SINCE.get(keyword, 0) <= node.draft <= UNTIL.get(keyword, LATEST))
+
+    def _check_words(self, node: Node) -> None:
+        for keyword in node.content:
+            if keyword in FOREIGN:
+                node.refuse(FOREIGN[keyword], keyword)
+            if keyword in ANNOTATIONS or (self._counts(node, keyword) and keyword in ASSERTING):
+                continue
+            near = [] if keyword in KNOWN else get_close_matches(keyword.lower(), SPELLED, 1, SIMILAR)
+            if near and not keyword.startswith(("_", "x-")):
+                node.refuse(f"the standard has no such keyword; is {SPELLED[near[0]]!r} meant?", keyword)
+            self.remarks.append(f"{node.pointer}/{keyword}")
+
+    def _in_place(self, node: Node, parts: Parts) -> None:
+        if "allOf" in node:
+            parts.every += node.schemas("allOf")
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in node:
+                parts.unions.append((keyword == "oneOf", node.schemas(keyword)))
+        if "not" in node:
+            parts.unwanted = node.schema("not")
+        if self._counts(node, "if"):
+            then, otherwise = (node.schema(key) if key in node else None for key in ("then", "else"))
+            parts.branch = node.schema("if"), then, otherwise
+        if self._counts(node, "dependentSchemas"):
+            parts.given.update(node.named_schemas("dependentSchemas"))
+        if self._counts(node, "dependencies"):
+            if not isinstance(node.content["dependencies"], dict):
+                node.wrong("an object", "dependencies")
+            for name, value in node.content["dependencies"].items():
+                if isinstance(value, list):
+                    parts.own.append(_requires(name, node.texts("dependencies", name)))
+                else:
+                    parts.given[name] = node.schema("dependencies", name)
+
+    def _string_facts(self, node: Node) -> Iterable[Formula]:
+        least, most = node.count("minLength"), node.count("maxLength")
+        if least or most is not None:
+            yield Length(least or 0, most)
+        if "pattern" in node:
+            _check_pattern(node, node.text("pattern"), "pattern")
+            yield Matches("pattern", node.text("pattern"))
+        if "format" in node and self._formats:
+            name = node.text("format")
+            if name in REFUSED:
+                node.refuse(
+                    f"the format {name!r} is none of {', '.join(FORMATS)}; say it by a pattern, or "
+                    'formats="annotations" to constrain nothing by formats',
+                    "format",
+                )
+            if name in FORMATS:
+                yield Matches("format", name)
+            else:
+                self.remarks.append(f"{node.pointer}/format")
+
+    def _array_facts(self, node: Node, parts: Parts) -> None:
+        first: list[Node] = []
+        rest: Node | None = None
+        if self._counts(node, "prefixItems"):
+            first = node.schemas("prefixItems")
+        if "items" in node:
+            if isinstance(node.content["items"], list) and (node.draft < LATEST or self._document.lenient):
+                first = node.schemas("items")
+                rest = node.schema("additionalItems") if self._counts(node, "additionalItems") else None
+            else:
+                rest = node.schema("items")
+        parts.own += [Items(place, place, Goal(Valid(one))) for place, one in enumerate(first)]
+        if rest is not None:
+            parts.own.append(Items(len(first), None, Goal(Valid(rest))))
+        parts.items = len(first) if rest is None else None
+        least, most = node.count("minItems"), node.count("maxItems")
+        if least or most is not None:
+            parts.own.append(ItemCount(least or 0, most))
+        if self._counts(node, "contains"):
+            goal = Goal(Valid(node.schema("contains")))
+            low = node.count("minContains") if self._counts(node, "minContains") else None
+            high = node.count("maxContains") if self._counts(node, "maxContains") else None
+            low = 1 if low is None else low
+            if low or high is not None:
+                parts.own.append(Holding(goal, low, high))
+            if node.draft >= LATEST:
+                parts.held.append(goal)
+        if "uniqueItems" in node and node.flag("uniqueItems"):
+            parts.own.append(Distinct(node))
+        if self._counts(node, "unevaluatedItems"):
+            parts.unevaluated_items = node.schema("unevaluatedItems")
+
+    def _object_facts(self, node: Node, parts: Parts) -> None:
+        listed, patterned = node.named_schemas("properties"), node.named_schemas("patternProperties")
+        for name, one in listed.items():
+            parts.own.append(Member(Names(name), Goal(Valid(one))))
+        for pattern, one in patterned.items():
+            _check_pattern(node, pattern, "patternProperties", pattern)
+            parts.own.append(Member(Names(patterns=frozenset({pattern})), Goal(Valid(one))))
+        parts.names, parts.patterns = set(listed), set(patterned)
+        if "additionalProperties" in node:
+            names = Names(patterns=frozenset(patterned), others=True, but=frozenset(listed))
+            parts.own.append(Member(names, Goal(Valid(node.schema("additionalProperties")))))
+            parts.all_names = True
+        if "required" in node:
+            if isinstance(node.content["required"], bool):
+                node.wrong("a list of names (true is of draft 3)", "required")
+            parts.own += [Has(name) for name in node.texts("required")]
+        least, most = node.count("minProperties"), node.count("maxProperties")
+        if least or most is not None:
+            parts.own.append(Size(least or 0, most))
+        if self._counts(node, "propertyNames"):
+            parts.own.append(EachName(Goal(Valid(node.schema("propertyNames")))))
+        if self._counts(node, "dependentRequired"):
+            if not isinstance(node.content["dependentRequired"], dict):
+                node.wrong("an object", "dependentRequired")
+            for name in node.content["dependentRequired"]:
+                parts.own.append(_requires(name, node.texts("dependentRequired", name)))
+        if self._counts(node, "unevaluatedProperties"):
+            parts.unevaluated_names = node.schema("unevaluatedProperties")
+
+
+def _check_pattern(node: Node, pattern: str, *steps: str) -> None:
+    try:
+        language_of(parse_ecma(pattern))
+    except InvalidConstraint as error:
+        raise InvalidConstraint(f"{error} (at {node.place(*steps)})") from error
+
+
+def mentioned(parts: Parts) -> list[Node]:
+    """All schemas that a schema applies, in its own place and to what is inside of a value."""
+    nodes = [*parts.every, *(node for _, union in parts.unions for node in union), *parts.given.values()]
+    nodes += [node for node in parts.branch or () if node is not None]
+    nodes += [node for node in (parts.unwanted, parts.unevaluated_items, parts.unevaluated_names) if node is not None]
+    goals = [fact.goal for fact in parts.own if isinstance(fact, Items | Holding | Member | EachName)]
+    return nodes + [goal.formula.node for goal in goals if isinstance(goal.formula, Valid)]
+
+
+def with_(name: str) -> Formula:
+    """An object with a property of this name."""
+    return All((Kinds(frozenset({"object"})), Has(name)))
+
+
+def without(name: str) -> Formula:
+    """No object with a property of this name."""
+    return Has(name, wanted=False)
+
+
+def _requires(name: str, others: list[str]) -> Formula:
+    return Some((without(name), All((with_(name), *map(Has, others)))))
+
+
+def exactly_one(formulas: list[Formula]) -> Formula:
+    """One of these and none of the others."""
+    if len(formulas) == 1:
+        return formulas[0]
+    ways = []
+    for number, one in enumerate(formulas):
+        others = [Negation(other) for place, other in enumerate(formulas) if place != number]
+        ways.append(All((one, *others)))
+    return Some(tuple(ways))
+
+
+def _typed(node: Node) -> Formula:
+    value = node.content["type"]
+    found = value if isinstance(value, list) else [value]
+    if not found or not all(isinstance(one, str) and one in OF_TYPE for one in found):
+        node.wrong(f"one of {', '.join(sorted(OF_TYPE))}, or a list of them", "type")
+    kinds = frozenset().union(*map(OF_TYPE.__getitem__, found))
+    if "integer" in found and "number" not in found:
+        return All((Kinds(kinds), Multiple(Fraction(1), digits=node.draft == 4)))
+    return Kinds(kinds)
+
+
+def fraction(value: float | Decimal) -> Fraction:
+    """A number of JSON as it is written."""
+    return Fraction(Decimal(repr(value)) if isinstance(value, float) else value)
+
+
+def _number_facts(node: Node) -> Iterable[Formula]:
+    for keyword, upper in (("minimum", False), ("maximum", True)):
+        strict = "exclusive" + keyword.capitalize()
+        both = isinstance(node.content.get(strict), bool)  # as in draft 4
+        if both and node.draft > 4 and not node.document.lenient:
+            node.wrong("a number", strict)
+        for key in (keyword,) if both else (keyword, strict):
+            if key in node:
+                if not is_number(node.content[key]):
+                    node.wrong("a number", key)
+                is_open = node.content[strict] if both else key == strict
+                yield Bound(fraction(node.content[key]), upper, is_open)
+    if "multipleOf" in node:
+        value = node.content["multipleOf"]
+        if not is_number(value) or value <= 0:
+            node.wrong("a number above 0", "multipleOf")
+        yield Multiple(fraction(value))
+
+
+def constant(value: Any) -> Formula:
+    """Equal to a value of JSON."""
+    if value is None or isinstance(value, bool):
+        return Kinds(frozenset({{None: "null", True: "true", False: "false"}[value]}))
+    if isinstance(value, int | float | Decimal):
+        return All((Kinds(OF_TYPE["number"]), NumberIn(frozenset({fraction(value)}))))
+    if isinstance(value, str):
+        return All((Kinds(OF_TYPE["string"]), StringIn(frozenset({value}))))
+    if isinstance(value, list):
+        items = [Items(place, place, Goal(constant(one))) for place, one in enumerate(value)]
+        return All((Kinds(OF_TYPE["array"]), ItemCount(len(value), len(value)), *items))
+    members = [Member(Names(name), Goal(constant(one))) for name, one in value.items()]
+    return All((Kinds(OF_TYPE["object"]), Size(len(value), len(value)), *map(Has, value), *members))
+
+
+def one_of(values: list[Any]) -> Formula:
+    """Equal to one of these values; those that are no containers are taken together."""
+    numbers = frozenset(fraction(one) for one in values if is_number(one))
+    strings = frozenset(one for one in values if isinstance(one, str))
+    kinds = {{None: "null", True: "true", False: "false"}[one] for one in values if one is None or isinstance(one, bool)}
+    kinds |= {name for name, found in (("number", numbers), ("string", strings)) if found}
+    facts = [*([NumberIn(numbers)] if numbers else []), *([StringIn(strings)] if strings else [])]
+    ways: list[Formula] = [All((Kinds(frozenset(kinds)), *facts))] if kinds else []
+    ways += [constant(one) for one in values if isinstance(one, list | dict)]
+    return ways[0] if len(ways) == 1 else Some(tuple(ways))

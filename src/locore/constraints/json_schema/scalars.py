@@ -1,0 +1,224 @@
+"""The strings and numbers of which facts hold, as automata over characters.
+
+Strings are read by their value, however they are written. Numbers are read as they are written, in decimal notation without an
+exponent, and mean what they are worth: 1, 1.0 and 1.00 are one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, reduce
+
+import numpy as np
+
+from locore.automata.regex.determinise import determinise
+from locore.automata.regex.dfa import Budget, Dfa, intersection
+from locore.automata.regex.language import (
+    ANY_CHAR,
+    ANYTHING,
+    CharSet,
+    Concat,
+    Language,
+    either,
+    partition,
+    repeat,
+)
+from locore.automata.regex.parse import language_of
+from locore.automata.regex.pattern import parse_ecma
+from locore.automata.regex.scanner import Scanner
+from locore.constraints.json_schema.characters import least_bytes
+from locore.constraints.json_schema.facts import Bound, Fact, Length, Matches, Multiple, NumberIn, StringIn
+from locore.constraints.json_schema.formats import FORMATS
+from locore.constraints.json_schema.numbers import DECIMAL, above, below, equal_to
+from locore.errors import BudgetExceeded
+
+MOST_REMAINDERS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Strings:
+    """The strings of which some facts hold.
+
+    Attributes:
+        scanner: what their characters have to be; None: anything.
+        least, most: how many characters; most may be None.
+    """
+
+    scanner: Scanner | None
+    least: int
+    most: int | None
+
+    def accepts(self, text: str) -> bool:
+        """Is it one of them?"""
+        fits = self.least <= len(text) and (self.most is None or len(text) <= self.most)
+        return fits and (self.scanner is None or self.scanner.accepts(text))
+
+
+def strings(facts: Iterable[Fact]) -> Strings | None:
+    """The strings of which all these facts hold; None if it is plain that there are none."""
+    least, most, named, automata = 0, None, None, []
+    unwanted: frozenset[str] = frozenset()
+    for fact in facts:
+        if isinstance(fact, Length):
+            least = max(least, fact.least)
+            most = fact.most if most is None else most if fact.most is None else min(most, fact.most)
+        elif isinstance(fact, StringIn) and fact.wanted:
+            named = fact.strings if named is None else named & fact.strings
+        elif isinstance(fact, StringIn):
+            unwanted |= fact.strings
+        elif isinstance(fact, Matches):
+            dfa = matching(fact.what, fact.name)
+            automata.append(dfa if fact.wanted else dfa.complement())
+    if most is not None and most < least:
+        return None
+    if named is not None:
+        loose = Strings(None, least, most)
+        fitting = [one for one in named - unwanted if loose.accepts(one) and all(dfa.accepts(one) for dfa in automata)]
+        return Strings(Scanner(of_words(fitting), least_bytes), 0, None) if fitting else None
+    if unwanted:
+        automata.append(of_words(sorted(unwanted)).complement())
+    if not automata:
+        return Strings(None, least, most)
+    return Strings(_scanner(tuple(automata)), least, most)
+
+
+@lru_cache(maxsize=512)
+def _scanner(automata: tuple[Dfa, ...]) -> Scanner:
+    return Scanner(reduce(_both, automata), least_bytes)
+
+
+def _both(left: Dfa, right: Dfa) -> Dfa:
+    return intersection(left, right, Budget.in_force())
+
+
+@lru_cache(maxsize=512)
+def matching(what: str, name: str) -> Dfa:
+    """The strings in which a pattern occurs, or those of a format."""
+    if what == "format":
+        return determinise(language_of(parse_ecma(FORMATS[name])), Budget.in_force())
+    return determinise(Concat((ANYTHING, language_of(parse_ecma(name)), ANYTHING)), Budget.in_force())
+
+
+def of_words(words: Iterable[str]) -> Dfa:
+    """The automaton of these words: their trie, and a state from which nothing is accepted."""
+    children: list[dict[str, int]] = [{}, {}]  # the start, and the one without hope
+    ends = [False, False]
+    for word in words:
+        node = 0
+        for letter in word:
+            if letter not in children[node]:
+                children[node][letter] = len(children)
+                children.append({})
+                ends.append(False)
+            node = children[node][letter]
+        ends[node] = True
+    letters = sorted({letter for found in children for letter in found})
+    classes, members = partition([CharSet.from_text(letter) for letter in letters])
+    column = {letter: found[0] for letter, found in zip(letters, members, strict=True) if found}
+    table = np.ones((len(children), classes.num_classes), dtype=np.int32)
+    for node, found in enumerate(children):
+        for letter, child in found.items():
+            table[node, column[letter]] = child
+    return Dfa(table, np.array(ends), classes)
+
+
+def language_of_strings(found: Strings | None) -> Dfa | None:
+    """The same as one automaton, lengths and all."""
+    if found is None:
+        return None
+    lengths = None
+    if found.least or found.most is not None:
+        lengths = determinise(repeat(ANY_CHAR, found.least, found.most), Budget.in_force())
+    if found.scanner is None:
+        return lengths if lengths is not None else determinise(ANYTHING, Budget.in_force())
+    return found.scanner.dfa if lengths is None else _both(found.scanner.dfa, lengths)
+
+
+@lru_cache(maxsize=512)
+def numbers(facts: frozenset[Fact]) -> Scanner:
+    """The numbers, as they are written, of which all these facts hold."""
+    automata = [_decimal()]
+    for fact in facts:
+        if isinstance(fact, Bound):
+            language = below(fact.number, fact.is_open) if fact.upper else above(fact.number, fact.is_open)
+            automata.append(_determinised(language))
+        elif isinstance(fact, Multiple):
+            dfa = _multiples(fact.of, fact.digits)
+            automata.append(dfa if fact.wanted else dfa.complement())
+        elif isinstance(fact, NumberIn):
+            dfa = _determinised(either([equal_to(number) for number in sorted(fact.numbers)]))
+            automata.append(dfa if fact.wanted else dfa.complement())
+    return Scanner(reduce(_both, automata), _one_byte)
+
+
+def _one_byte(low: int, high: int) -> float:
+    return 1.0
+
+
+@lru_cache(maxsize=1)
+def _decimal() -> Dfa:
+    return _determinised(DECIMAL)
+
+
+def _determinised(language: Language) -> Dfa:
+    return determinise(language, Budget.in_force())
+
+
+def _multiples(of: Fraction, digits: bool) -> Dfa:
+    """Numbers that are whole multiples of a decimal fraction.
+
+    Times 10**places it is a whole number, and a number is read as one with so many places: the remainder so far, and how many
+    places have been read. Places beyond have to be zero.
+    """
+    places = 0
+    while (of * 10**places).denominator != 1:
+        places += 1
+    modulus = int(of * 10**places)
+    if modulus * (places + 2) > MOST_REMAINDERS:
+        raise BudgetExceeded(f"it has a multipleOf with more than {MOST_REMAINDERS:,} remainders; round it")
+    shift = 10**places
+    classes, members = partition([CharSet.from_text(one) for one in "0123456789-."])
+    column = [found[0] for found in members]
+    # States: dead, start, after a sign, a lone zero, and remainder + modulus · (whole: 0, places read + 1).
+    first = 4
+    table = np.zeros((first + modulus * (places + 2), classes.num_classes), dtype=np.int32)
+    accepting = np.zeros(len(table), dtype=np.bool_)
+
+    def whole(remainder: int) -> int:
+        return first + remainder
+
+    def broken(read: int, remainder: int) -> int:
+        return first + modulus * (read + 1) + remainder
+
+    table[1, column[10]] = 2
+    for start in (1, 2):
+        table[start, column[0]] = 3
+        for digit in range(1, 10):
+            table[start, column[digit]] = whole(digit % modulus)
+    accepting[3] = True
+    for remainder in range(modulus):
+        state = whole(remainder)
+        accepting[state] = remainder * shift % modulus == 0
+        for digit in range(10):
+            table[state, column[digit]] = whole((10 * remainder + digit) % modulus)
+        if digits:
+            continue
+        table[state, column[11]] = broken(0, remainder)
+        for read in range(places + 1):
+            inside = broken(read, remainder)
+            accepting[inside] = read > 0 and remainder * 10 ** (places - read) % modulus == 0
+            for digit in range(10 if read < places else 1):
+                longer = broken(read + 1, (10 * remainder + digit) % modulus) if read < places else inside
+                table[inside, column[digit]] = longer
+    if not digits:
+        table[3, column[11]] = broken(0, 0)
+    # With no places at all "1." must not be accepted, and "1.0" must: one more state for each remainder would say so; the
+    # automaton of all decimals, with which this one is always joined, does.
+    if places == 0:
+        for remainder in range(modulus):
+            accepting[broken(0, remainder)] = remainder % modulus == 0
+    order = [1, 0, *range(2, len(table))]  # the start comes first
+    number = np.argsort(order)
+    return Dfa(number[table][order].astype(np.int32), accepting[order], classes).minimised()

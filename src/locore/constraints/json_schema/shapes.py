@@ -1,0 +1,311 @@
+"""Formulas as alternatives: a *shape* is a set of kinds of values, and facts that hold of them all together.
+
+Negations are carried inwards to the facts, whose opposites are formulas themselves; what a value's parts have to meet stays a
+set of goals and is only looked at when a text gets there. So `allOf`, `anyOf`, `oneOf`, `not` and `if` are exact, and cost what
+they say. Where `unevaluatedProperties` or `unevaluatedItems` ask which schemas were valid, the alternatives tell all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from locore.constraints.json_schema.documents import Node
+from locore.constraints.json_schema.facts import (
+    TRUE,
+    TYPES,
+    All,
+    Fact,
+    Formula,
+    Goal,
+    Has,
+    Items,
+    Kinds,
+    Member,
+    Names,
+    Negation,
+    NumberIn,
+    Some,
+    StringIn,
+    Valid,
+)
+from locore.constraints.json_schema.rules import Rules, with_, without
+from locore.errors import BudgetExceeded, InvalidConstraint
+
+MOST_SHAPES = 4_000  # of one place
+STEPS_A_SHAPE = 50  # pairs that are looked at in all, for each shape allowed
+MOST_DEEP = 64  # references in one place
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One alternative.
+
+    Attributes:
+        kinds: of the value.
+        facts: that hold of it, each once, in the order of the schema.
+    """
+
+    kinds: frozenset[str]
+    facts: tuple[Fact, ...] = ()
+
+    def with_(self, other: Shape) -> Shape | None:
+        """Both at once; None where no value can be."""
+        kinds = self.kinds & other.kinds
+        if not kinds:
+            return None
+        facts = dict.fromkeys(fact for fact in (*self.facts, *other.facts) if fact.kind in kinds)
+        both = _without_contradictions(Shape(kinds, tuple(facts)))
+        return both if both.kinds else None
+
+    def of(self, kind: str) -> tuple[Fact, ...]:
+        """The facts about one kind."""
+        return tuple(fact for fact in self.facts if fact.kind == kind)
+
+
+ANYTHING = Shape(TYPES)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Which properties and items of a value keywords have evaluated.
+
+    Attributes:
+        names, patterns: of properties; `all_names`: all.
+        items: so many first ones, None for all; `held`: those that meet one of these goals.
+    """
+
+    names: frozenset[str] = frozenset()
+    patterns: frozenset[str] = frozenset()
+    all_names: bool = False
+    items: int | None = 0
+    held: tuple[Goal, ...] = ()
+
+    def with_(self, other: Evaluated) -> Evaluated:
+        """Both."""
+        items = None if self.items is None or other.items is None else max(self.items, other.items)
+        return Evaluated(
+            self.names | other.names,
+            self.patterns | other.patterns,
+            self.all_names or other.all_names,
+            items,
+            tuple(dict.fromkeys((*self.held, *other.held))),
+        )
+
+
+NOTHING = Evaluated()
+Told = tuple[Formula, Evaluated]  # an alternative, and what it has evaluated
+
+
+class Shapes:
+    """The alternatives of goals, each set of goals once."""
+
+    def __init__(self, rules: Rules) -> None:
+        """Of the schemas that these rules read."""
+        self._rules = rules
+        self._known: dict[tuple[Goal, ...], tuple[Shape, ...]] = {}
+        self._of: dict[Goal, tuple[Shape, ...]] = {}
+        self._open: list[Node] = []
+        self._steps = 0
+
+    def of(self, goals: tuple[Goal, ...]) -> tuple[Shape, ...]:
+        """The alternatives in which a value meets all of these goals.
+
+        Raises:
+            BudgetExceeded: too many.
+            InvalidConstraint: a schema refers to itself in the same place.
+        """
+        if goals not in self._known:
+            shapes: tuple[Shape, ...] = (ANYTHING,)
+            for goal in goals:
+                shapes = self._joined(shapes, self.of_one(goal))
+            self._known[goals] = shapes
+        return self._known[goals]
+
+    def of_one(self, goal: Goal) -> tuple[Shape, ...]:
+        """The alternatives of one goal."""
+        if goal not in self._of:
+            self._of[goal] = self._expanded(goal.formula, goal.wanted)
+        return self._of[goal]
+
+    def _expanded(self, formula: Formula, wanted: bool) -> tuple[Shape, ...]:
+        if isinstance(formula, Negation):
+            return self._expanded(formula.of, not wanted)
+        if isinstance(formula, Kinds):
+            kinds = formula.kinds if wanted else TYPES - formula.kinds
+            return (Shape(kinds),) if kinds else ()
+        if isinstance(formula, Valid):
+            return self._valid(formula.node, wanted)
+        if isinstance(formula, All | Some):
+            if isinstance(formula, All) == wanted:
+                return self._all(formula.of, wanted)
+            found: dict[Shape, None] = {}
+            for part in formula.of:
+                found.update(dict.fromkeys(self._expanded(part, wanted)))
+                self._check(len(found))
+            return tuple(found)
+        return (Shape(TYPES, (formula,)),) if wanted else self._expanded(formula.denied(), True)
+
+    def _all(self, parts: tuple[Formula, ...], wanted: bool) -> tuple[Shape, ...]:
+        """All parts, or (not wanted) the negations of all."""
+        shapes: tuple[Shape, ...] = (ANYTHING,)
+        late: list[Formula] = []
+        for part in parts:
+            if isinstance(part, Negation) and wanted:
+                late.append(part)
+            else:
+                shapes = self._joined(shapes, self._expanded(part, wanted))
+        for part in late:
+            shapes = self._without(shapes, part)
+        return shapes
+
+    def _without(self, shapes: tuple[Shape, ...], negation: Formula) -> tuple[Shape, ...]:
+        """Those for which a negation holds: as they are where no value of both can be, which is most of the time."""
+        assert isinstance(negation, Negation)
+        unwanted = self._expanded(negation.of, True)
+        self._steps += len(shapes) * len(unwanted)
+        self._check(self._steps // STEPS_A_SHAPE)
+        apart = tuple(shape for shape in shapes if all(self._are_apart(shape, other) for other in unwanted))
+        near = tuple(shape for shape in shapes if shape not in apart)
+        return apart + self._joined(near, self._expanded(negation.of, False)) if near else apart
+
+    def _are_apart(self, one: Shape, other: Shape) -> bool:
+        """Can no value have both shapes? As far as that is plain to see: by kinds, named scalars, and properties of both."""
+        both = one.with_(other)
+        if both is None:
+            return True
+        if both.kinds != {"object"}:
+            return False
+        has = {fact.name: fact.wanted for fact in both.facts if isinstance(fact, Has)}
+        if any(has[fact.name] != fact.wanted for fact in both.facts if isinstance(fact, Has)):
+            return True
+        goals: dict[str, dict[Goal, None]] = {}
+        for fact in both.facts:
+            if isinstance(fact, Member) and fact.names.name is not None and has.get(fact.names.name):
+                goals.setdefault(fact.names.name, {})[fact.goal] = None
+        return any(len(found) > 1 and not self.of(tuple(found)) for found in goals.values())
+
+    def _joined(self, left: Iterable[Shape], right: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        if right == (ANYTHING,):
+            return tuple(left)
+        found: dict[Shape, None] = {}
+        left = tuple(left)
+        self._steps += len(left) * len(right)
+        self._check(max(len(left), len(right), self._steps // STEPS_A_SHAPE))
+        for a, b in product(left, right):
+            both = a.with_(b)
+            if both is not None:
+                found[both] = None
+                self._check(len(found))
+        return tuple(found)
+
+    def _valid(self, node: Node, wanted: bool) -> tuple[Shape, ...]:
+        if node in self._open or len(self._open) > MOST_DEEP:
+            raise InvalidConstraint(
+                f"a JSON schema refers to itself without going into a value, at {node.pointer or 'the top'}, which says "
+                "nothing; refer to it from properties or items"
+            )
+        key = Goal(Valid(node), wanted)
+        if key in self._of:
+            return self._of[key]
+        self._open.append(node)
+        try:
+            formula = self._rules.formula(node)
+            parts = self._rules.parts(node)
+            if parts.unevaluated_items is not None or parts.unevaluated_names is not None:
+                formula = Some(tuple(told for told, _ in self._told(node)))
+            self._of[key] = self._expanded(formula, wanted)
+        finally:
+            self._open.pop()
+        return self._of[key]
+
+    def _check(self, number: int) -> None:
+        if number > MOST_SHAPES:
+            place = self._open[-1].pointer if self._open else ""
+            raise BudgetExceeded(
+                f"the JSON schema has more than {MOST_SHAPES:,} alternatives at {place or 'the top'}, once oneOf, not and if "
+                "are written out; say fewer, or use anyOf where no two can be valid at once"
+            )
+
+    # What has been evaluated.
+
+    def _told(self, node: Node) -> list[Told]:
+        """The alternatives of a schema that say which of the schemas in its place are valid, with what these have evaluated."""
+        if isinstance(node.content, bool):
+            return [(TRUE, NOTHING)] if node.content else []
+        parts = self._rules.parts(node)
+        own = Evaluated(frozenset(parts.names), frozenset(parts.patterns), parts.all_names, parts.items, tuple(parts.held))
+        found: list[Told] = [(All(tuple(parts.own)), own)]
+        for one in parts.every:
+            found = self._both(found, self._told(one))
+        for just_one, nodes in parts.unions:
+            found = self._both(found, self._told_union(nodes, just_one))
+        if parts.unwanted is not None:
+            found = self._both(found, [(Negation(Valid(parts.unwanted)), NOTHING)])
+        if parts.branch is not None:
+            test, then, otherwise = parts.branch
+            always: list[Told] = [(TRUE, NOTHING)]
+            yes = self._both(self._told(test), always if then is None else self._told(then))
+            no = always if otherwise is None else self._told(otherwise)
+            found = self._both(found, [*yes, *self._both([(Negation(Valid(test)), NOTHING)], no)])
+        for name, one in parts.given.items():
+            found = self._both(found, [(without(name), NOTHING), *self._both([(with_(name), NOTHING)], self._told(one))])
+        return [self._closed(node, told) for told in found]
+
+    def _told_union(self, nodes: list[Node], just_one: bool) -> list[Told]:
+        found: list[Told] = []
+        for valid in product((True, False), repeat=len(nodes)):
+            if sum(valid) == 1 or (sum(valid) and not just_one):
+                ways: list[Told] = [(TRUE, NOTHING)]
+                for is_valid, one in zip(valid, nodes, strict=True):
+                    ways = self._both(ways, self._told(one) if is_valid else [(Negation(Valid(one)), NOTHING)])
+                found += ways
+            self._check(len(found))
+        return found
+
+    def _both(self, left: list[Told], right: list[Told]) -> list[Told]:
+        self._check(len(left) * len(right))
+        return [(All((a, b)), seen.with_(other)) for (a, seen), (b, other) in product(left, right)]
+
+    def _closed(self, node: Node, told: Told) -> Told:
+        """With what a schema says of properties and items that nothing has evaluated."""
+        formula, seen = told
+        parts = self._rules.parts(node)
+        more: list[Formula] = []
+        if parts.unevaluated_names is not None:
+            if not seen.all_names:
+                names = Names(patterns=seen.patterns, others=True, but=seen.names)
+                more.append(Member(names, Goal(Valid(parts.unevaluated_names))))
+            seen = seen.with_(Evaluated(all_names=True))
+        if parts.unevaluated_items is not None:
+            if seen.items is not None:
+                ways = tuple(goal.formula for goal in seen.held)
+                goal = Goal(Some((*ways, Valid(parts.unevaluated_items))) if ways else Valid(parts.unevaluated_items))
+                more.append(Items(seen.items, None, goal))
+            seen = seen.with_(Evaluated(items=None))
+        return (All((formula, *more)) if more else formula), seen
+
+
+def _without_contradictions(shape: Shape) -> Shape:
+    """Without kinds that the facts leave no value, as far as that is plain to see: by the values that are named."""
+    empty = set()
+    for kind in ("string", "number"):
+        named = [
+            fact.strings if isinstance(fact, StringIn) else fact.numbers
+            for fact in shape.facts
+            if isinstance(fact, StringIn | NumberIn) and fact.wanted and fact.kind == kind
+        ]
+        others = [
+            fact.strings if isinstance(fact, StringIn) else fact.numbers
+            for fact in shape.facts
+            if isinstance(fact, StringIn | NumberIn) and not fact.wanted and fact.kind == kind
+        ]
+        if named and not frozenset.intersection(*named).difference(*others):
+            empty.add(kind)
+    if not empty:
+        return shape
+    return Shape(shape.kinds - empty, tuple(fact for fact in shape.facts if fact.kind not in empty))
+
+
+__all__ = ["ANYTHING", "Shape", "Shapes"]

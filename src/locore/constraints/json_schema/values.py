@@ -1,0 +1,288 @@
+"""The texts of values, as symbols of a `Pushdown`: literals, numbers, strings; arrays and objects are in files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from functools import cached_property
+from typing import Any
+
+from locore.automata.pushdown import NEVER, Choice, Literal, Measure, Row, Sequence, Symbol, cost_of
+from locore.automata.regex.scanner import DEAD, Scanner
+from locore.constraints.json_schema.characters import ASCII, BACKSLASH, LEADS, QUOTE, alike, read_on, ways_on
+from locore.constraints.json_schema.facts import Goal
+from locore.constraints.json_schema.scalars import Strings, numbers, strings
+from locore.constraints.json_schema.shapes import Shape, Shapes
+from locore.constraints.json_schema.style import INDENT, WHITESPACE, Style
+
+Goals = tuple[Goal, ...]  # each once, in the order of the schema
+
+
+def joined(goals: Iterable[Goal]) -> Goals:
+    """Each once."""
+    return tuple(dict.fromkeys(goals))
+
+
+NUMERALS = b"-0123456789."
+
+
+class Reading:
+    """What the symbols of one schema share.
+
+    Attributes:
+        shapes: of its schemas.
+        style: how values are written.
+        measure: what a literal piece costs.
+    """
+
+    def __init__(self, shapes: Shapes, style: Style, measure: Measure) -> None:
+        """Nothing has been made."""
+        self.shapes, self.style, self.measure = shapes, style, measure
+        self.minimal = style.escapes == "minimal"
+        self._made: dict[Hashable, Any] = {}
+        self._any = Gap(WHITESPACE.encode())
+        self._single = Optional(self.literal(b" "))
+
+    def once(self, key: Hashable, make: Any, *arguments: Any) -> Any:
+        """`make(*arguments)`, always the same object for equal keys."""
+        if key not in self._made:
+            self._made[key] = make(*arguments)
+        return self._made[key]
+
+    def literal(self, text: bytes) -> Literal:
+        """Exactly these bytes."""
+        found: Literal = self.once(text, Literal, text, self.measure)
+        return found
+
+    def value(self, goals: Goals, depth: int, level: int) -> Value:
+        """A value that meets all of these goals, containers nested so deep at most."""
+        level = level if self.style.whitespace == "indent" else 0
+        found: Value = self.once((Value, goals, depth, level), Value, self, goals, depth, level)
+        return found
+
+    def gap(self, line: int | None = None, space: bool = False) -> Sequence:
+        """What stands where whitespace may.
+
+        Args:
+            line: of an indented text, how deep the line is that begins here.
+            space: of an indented text, is one space here?
+        """
+        if self.style.whitespace == "any":
+            return (self._any,)
+        if self.style.whitespace == "single":
+            return (self._single,)
+        if self.style.whitespace == "indent" and line is not None:
+            return (self.literal(b"\n" + b" " * (INDENT * line)),)
+        return (self.literal(b" "),) if self.style.whitespace == "indent" and space else ()
+
+
+class Value(Choice):
+    """A value that meets some goals."""
+
+    def __init__(self, reading: Reading, goals: Goals, depth: int, level: int) -> None:
+        """See `Reading.value`."""
+        self._reading, self._goals, self._depth, self._level = reading, goals, depth, level
+
+    @cached_property
+    def ways(self) -> tuple[Sequence, ...]:
+        """By shapes and kinds."""
+        found: dict[Sequence, None] = {}
+        for shape in self._reading.shapes.of(self._goals):
+            for kind in sorted(shape.kinds):
+                if way := self._way(shape, kind):
+                    found[way] = None
+        return tuple(way for way in found if cost_of(way) != NEVER)
+
+    def _way(self, shape: Shape, kind: str) -> Sequence:
+        from locore.constraints.json_schema.arrays import array
+        from locore.constraints.json_schema.objects import object_
+
+        reading, facts = self._reading, shape.of(kind)
+        if kind == "number":
+            scanner = numbers(frozenset(facts))
+            return (number_at(reading, scanner, 0),)
+        if kind == "string":
+            return string_of(reading, facts)
+        if kind in ("array", "object"):
+            make = array if kind == "array" else object_
+            return make(reading, facts, self._depth - 1, self._level) if self._depth else ()
+        return (reading.literal(kind.encode()),)
+
+
+class Gap(Symbol):
+    """Any number of these bytes."""
+
+    nullable = True
+
+    def __init__(self, of: bytes) -> None:
+        """The bytes."""
+        self._of = of
+
+    @cached_property
+    def cost(self) -> float:
+        """Nothing."""
+        return 0.0
+
+    @cached_property
+    def row(self) -> Row:
+        """Each of them, and more."""
+        return dict.fromkeys(self._of, ((self,),))
+
+
+class Optional(Symbol):
+    """A symbol, or nothing."""
+
+    nullable = True
+
+    def __init__(self, of: Symbol) -> None:
+        """The symbol."""
+        self._of = of
+
+    @cached_property
+    def cost(self) -> float:
+        """Nothing."""
+        return 0.0
+
+    @cached_property
+    def row(self) -> Row:
+        """That of the symbol."""
+        return self._of.row
+
+
+# Numbers.
+
+
+def number_at(reading: Reading, scanner: Scanner, state: int) -> NumberRest:
+    """The rest of a number."""
+    found: NumberRest = reading.once((NumberRest, scanner, state), NumberRest, reading, scanner, state)
+    return found
+
+
+class NumberRest(Symbol):
+    """The rest of a number; it ends where something else comes."""
+
+    def __init__(self, reading: Reading, scanner: Scanner, state: int) -> None:
+        """In a state of the automaton of its digits."""
+        self._reading, self._scanner, self._state = reading, scanner, state
+        self.nullable = scanner.accepting[state]
+
+    @cached_property
+    def cost(self) -> float:
+        """A token for each digit."""
+        return self._scanner.cost(self._state)
+
+    @cached_property
+    def row(self) -> Row:
+        """By digit, point and sign."""
+        found = {}
+        for byte in NUMERALS:
+            after = self._scanner.after(self._state, byte)
+            if after != DEAD:
+                found[byte] = ((number_at(self._reading, self._scanner, after),),)
+        return found
+
+
+# Strings.
+
+
+def string_of(reading: Reading, facts: tuple[Any, ...]) -> Sequence:
+    """A string of which these facts hold; () if there is none."""
+    found: Strings | None = reading.once((Strings, facts), strings, facts)
+    return () if found is None else (reading.literal(b'"'), string_at(reading, found, b"", 0, 0))
+
+
+def string_at(reading: Reading, strings: Strings, beginning: bytes, state: int, length: int) -> StringRest:
+    """The rest of a string behind its first quote.
+
+    Args:
+        beginning: what has been read of a character that is not complete.
+        state: of the scanner; length: characters so far, as far as they matter.
+    """
+    if strings.most is None:
+        length = min(length, strings.least)
+    scanner = strings.scanner
+    if beginning and (scanner is None or (beginning[0] != BACKSLASH and not scanner.tells_beyond_ascii)):
+        beginning = alike(beginning, reading.minimal)
+    key = StringRest, strings, beginning, state, length
+    found: StringRest = reading.once(key, StringRest, reading, strings, beginning, state, length)
+    return found
+
+
+class StringRest(Symbol):
+    """The rest of a string with its last quote."""
+
+    def __init__(self, reading: Reading, strings: Strings, beginning: bytes, state: int, length: int) -> None:
+        """See `string_at`."""
+        self._reading, self._strings, self._beginning, self._state, self._length = reading, strings, beginning, state, length
+        if strings.scanner is None and not beginning and length >= strings.least:
+            self.plain_room = NEVER if strings.most is None else strings.most - length
+
+    @cached_property
+    def cost(self) -> float:
+        """A token for each byte."""
+        if not self._beginning:
+            return self._to_end(self._state, self._length) + 1
+        found = NEVER
+        for missing, low, high in ways_on(self._beginning, self._reading.minimal):
+            found = min(found, missing + self._through(low, high))
+        return found + 1
+
+    def _to_end(self, state: int, length: int) -> float:
+        least, most = self._strings.least - length, self._strings.most
+        most = None if most is None else most - length
+        if most is not None and most < 0:
+            return NEVER
+        scanner = self._strings.scanner
+        return max(least, 0) if scanner is None else scanner.cost(state, least, most)
+
+    def _through(self, low: int, high: int) -> float:
+        scanner, length = self._strings.scanner, self._length + 1
+        if scanner is None:
+            return self._to_end(0, length)
+        most = None if self._strings.most is None else self._strings.most - length
+        if most is not None and most < 0:
+            return NEVER
+        return scanner.cost_through(self._state, low, high, self._strings.least - length, most)
+
+    @cached_property
+    def row(self) -> Row:
+        """Byte by byte; most bytes lead to the same."""
+        found: dict[int, tuple[Sequence, ...]] = {}
+        minimal = self._reading.minimal
+        if self._beginning:
+            for byte in range(0x80, 0xC0) if self._beginning[0] != BACKSLASH else range(0x22, 0x80):
+                read = read_on(self._beginning, byte, minimal)
+                if isinstance(read, int):
+                    self._put(found, byte, self._after(read))
+                elif read is not None:
+                    self._put(found, byte, self._begun(read))
+            return found
+        if self._strings.scanner is None:
+            found.update(dict.fromkeys(ASCII, self._after(0x20)))
+            found = found if found[0x20] else {}
+        else:
+            for byte in ASCII:
+                self._put(found, byte, self._after(byte))
+        for byte in (BACKSLASH, *LEADS):
+            self._put(found, byte, self._begun(bytes([byte])))
+        if self._to_end(self._state, self._length) == 0:
+            found[QUOTE] = ((),)
+        return found
+
+    @staticmethod
+    def _put(found: dict[int, tuple[Sequence, ...]], byte: int, ways: tuple[Sequence, ...]) -> None:
+        if ways:
+            found[byte] = ways
+
+    def _begun(self, beginning: bytes) -> tuple[Sequence, ...]:
+        return self._way(string_at(self._reading, self._strings, beginning, self._state, self._length))
+
+    def _after(self, code: int) -> tuple[Sequence, ...]:
+        scanner = self._strings.scanner
+        state = 0 if scanner is None else scanner.after(self._state, code)
+        if state == DEAD:
+            return ()
+        return self._way(string_at(self._reading, self._strings, b"", state, self._length + 1))
+
+    def _way(self, symbol: StringRest) -> tuple[Sequence, ...]:
+        ways: tuple[Sequence, ...] = self._reading.once(("ways", symbol), lambda: ((symbol,),))  # one object for all bytes
+        return ways if symbol.cost != NEVER else ()
