@@ -11,7 +11,7 @@ from locore.automata.stops import MOST_STOPS, StopMachine
 from locore.automata.tables import Automaton
 from locore.constraints.base import Constraint, Json
 from locore.constraints.function import PythonFunction
-from locore.constraints.sequence import TokenSequence
+from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import read_constraint, register
 from locore.constraints.text import read_phrases, sequence_of
 from locore.constraints.tokens import AutomatonLeaf
@@ -30,7 +30,8 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
         constraint: any but a Python function.
 
     Raises:
-        InvalidConstraint: no strings, too many, an empty one, or a Python function.
+        InvalidConstraint: no strings, too many, an empty one, or what is no automaton over the text, as a Python function or
+            a grammar.
     """
     known = tuple(dict.fromkeys(sequence_of(stops, "before")))
     if not 0 < len(known) <= MOST_STOPS or not all(known):
@@ -41,7 +42,11 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
     def change(leaf: Constraint) -> Constraint:
         if isinstance(leaf, PythonFunction):
             raise InvalidConstraint("before cannot look into a Python function; call constraint.at(length) first")
-        return Before(known, leaf) if isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes" else leaf
+        if isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes":
+            return Before(known, leaf)
+        if leaf.is_text:
+            raise InvalidConstraint(f"before cannot cut what {type(leaf).__name__} reads, which is no automaton over bytes")
+        return leaf
 
     return constraint.transform(change)
 
@@ -58,6 +63,17 @@ class Before(AutomatonLeaf):
     def machine(self) -> StopMachine:
         """Looks for the strings."""
         return StopMachine(stop.encode("utf-8") for stop in self.stops)
+
+    def leaf_at(self, length: int) -> Constraint:
+        """Of the leaf at this length."""
+        return self._around(self.leaf.leaf_at(length))
+
+    def leaf_bound(self, tokenizer: TokenizerLike) -> Constraint:
+        """Of the leaf in terms of these ids."""
+        return self._around(self.leaf.leaf_bound(tokenizer))
+
+    def _around(self, leaf: Constraint) -> Constraint:
+        return self if leaf is self.leaf else before(self.stops, leaf)
 
     def automaton(self) -> Automaton:
         """The leaf's own, with the bytes held back that may become a string."""
