@@ -72,6 +72,7 @@ class Tally:
     def count(self, engine: JsonEngine, case: SchemaCase, tokens: list[list[int]]) -> None:
         """Put one case through an engine."""
         self.cases += 1
+        engine.longest = max(map(len, tokens), default=0)
         start = CLOCK()
         try:
             compiled = engine.compile(case.schema, case.formats)

@@ -10,7 +10,7 @@ import torch
 
 from locore_lab.micro.mask_engines import Vocabulary
 
-LENGTH = 4096  # tokens, more than any instance has
+SPARE = 128  # tokens beyond the longest instance
 
 
 class NotTaken(Exception):
@@ -34,9 +34,14 @@ class Follower(ABC):
 
 
 class JsonEngine(ABC):
-    """Takes schemas."""
+    """Takes schemas.
+
+    Attributes:
+        longest: tokens of the longest instance, for engines that are told a length.
+    """
 
     name: str
+    longest = 0
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -87,7 +92,7 @@ class Locore(JsonEngine):
 
         try:
             leaf = json_schema(schema, order=self._order, formats="asserted" if formats else "annotations")
-            return compile_constraint(leaf, self.vocabulary.tokenizer, LENGTH, use_cache=False)
+            return compile_constraint(leaf, self.vocabulary.tokenizer, self.longest + SPARE, use_cache=False)
         except Unsatisfiable:
             return None  # no text is valid: taken, and everything is refused
         except LocoreError as error:
