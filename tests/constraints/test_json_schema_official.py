@@ -14,7 +14,8 @@ from .bytewise import holds
 
 SUITE = Path(__file__).resolve().parents[3] / "shared" / "data" / "json" / "test-suite" / "tests"
 # The groups that are not taken: other documents, uniqueness without end, \p{...}, dialects of somebody's own, and two by size.
-NOT_TAKEN = {"draft2020-12": 30}
+NOT_TAKEN = {"draft2020-12": 30, "draft7": 16, "draft4": 13}
+URIS = {"draft7": "http://json-schema.org/draft-07/schema#", "draft4": "http://json-schema.org/draft-04/schema#"}
 
 
 def written(value):
@@ -34,12 +35,17 @@ def groups(draft):
 
 
 @pytest.mark.skipif(not SUITE.exists(), reason="the JSON Schema test-suite is not there")
-@pytest.mark.parametrize("draft", NOT_TAKEN)
+@pytest.mark.parametrize(
+    "draft", [name if name not in URIS else pytest.param(name, marks=pytest.mark.slow) for name in NOT_TAKEN]
+)
 def test_required(draft):
     refused = 0
     for group in groups(draft):
         try:
-            leaf = json_schema(group["schema"], order="any", formats="annotations")
+            schema = group["schema"]
+            if draft in URIS and isinstance(schema, dict):
+                schema = {"$schema": URIS[draft], **schema}
+            leaf = json_schema(schema, order="any", formats="annotations")
         except (UnsupportedKeyword, InvalidConstraint, BudgetExceeded):
             refused += 1
             continue

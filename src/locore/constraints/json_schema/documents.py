@@ -155,7 +155,8 @@ class Document:
 
     def node(self, content: Any, pointer: str, resolver: Any, at_root: bool = False) -> Node:
         """The node of a part; always the same one."""
-        if isinstance(content, dict) and not at_root and any(isinstance(content.get(key), str) for key in ("$id", "id")):
+        names = isinstance(content, dict) and any(isinstance(content.get(key), str) for key in ("$id", "id"))
+        if names and not at_root and not (self.draft <= 7 and "$ref" in content):  # beside it nothing counts there
             resolver = resolver.in_subresource(self._specification.create_resource(content))
         scope = tuple(dict.fromkeys(uri for uri, _ in resolver.dynamic_scope())) if self._is_dynamic else ()
         key = (content if isinstance(content, bool) else id(content), *scope, *((resolver._base_uri,) if scope else ()))
