@@ -56,7 +56,8 @@ def log_odds(
     Args:
         model: a language model, or what `locore.load` accepts.
         prompt: see `locore.generate`.
-        first, second: A and B; with potentials their normalisers are compared.
+        first: A; with potentials their normalisers are compared.
+        second: B, as well.
         max_new_tokens: the horizon.
         options: the others of `locore.generate`, the same for both: `num_particles`, `sampler`, `budget`, `seed`, ….
 
