@@ -79,7 +79,7 @@ def run_page(page: Path, adapt: Callable[[str], str] = lambda code: code, comman
     for block in blocks(page):
         if block.language == "python" and block.runs:
             # Empty lines before the code make the lines of a traceback those of the page.
-            code = compile("\n" * (block.line - 1) + adapt(block.content), str(page), "exec")
+            code = compile("\n" * (block.line - 1) + adapt(block.content), str(page), "exec", dont_inherit=True)
             printed += _printed_by(lambda code=code: exec(code, names))
         elif block.language == "sh" and block.runs:
             for arguments in commands(block):

@@ -10,7 +10,7 @@ import torch
 from locore import numerics
 from locore.models import TableModel
 from locore.numerics import categorical
-from locore.samplers.twist import ngram, prepared
+from locore.samplers.twist import prepared
 from locore.samplers.twist.ngram import NGramCounts
 
 
@@ -33,7 +33,7 @@ def test_a_table_does_not_depend_on_the_slices(monkeypatch):
     model = TableModel.random(5, 6, seed=1, eos=True)
     tables = []
     for numbers in (1, 15, 10**6):
-        monkeypatch.setattr(ngram, "COUNTED_NUMBERS", numbers)
+        monkeypatch.setattr(numerics, "CACHED", numbers)
         counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
         counts.draft(model, 40, 6, torch.Generator().manual_seed(2))
         tables.append(counts.table())
