@@ -230,6 +230,7 @@ def test_what_is_certain_is_true_of_the_constraint_itself(name, law):
     assert refused, "the test sees nothing where nothing is refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_converge_to_the_constraint_itself(name, law):
     particles = sampled(name, 0, num=1500)

@@ -87,6 +87,7 @@ def test_isir_of_two_is_what_its_formula_says():
     [Masking(), WithoutReplacement(blocks=2), Oversampling()],
     ids=lambda sampler: sampler.name,
 )
+@pytest.mark.slow
 def test_any_proper_sampler_proposes(proposal):
     model, circuit, truth = problem(True)
     sampler = IteratedSIR(particles=3, proposal=proposal, proposal_budget=200)

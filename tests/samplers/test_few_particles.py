@@ -30,7 +30,7 @@ def test_no_more_come_back_than_were_asked_for(name, num):
     assert len(generate(chain(), "", alpha, max_new_tokens=3, num_particles=num, sampler=name, seed=0)) <= num
 
 
-@pytest.mark.parametrize("num", [1, 5])
+@pytest.mark.parametrize("num", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("sampler", [WithoutReplacement(blocks=4), Twisted(None, blocks=4)], ids=lambda sampler: sampler.name)
 def test_what_is_left_after_thinning_is_proper(sampler, num):
     model = TableModel.random(3, 3, seed=5, concentration=20.0)

@@ -131,7 +131,7 @@ def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced
     assert_proper(expected, total, model, circuit)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS[:2], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[2:])])
 def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind):
     """By summing over all outcomes of the trial and of two rounds: the first steered by what the trial saw, or by nothing, the
     second by what the first saw too.

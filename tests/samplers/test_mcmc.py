@@ -143,6 +143,7 @@ def test_moves_keep_a_target_that_excludes_tokens():
     assert fits(states.tokens, truth.tokens, truth.probabilities)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eos", [False, True])
 def test_chains_forget_where_they_started(eos):
     model, circuit, truth = problem(eos)

@@ -69,6 +69,7 @@ def test_samples_have_the_law_of_the_model(model):
     assert result.pvalue > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_weights_of_a_sampler_are_proper(model):
     """The sampler of the paper on this model: three moves at most, the first to the east or south-east."""
     circuit = locore.compile(locore.token(0, [4, 7]) & locore.token(2, [STOP, 6]), model, 3)
