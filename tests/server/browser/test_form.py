@@ -120,7 +120,7 @@ def test_a_wrong_number_is_explained_at_its_field(visit):
     for field, value, says in (
         ("max_tokens", "100000", "at most 512"),
         ("num_particles", "0", "greater than"),
-        ("temperature", "0", "greater than 0"),
+        ("temperature", "-1", "greater than or equal to 0"),
     ):
         good = page.input_value(f"#{field}")
         page.fill(f"#{field}", value)
