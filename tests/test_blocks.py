@@ -67,6 +67,7 @@ def test_blocks_are_what_the_particles_are_the_mean_of(chain, sampler):
     torch.testing.assert_close(weights * len(weights), draws.log_weights.exp())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [WithoutReplacement(blocks=4), SequentialMonteCarlo()])
 def test_a_filter_leaves_the_blocks_of_the_narrower_constraint(chain, sampler):
     """What is left are unbiased estimates of p(α ∧ indicator), each block's own, and an interval that covers it."""

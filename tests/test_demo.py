@@ -113,6 +113,7 @@ def test_distance_is_total_variation():
         assert any(reference.perfect_distance(1, seed=0) == pytest.approx(1 - p) for p in (0.5, 0.3, 0.2))
 
 
+@pytest.mark.slow
 def test_the_truth_of_the_question_is_that_of_a_direct_sum(smollm2, tiny, monkeypatch, capsys):
     """On the real model; and its screen, with the open text of the small model, is a screen."""
     monkeypatch.setattr(examples, "BATCH_TOKENS", 400)

@@ -47,6 +47,7 @@ def test_known_numbers_of_paths_of_square_grids(neighbours, counts):
         assert compiled(*corner_path(side, side, neighbours)).count() == number
 
 
+@pytest.mark.slow
 def test_the_grid_of_the_paper_is_compiled_exactly():
     circuit = compiled(*corner_path(12, 12))
     assert circuit.count() == 182413291514248049241470885236

@@ -86,6 +86,7 @@ def wait_for_rows(output, rows: int, process: subprocess.Popen[str]) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_ray_writes_the_same_rows(prompts, done, tmp_path):
     """On a cluster of its own, which ends with it."""
     process = spawn(prompts, tmp_path / "out", None, "--json")

@@ -69,6 +69,7 @@ def test_without_urllib3(monkeypatch):
         load("http://127.0.0.1:9/v1", tokenizer=ENDS)
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_an_engine(stories260k):
     """In a process of its own, as a user has it."""
     here = load(stories260k)

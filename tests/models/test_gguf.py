@@ -464,6 +464,7 @@ def start(code: str, file: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(file, cache):
     running = [start(LOADING, file) for _ in range(2)]
     printed = [process.communicate() for process in running]

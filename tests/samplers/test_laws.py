@@ -21,7 +21,7 @@ from locore.samplers import (
     sampler_by_name,
 )
 from locore.testing import proper_weighting
-from tests.effort import runs
+from tests.effort import runs, some
 
 LENGTH = 3
 SAMPLERS = {
@@ -44,7 +44,7 @@ def problem(eos):
     return model, compile(alpha, model, LENGTH)
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers_weight_properly(name, eos):
     sampler, particles, tries, budget = SAMPLERS[name]
@@ -136,6 +136,7 @@ def test_unknown_names_are_refused():
         LocallyConstrainedResampling("bottomk")(model, circuit, 1, None, torch.Generator())
 
 
+@pytest.mark.slow
 def test_evidence_of_rejection_is_unbiased_under_its_stop():
     model, circuit = problem(False)
     truth = math.exp(

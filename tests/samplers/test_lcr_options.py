@@ -112,6 +112,7 @@ def test_the_price_is_an_upper_bound_and_budgets_buy_contexts(kernel, weights):
         run(sampler, budget=price - 1, eos=False)
 
 
+@pytest.mark.slow
 def test_memory_limits_change_nothing(monkeypatch):
     sampler = LocallyConstrainedResampling("topk", per_context=2)
     whole, _ = run(sampler)

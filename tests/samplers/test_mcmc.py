@@ -26,7 +26,7 @@ from locore.samplers.lcr import conditional
 from locore.samplers.masking import masked_sequences, read
 from locore.samplers.swor import WithoutReplacement
 from locore.testing import enumerate_posterior, proper_weighting
-from tests.effort import runs
+from tests.effort import runs, some
 
 from .chains import (
     DRAWS,
@@ -100,7 +100,7 @@ def check_steps(move, matrix, model, circuit, models):
         assert torch.equal(changed, step.accepted) and (step.proposed | ~step.accepted).all()
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 @pytest.mark.parametrize("name", WINDOWS)
 def test_window_moves_are_in_detailed_balance(name, eos):
     model, circuit, truth = problem(eos)
@@ -154,7 +154,7 @@ def test_chains_forget_where_they_started(eos):
     assert all(0 < share <= 1 for share in acceptance.values())
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 @pytest.mark.parametrize("name", STARTS)
 def test_chains_keep_weights_proper(name, eos):
     model, circuit, _ = problem(eos, seed=5)

@@ -106,6 +106,7 @@ def test_a_full_queue_says_when_to_come_again(fragile):
     assert fragile.post(QUICK)[0] == 200
 
 
+@pytest.mark.slow
 def test_a_request_that_takes_too_much_memory_is_told(fragile):
     """4,096 rows of 2,048 probabilities, many times: 1.7 GB."""
     large = {

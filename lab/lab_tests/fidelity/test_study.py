@@ -96,6 +96,7 @@ def test_runs_that_differ_from_those_on_disk_are_said_to(whole, capsys):
     assert "--runs" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_number_of_runs_follows_the_noise(tmp_path, monkeypatch):
     """Without --runs: at least the least, at most the most, and more where the noise is large."""
     problem = next(p for p in all_problems(True, 0, 0, None) if p.name == "table5-end")

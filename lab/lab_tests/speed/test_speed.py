@@ -82,6 +82,7 @@ def test_the_constraint_of_the_samplers_forbids_these_tokens():
     assert not constraint.evaluate([1, 4, 5], locore.Tokenizer.integers(9))
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_writes_the_same_rows(tmp_path, monkeypatch):
     whole = command.run(tmp_path / "whole", models=["small"], parts=MODELS, plan=PLAN)
     measure = neighbours.measure_neighbours

@@ -69,6 +69,7 @@ def task():
     return model, Task(simple_moves(3, 3, (0, 0), (2, 2), memory=0), 5, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in METHODS if "Locore" in name or "exact" in name])
 def test_one_draw_follows_the_law(name, task):
     """The number of moves of some draws, against enumeration: fails in 1 of 1,000 runs (chi-square, 4 classes)."""

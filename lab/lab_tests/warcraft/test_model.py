@@ -190,6 +190,7 @@ def test_training_stops_at_the_target_and_keeps_the_closest_epoch(tmp_path, maps
     assert kept == [0.2, True, 0.55, True, 0.5, 0.9]
 
 
+@pytest.mark.slow
 def test_training_learns_a_few_maps_by_heart(maps):
     """From over two nats a path to less than one, on the maps that it saw."""
     trainer = Trainer(dataclasses.replace(TOY, epochs=25, symmetries=1), maps, maps)

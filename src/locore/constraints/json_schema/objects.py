@@ -55,7 +55,6 @@ class Plan:
         patterns: that are looked for in other names; name_goals: that other names may have to meet.
         missing: what some property has to be.
         least, most: how many properties.
-        remembers: must names that are not listed be told apart, as their number matters? Elsewhere one may come twice.
     """
 
     def __init__(self, reading: Reading, facts: tuple[Fact, ...]) -> None:
@@ -88,7 +87,13 @@ class Plan:
             for number, name in enumerate(self.listed)
         ]
         self._scanners: dict[frozenset[Label], Scanner] = {}
-        self.remembers = self.least > 1 or self.most is not None or bool(self.missing)
+
+    def remembers(self, state: State) -> bool:
+        """Must names that are not listed be told apart, as there may be too few without those that come twice?
+
+        A name that comes twice where there may be too many is counted twice, and one that comes twice elsewhere is let through.
+        """
+        return bool(self.missing) or (self.least > 1 and state[1] < self.least)
 
     def _ranks(self) -> dict[str, int]:
         """The names whose values the facts describe, in their order."""
@@ -314,7 +319,7 @@ class Objects:
             return []
         seen = seen if number is None else seen | plan.closes[number] | 1 << number
         count = count + 1 if plan.most is not None else min(count + 1, plan.least)
-        names = names | {name} if plan.remembers and number is None else names
+        names = names | {name} if plan.remembers(state) and number is None else names
         goals = plan.goals_by(label) if number is None else plan.goals[number]
         free = frozenset(one for one in missing if plan.met_by(number, label, one) == ())
         could = [(one, met) for one in missing - free if (met := plan.met_by(number, label, one))]
@@ -323,7 +328,9 @@ class Objects:
             taken = [pair for pair, is_taken in zip(could, chosen, strict=True) if is_taken]
             more = [goal for _, met in taken for goal in met]
             left = missing - free - {one for one, _ in taken}
-            found.append((self.value(joined((*goals, *more))), (seen, count, left, names)))
+            following = seen, count, left, names
+            following = following if plan.remembers(following) else (seen, count, left, frozenset())
+            found.append((self.value(joined((*goals, *more))), following))
         return found
 
     def member_cost(self, number: int | None, label: Label, state: State) -> float:
@@ -446,13 +453,15 @@ class ObjectRest(Choice):
 def name_at(objects: Objects, state: State, beginning: bytes, node: _Node | None, scanned: int, written: str = "") -> NameRest:
     """The rest of a name behind its first quote, and of all that follows in the object."""
     if beginning:
-        node, beginning = _simplified(objects, beginning, node, scanned)
+        node, beginning = _simplified(objects, beginning, node, scanned, objects.plan.remembers(state))
     key = NameRest, objects, state, beginning, node and id(node), scanned, written
     found: NameRest = objects.reading.once(key, NameRest, objects, state, beginning, node, scanned, written)
     return found
 
 
-def _simplified(objects: Objects, beginning: bytes, node: _Node | None, scanned: int) -> tuple[_Node | None, bytes]:
+def _simplified(
+    objects: Objects, beginning: bytes, node: _Node | None, scanned: int, remembered: bool
+) -> tuple[_Node | None, bytes]:
     """Without names that the beginning of a character excludes, and without telling characters apart needlessly."""
     if beginning[0] != BACKSLASH and node is not None:
         node = node if any(letter.encode().startswith(beginning) for letter in node.children) else None
@@ -460,7 +469,7 @@ def _simplified(objects: Objects, beginning: bytes, node: _Node | None, scanned:
         plan = objects.plan
         scanner = plan.scanner(plan.labels) if scanned != DEAD and (plan.patterns or plan.name_goals) else None
         alone = scanner is None or (beginning[0] != BACKSLASH and not scanner.tells_beyond_ascii)
-        if alone and not plan.remembers:
+        if alone and not remembered:
             beginning = alike(beginning, objects.reading.minimal)
     return node, beginning
 
@@ -477,8 +486,8 @@ class NameRest(Symbol):
             written: what has been read, where names are remembered.
         """
         self._objects, self._state, self._beginning, self._node, self._scanned = objects, state, beginning, node, scanned
-        self._written = written
-        is_free = node is None and not beginning and scanned != DEAD and not objects.plan.remembers
+        self._written, self._remembers = written, objects.plan.remembers(state)
+        is_free = node is None and not beginning and scanned != DEAD and not self._remembers
         if is_free and self._others[1] is None:
             self.plain_room = NEVER
 
@@ -527,7 +536,7 @@ class NameRest(Symbol):
         after, scanner = self._others
         if after == NEVER or self._scanned == DEAD:
             return NEVER
-        is_taken = self._written in self._state[3] and self._objects.plan.remembers
+        is_taken = self._written in self._state[3] and self._remembers
         if scanner is None:  # any name that is not listed; one letter more always makes one
             return after + 1 + (is_taken or (self._node is not None and self._node.word is not None))
         return scanner.cost(self._scanned) + 1 + after + is_taken
@@ -551,7 +560,7 @@ class NameRest(Symbol):
                 symbol = self._after(read) if isinstance(read, int) else None if read is None else self._begun(read)
                 self._put(found, byte, symbol)
             return found
-        if self._node is None and self._others[1] is None and not self._objects.plan.remembers:
+        if self._node is None and self._others[1] is None and not self._remembers:
             self._put(found, 0x20, self._after(0x20))
             found.update(dict.fromkeys(ASCII, found[0x20]) if 0x20 in found else {})
         else:
@@ -580,7 +589,7 @@ class NameRest(Symbol):
             scanned = scanner.after(scanned, code)
         if node is None and scanned == DEAD:
             return None
-        written = self._written + chr(code) if self._objects.plan.remembers else ""
+        written = self._written + chr(code) if self._remembers else ""
         return name_at(self._objects, self._state, b"", node, scanned, written)
 
     def _ends(self) -> tuple[Sequence, ...]:
@@ -594,7 +603,7 @@ class NameRest(Symbol):
             after, scanner = self._others
             is_name = after != NEVER and self._scanned != DEAD and (scanner is None or scanner.accepting[self._scanned])
             label = objects.plan.label_at(self._scanned) if is_name else None
-            is_taken = objects.plan.remembers and self._written in self._state[3]
+            is_taken = self._remembers and self._written in self._state[3]
             ways = [] if label is None or is_taken else objects.after(None, label, self._state, self._written)
         found = [(*objects.colon, value, objects.rest(state, False)) for value, state in ways]
         return tuple(way for way in found if cost_of(way) != NEVER)
