@@ -30,7 +30,7 @@ FAST := tests/test_layers.py tests/test_request.py tests/test_particles.py tests
 check: $(VENV)/.installed-dev lint types  ## lint, types and a few laws of each part: a minute
 	$(BIN)/python -m pytest -n $(WORKERS) $(FAST)
 
-test-slow: $(VENV)/.installed-dev $(VENV)/.smollm2  ## all tests, the long checks among them, and statistical laws with three times the runs
+test-slow: $(VENV)/.installed-dev $(VENV)/.smollm2  ## all tests, the long checks among them, and statistical laws with five times the runs
 	LOCORE_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not real"
 
 test-real: $(VENV)/.installed-dev $(VENV)/.smollm2  ## the laws of a model on SmolLM2, which has 135 million parameters

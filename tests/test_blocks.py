@@ -39,6 +39,7 @@ def particles_of(draws, tokenizer):
     return Particles.of(draws, tokenizer)
 
 
+@pytest.mark.slow
 def test_thinning_knows_the_variance_of_a_single_block(chain):
     """Systematic draws vary less than the formula of independent ones says, so it may err on the large side only."""
     circuit = locore.compile(contains("ab"), chain, LENGTH)

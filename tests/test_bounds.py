@@ -72,6 +72,7 @@ def test_bets_are_lost_as_rarely_as_they_say(law, num):
     assert missed[0] <= TAIL and missed[1] <= TAIL and missed[2] <= 2 * TAIL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["draws of the model", "rare and large"])
 def test_stopping_when_it_looks_best_does_not_help(law):
     """The bounds hold at all times at once, so also at the worst moment; caps may differ from weight to weight."""

@@ -13,9 +13,12 @@ from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
 # Pages that need more than a folder to run, and the test that runs them.
 ELSEWHERE = {DOCS / "server.md": "tests/server/test_page.py", DOCS / "batch.md": "tests/batch/test_page.py"}
 RUNNING = [page for page in PAGES if page not in ELSEWHERE and any(block.runs for block in blocks(page))]
+LONG = {DOCS / "tutorial.md", DOCS / "recipes.md", DOCS / "structured_text.md"}
 
 
-@pytest.mark.parametrize("page", RUNNING, ids=name_of)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG), id=name_of(page)) for page in RUNNING]
+)
 def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "constraint.json").write_text(json.dumps(locore.contains(" sun").to_json()))

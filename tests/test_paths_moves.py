@@ -20,7 +20,7 @@ from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, Zero
 from locore.models.table import MarkovModel
 from locore.samplers import BY_NAME
 from locore.tokenizer import Tokenizer
-from tests.effort import runs
+from tests.effort import runs, some
 from tests.paths import all_moves
 
 UP, LEFT, RIGHT, DOWN, END = range(5)
@@ -190,7 +190,7 @@ CHAINS = ("isir", "particle-gibbs", "mcmc")  # right in the limit only
 RUNS, NUM = runs(150), 12
 
 
-@pytest.mark.parametrize("name", [name for name in BY_NAME if name not in (*CHAINS, "asap")])
+@pytest.mark.parametrize("name", some(name for name in BY_NAME if name not in (*CHAINS, "asap")))
 def test_weights_are_proper_for_the_constraint_itself(name, law):
     """Law 3 for what `generate` returns: E[mean w 1[y]] = p(y) 1[y ⊨ α], z-tests with a false alarm of 1e-6 a sampler."""
     totals = torch.zeros(RUNS, len(law) + 1, dtype=torch.float64)
@@ -212,7 +212,7 @@ def test_weights_are_proper_for_the_constraint_itself(name, law):
     assert float(z.abs().max()) < 5.3, (name, z, totals.mean(0), exact)  # 5 numbers, Bonferroni, normal tails
 
 
-@pytest.mark.parametrize("name", list(BY_NAME))
+@pytest.mark.parametrize("name", some(BY_NAME))
 def test_what_is_certain_is_true_of_the_constraint_itself(name, law):
     total = math.log(sum(law.values()))
     refused = returned = 0

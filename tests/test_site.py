@@ -42,12 +42,14 @@ def test_what_the_reference_names_can_be_reached():
         assert hasattr(import_module(module), attribute), name
 
 
+@pytest.mark.slow
 def test_the_parts_need_no_import_of_their_own():
     code = f"import locore; print(*(getattr(locore, part).__name__ for part in {PARTS}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == MODULES[1:]
 
 
+@pytest.mark.slow
 def test_the_truth_of_the_picture_is_the_truth(smollm2):
     """Each short answer, added up over its spellings, instead of by enumeration of all answers."""
     found = json.loads((ROOT / "lab" / "results" / "greedy_exact.json").read_text())

@@ -25,6 +25,7 @@ def shown(notebook: Any) -> list[set[str]]:
     return [{output.output_type for output in cell.outputs if output.get("name") != "stderr"} for cell in cells]
 
 
+@pytest.mark.slow
 def test_its_code_runs(capsys):
     matplotlib.use("Agg", force=True)
     printed, names = [], {}

@@ -23,6 +23,7 @@ from locore.samplers.steering import steered
 from locore.tokenizer import Tokenizer
 
 RARE = 0.01  # share of the evidence below which sequences are tested together
+ENOUGH = 20  # appearances expected of a group in all runs together: fewer have no normal tails to speak of
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,15 @@ class ProperWeighting:
         return bool((self.z.abs() < limit).all())
 
 
+def together(probabilities: Tensor, draws: int) -> Tensor:
+    """Long[num]: the group in which each sequence is tested: 0 for the rare ones, which are so many that they count too."""
+    expected = probabilities * draws
+    common = (probabilities >= RARE) & (expected >= ENOUGH)
+    while common.any() and not common.all() and expected[~common].sum() < ENOUGH:
+        common[torch.where(common, probabilities, math.inf).argmin()] = False
+    return torch.where(common, common.long().cumsum(0), 0)
+
+
 def proper_weighting(
     sampler: Sampler,
     model: LanguageModel,
@@ -116,8 +126,8 @@ def proper_weighting(
 ) -> ProperWeighting:
     """Run a sampler many times on a model small enough to enumerate, and compare with the law of proper weighting.
 
-    A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences below `RARE` of the evidence are one
-    group: too few of them are drawn for a standard score.
+    A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences too rare for a standard score are one
+    group (`together`).
 
     With a `scorer` of potentials the law is that of the product, E[mean_i w_i 1[y_i = y]] = p(y) 1[y ⊨ α] φ(y).
     """
@@ -125,8 +135,7 @@ def proper_weighting(
     if scorer is not None:
         truth = replace(truth, log_joint=truth.log_joint + scorer.of(truth.tokens))
         sampler, model = steered(sampler, model, circuit, scorer)
-    common = truth.probabilities >= RARE
-    group = torch.where(common, common.long().cumsum(0), 0)
+    group = together(truth.probabilities, runs * num_particles)
     index = {tuple(y): k for y, k in zip(truth.tokens.tolist(), group.tolist(), strict=True)}
     groups = int(group.max()) + 1
     totals = torch.zeros(runs, groups + 1, dtype=torch.float64)

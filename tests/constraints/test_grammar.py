@@ -188,6 +188,7 @@ def test_samplers_are_proper(name):
 def test_a_search_that_runs_out_loses_nothing(monkeypatch):
     """States that are only taken to be completable cost weight, never texts."""
     monkeypatch.setattr(explored, "SEARCHED_AT_ONCE", 0)
+    monkeypatch.setattr(explored, "STRAIGHT", 0)
     model = chain(3)
     constraint = grammar(BASES["arithmetic"]) & regex(r"[(]{2}.*[)]{2}")
     circuit = locore.compile(constraint, model, 4)
@@ -198,6 +199,24 @@ def test_a_search_that_runs_out_loses_nothing(monkeypatch):
     assert set(map(tuple, enumerate_posterior(model, circuit).tokens.tolist())) == set(
         map(tuple, enumerate_posterior(model, exact).tokens.tolist())
     )
+
+
+def test_a_straight_way_that_is_too_long_leaves_texts_out_and_says_so(monkeypatch):
+    """Then every text that is begun can be ended, and has the probability that the model gives it."""
+    model = chain(3)
+    constraint = grammar(BASES["arithmetic"]) & regex(r"[(]{2}.*[)]{2}")
+    exact = enumerate_posterior(model, locore.compile(constraint, model, 4))
+    monkeypatch.setattr(explored, "SEARCHED_AT_ONCE", 0)
+    circuit = locore.compile(constraint, model, 4)
+    found = enumerate_posterior(model, circuit)
+    every = dict(zip(map(tuple, exact.tokens.tolist()), exact.log_joint.tolist(), strict=True))
+    some = dict(zip(map(tuple, found.tokens.tolist()), found.log_joint.tolist(), strict=True))
+    assert some.keys() <= every.keys() and all(value == pytest.approx(every[y]) for y, value in some.items())
+    assert circuit.reader.explored.assumed == 0 and "too late for the horizon" in circuit.reader.notes()[0]
+    for y in some:
+        for position in range(4):
+            allowed = circuit.allowed(torch.tensor(y[:position], dtype=torch.long)).nonzero()[:, 0].tolist()
+            assert set(allowed) == {other[position] for other in some if other[:position] == y[:position]}
 
 
 # Whole texts, by a parser of somebody else.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from locore.constraints import json_schema
 from locore.constraints.json_schema.formats import FORMATS, is_of_format
-from tests.effort import runs
+from tests.effort import runs, some
 
 from .bytewise import accepts, holds
 
@@ -91,7 +91,7 @@ def test_the_official_suite(name):
 
 @settings(max_examples=runs(100))
 @given(st.data())
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "regex"])
+@pytest.mark.parametrize("name", some(name for name in FORMATS if name != "regex"))
 def test_automata_say_what_python_says(name, data):
     made = (
         st.sampled_from(SOME[name][0]) if name in WIDE else st.from_regex(re.compile(FORMATS[name], re.ASCII), fullmatch=True)

@@ -58,6 +58,7 @@ def test_iterations_keep_the_posterior(name, eos):
     torch.testing.assert_close(visit.token_scores, model.token_scores(visit.tokens))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in ANYTIME if "Gibbs of 2" not in name])  # which forgets slowly
 def test_iterations_forget_where_they_started(name):
     model, circuit, truth = problem(True)

@@ -48,6 +48,7 @@ def masked_law(model, circuit, tokens):
 # ASAp
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eos", [False, True])
 def test_asap_begins_as_masking(eos):
     model, circuit = problem(eos)

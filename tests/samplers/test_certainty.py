@@ -62,6 +62,7 @@ def test_certain_bounds_hold_in_every_run(name, seed, eos, zeros, num):
     assert low <= within[0] <= within[1] <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["masked", "cars"])
 @pytest.mark.parametrize("eos", [False, True])
 def test_they_meet_where_everything_was_seen(name, eos):

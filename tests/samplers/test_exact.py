@@ -183,6 +183,7 @@ def test_adaptive_rejection_weights_properly(name, eos, budget):
     assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
 
 
+@pytest.mark.slow
 def test_the_law_notices_weights_that_forget_what_was_remembered():
     """The test can fail: attempts are not draws from the model."""
 

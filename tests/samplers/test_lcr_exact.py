@@ -148,7 +148,7 @@ def expected_mixture_weights(model, kernel, circuit, contexts):
 
 
 @pytest.mark.parametrize("kernel", some(KERNELS))
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", some(MODELS))
 def test_the_mixture_weight_is_proper_given_any_contexts(model, kernel):
     p = MODELS[model]()
     circuit = compile(constraint(p.vocab_size), p, LENGTH)

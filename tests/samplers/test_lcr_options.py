@@ -15,7 +15,7 @@ from locore.models import Counted, TableModel, TopP
 from locore.samplers import LocallyConstrainedResampling
 from locore.samplers.lcr import BLOCKS
 from locore.testing import proper_weighting
-from tests.effort import runs
+from tests.effort import runs, some
 
 LENGTH = 3
 OPTIONS = {
@@ -49,7 +49,7 @@ def run(sampler, num=40, budget=None, seed=0, eos=True):
     return draws, counted
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_option_weights_properly(name, eos):
     model, circuit = problem(eos)

@@ -177,6 +177,7 @@ def test_a_table_is_left_aside_where_it_misleads(right):
     assert used == ["given" if right else "left aside"] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eos", some([True, False]))
 def test_a_table_that_blocks_share_changes_no_weight(eos):
     """Of worse tables than those of drafts a run in thousands weighs the most; the exact law above has them."""
@@ -187,6 +188,7 @@ def test_a_table_that_blocks_share_changes_no_weight(eos):
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", some(["drafts", "upside down"]))
 def test_blocks_that_share_a_table_know_their_error(kind):
     """Var(mean of blocks) = E[variance between blocks / blocks], though all are steered by what one round taught them."""

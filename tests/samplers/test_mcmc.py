@@ -101,7 +101,7 @@ def check_steps(move, matrix, model, circuit, models):
 
 
 @pytest.mark.parametrize("eos", some([True, False]))
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", some(WINDOWS))
 def test_window_moves_are_in_detailed_balance(name, eos):
     model, circuit, truth = problem(eos)
     matrix = check_matrix(window_matrix(WINDOWS[name], model, circuit, truth.tokens), truth)

@@ -45,6 +45,7 @@ def test_weights_are_proper(name, eos):
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
+@pytest.mark.slow
 def test_the_law_notices_resampling_that_forgets_the_weights():
     """The test can fail: without the weights of before the resampling, the mean is wrong."""
 

@@ -65,6 +65,7 @@ def test_an_idle_worker_that_is_killed_costs_no_request(fragile):
     assert fragile.post(QUICK)[0] == 200
 
 
+@pytest.mark.slow
 def test_a_deadline_is_kept_and_the_worker_survives(fragile):
     workers = fragile.workers()
     status, headers, body = fragile.post(LONG)
@@ -146,6 +147,7 @@ def test_a_model_without_a_template_takes_no_messages(fragile):
     assert (status, answer["error"]["code"]) == (400, "no_chat_template")
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_ends_the_server_with_the_reason(tmp_path):
     server = Server(tmp_path, "--device", "abacus", key=None)
     assert server.process.wait(PATIENCE) == 2

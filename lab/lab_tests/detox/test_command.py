@@ -280,6 +280,7 @@ def test_rejection_is_the_exact_law(level):
     assert_law(texts_of(exact.exact(level), 2000), law_without("ab"))
 
 
+@pytest.mark.slow
 def test_adaptive_rejection_gives_one_exact_draw():
     assert_law(texts_of(by_adaptive_rejection(), 200), law_without("ab"))
 

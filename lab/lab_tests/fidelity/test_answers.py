@@ -164,6 +164,7 @@ def test_drawn_problems_depend_on_the_seed_and_on_nothing_else():
     assert draw(0)[:2] == [problem.to_json() | {"name": problem.name} for problem in drawn_chains(2, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_drawn_problems_can_be_satisfied(seed):
     for problem in drawn_chains(8, seed):

@@ -13,6 +13,7 @@ def small(*names):
     return [argument for name in names for argument in ("--sampler", name)]
 
 
+@pytest.mark.slow
 def test_the_shell_command_measures_and_prints_the_table(tmp_path, capsys):
     arguments = ["--problem", "table5-end", "--problem", "chain5-word", *small("smc", "twisted + table"), "--runs", "16"]
     assert main(["bench", "fidelity", "--quick", "-o", str(tmp_path), *arguments]) == 0

@@ -41,7 +41,7 @@ def whole(tmp_path_factory):
     return study(folder), folder
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.55, 0.999])
+@pytest.mark.parametrize("share", [0.3, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.0, 0.55, 0.999))])
 def test_a_study_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path, share):
     rows, folder = whole
     content = (folder / "runs.jsonl").read_bytes()
@@ -68,6 +68,7 @@ def test_order_and_company_change_nothing(whole, tmp_path):
     assert sorted(alone, key=str) == sorted((row for row in rows if row["sampler"] == "swor"), key=str)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_runs_in_the_same_folder(whole, tmp_path):
     rows, _ = whole
     first = study(tmp_path, ["smc"], ["chain5-word"])

@@ -173,6 +173,7 @@ def test_made_up_words_and_vocabularies():
     assert tokenizer.vocab_size == 600 and tokenizer.eos_ids == (599,) and tokenizer.decode([104, 105]) == "hi"
 
 
+@pytest.mark.slow
 def test_the_shell_command_prints_the_table(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command, "QUICK", PLAN)
     arguments = ["--model", "large", "--part", "sampling", "--part", "neighbours"]
@@ -192,6 +193,7 @@ def test_unknown_models_are_refused(tmp_path):
         command.run(tmp_path, parts=["nonsense"])
 
 
+@pytest.mark.slow
 def test_work_takes_turns_and_the_least_counts():
     order = []
     found = least_seconds({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)

@@ -242,6 +242,7 @@ def test_draws_follow_the_conditional():
         assert stats.chisquare(pooled[1][keep], scaled).pvalue > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_places_tell_the_conditional_from_another_law():
     """3,000 draws from each of four laws pass (false alarm 1e-4); as many of equally probable solutions do not."""
     rng = np.random.default_rng(0)

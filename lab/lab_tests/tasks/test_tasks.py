@@ -144,6 +144,7 @@ def test_a_truth_is_read_back_and_not_taken_for_another_problem(tmp_path):
     assert stored_truth(dataclasses.replace(TINY, length=4), [tmp_path]) is None
 
 
+@pytest.mark.slow
 def test_pooling_finds_what_enumeration_finds(exact, tmp_path, monkeypatch):
     """Within 4 standard errors, each as its samplers state them: false alarms in 1 of 10,000 runs if these are right."""
     task, log_z, laws = exact
@@ -320,6 +321,7 @@ def test_a_study_that_was_killed_goes_on_and_measures_nothing_twice(tmp_path):
     assert len((tmp_path / "killed" / "runs.jsonl").read_text().splitlines()) == len(lines)
 
 
+@pytest.mark.slow
 def test_remembering_changes_nothing_but_the_clock(tmp_path):
     rivals = entrants(["masked-is", "swor"])
     easy = dataclasses.replace(TINY, name="easy", constraint=choice([" sunny", " cold"]), features=(whole(),))
@@ -364,6 +366,7 @@ def test_the_wrong_model_is_refused_in_words(tmp_path, capsys):
     assert not (tmp_path / "table.md").exists()
 
 
+@pytest.mark.slow
 def test_a_table_of_the_user_does_not_steer_the_newcomer(tmp_path, monkeypatch):
     """What `locore prepare` left in the cache is not there for a newcomer, and comes back after."""
     from locore_lab.tasks import study as studies

@@ -32,6 +32,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_row_and_column_is_there(finished):
     rows = json.loads((finished / "results.json").read_text())["rows"]
     assert [row["row"] for row in rows] == list(METHODS)
@@ -49,6 +50,7 @@ def test_constrained_rows_are_consistent_by_construction(finished):
             assert line["consistent"] and is_valid_path(cells_of(line["tokens"]), 3, 3)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_goes_on(finished, monkeypatch):
     monkeypatch.setattr(command, "QUICK", TOY)
     path = finished / "rows.jsonl"

@@ -55,6 +55,7 @@ def sequences(model) -> torch.Tensor:
 globals().update({name: law for name, law in vars(laws).items() if name.startswith("test_") and not hasattr(law, "pytestmark")})
 
 
+@pytest.mark.slow
 def test_samples_have_the_law_of_the_model(model):
     length, num = 3, 20_000
     probability = model.score(zoo.all_sequences(VOCAB_SIZE, length)).exp()
@@ -151,6 +152,7 @@ def test_pictures_are_normalised_by_the_training_set(maps):
     assert torch.allclose(made.std, images.float().flatten(0, 2).std(0, correction=0), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_training_goes_on_exactly_after_a_kill(tmp_path, maps):
     whole = Trainer(TOY, maps, maps)
     for _ in range(3):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.lazily import DEAD, ByteMachine, Int32
-from locore.automata.tables import Automaton, Trie, minimise, over_all_bytes
+from locore.automata.tables import Automaton, Trie, minimise, number_rows, over_all_bytes
 from locore.limits import check_progress, check_states
 
 WRITING = "reading one text after another", "fewer or simpler parts"
@@ -101,14 +101,14 @@ class ComposedMachine(ByteMachine, Generic[S]):
     def _number(self, meaning: S) -> int:
         number = self._number_of.setdefault(meaning, len(self._meanings))
         if number == len(self._meanings):
-            check_states(number, *WRITING)
             self._meanings.append(meaning)
         return number
 
     def _together(self, rows: Sequence[Int32]) -> tuple[NDArray[np.int64], list[tuple[int, ...]]]:
         """Rows of parts side by side: Int64[256], and the distinct columns."""
-        columns, which = np.unique(np.stack(rows), axis=1, return_inverse=True)
-        return which.ravel().astype(np.int64), [tuple(column) for column in columns.T.tolist()]
+        columns = np.stack(rows, axis=1)
+        which, first = number_rows(columns)
+        return which.astype(np.int64), [tuple(column) for column in columns[first].tolist()]
 
 
 class Joined(ComposedMachine[tuple[int, ...]]):
@@ -126,6 +126,12 @@ class Joined(ComposedMachine[tuple[int, ...]]):
         which, columns = self._together(rows)
         lost = any if self._all else all
         return which, [None if lost(state == DEAD for state in column) else column for column in columns]
+
+    def far(self, state: int) -> float:
+        """Where all parts must accept, each may need text of its own."""
+        decide = sum if self._all else min
+        pairs = zip(self.parts, self._meanings[state], strict=True)
+        return decide([math.inf if state == DEAD else part.far(state) for part, state in pairs])
 
     def ends(self, meaning: tuple[int, ...]) -> bool:
         """All parts, or some."""

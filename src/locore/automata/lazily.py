@@ -33,6 +33,10 @@ class ByteMachine(ABC):
     def least(self, state: int) -> float:
         """Bytes that a text needs at least from here on: a lower bound, 0 where nothing is known, inf where no text ends."""
 
+    def far(self, state: int) -> float:
+        """How far the end seems to be, in bytes: what a search for it goes by. By default, `least`."""
+        return self.least(state)
+
     def progress(self, trie: Trie) -> float:
         """By how many bytes one token of a vocabulary lowers `least` at most; by default, all of the longest one."""
         return float(len(trie.levels))

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Automaton, minimise, number_rows, over_all_bytes
 from locore.errors import BudgetExceeded
 from locore.limits import check_progress
@@ -259,6 +260,28 @@ class Pushdown:
 
 
 Follow = Callable[[Measure], Pushdown]  # makes one
+
+
+class PushdownMachine(ByteMachine):
+    """The same beside other machines and automata; costs are bytes."""
+
+    def __init__(self, follow: Follow) -> None:
+        """Nothing has been read."""
+        self._automaton = follow(len)
+
+    def row(self, state: int) -> NDArray[np.int32]:
+        """Int32[256]: the state after each byte."""
+        self._automaton.read(state)
+        row: NDArray[np.int32] = self._automaton.table[state]
+        return row
+
+    def accepts(self, state: int) -> bool:
+        """May the text end here?"""
+        return self._automaton.accepts_at(state)
+
+    def least(self, state: int) -> float:
+        """Bytes of the cheapest completion."""
+        return float(self._automaton.costs[state])
 
 
 def _may_end(cells: State) -> bool:

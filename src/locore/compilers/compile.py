@@ -8,7 +8,7 @@ from typing import Protocol
 from locore.circuits import Circuit
 from locore.circuits.followed import FollowedCircuit
 from locore.compilers.conflict import conflict_of
-from locore.compilers.followed import followed_circuit
+from locore.compilers.followed import followed_circuit, is_followed
 from locore.compilers.lazily import needs_machine, read_lazily
 from locore.compilers.left_to_right import compile_by_restriction
 from locore.compilers.paths.circuit import as_fixed_path, path_circuit
@@ -85,7 +85,7 @@ def compile_and_tell(
     if not isinstance(limits, Limits):
         raise InvalidArgument(f"limits must be such as locore.Limits(states=100_000), got {type(limits).__name__}.")
     problem = _problem(constraint, target, length, min_length, limits)
-    if not use_cache or needs_machine(problem.constraint):
+    if not use_cache or (needs_machine(problem.constraint) and not is_followed(problem)):
         return Compiled(_compiled(problem, vtree), "compiled")
     return stored(problem, vtree, lambda: _compiled(problem, vtree))
 
@@ -129,7 +129,7 @@ def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
 
 def _for_vtree(problem: Problem, vtree: Vtree) -> Circuit:
     if needs_machine(problem.constraint):
-        raise InvalidConstraint("a constraint with a grammar in it is read from left to right; leave vtree out.")
+        raise InvalidConstraint("a constraint with a grammar or a large schema is read from left to right; leave vtree out.")
     lowered = without_combinatorial(problem.constraint, problem.tokenizer.vocab_size)
     return compile_sdd(replace(problem, constraint=lowered), vtree)
 
@@ -139,21 +139,20 @@ def _left_to_right(problem: Problem) -> Circuit:
 
     | the constraint is | compiler |
     |---|---|
-    | anything with a grammar in it | none: it is read, and its states are made as they are reached |
+    | one leaf on nested text whose automaton is large | none: it is read, and its states are made as they are reached |
+    | anything with a grammar in it, or with such a leaf | none: as above, with a search for the end of the text |
     | a simple path over edges, some of them given | the frontier method |
-    | one leaf on nested text whose automaton is large | its states are made when a text gets there |
     | a conjunction with a combinatorial leaf, of such leaves, literals and counts | top-down search |
     | one automaton, as any Boolean combination of text leaves is | its transitions, shared by all positions |
     | anything else | exploration of what is left of it after each prefix |
     """
+    if is_followed(problem):
+        return followed_circuit(problem)
     if needs_machine(problem.constraint):
         return read_lazily(problem)
     path = as_fixed_path(problem.constraint)
     if path is not None:
         return path_circuit(problem, *path)
-    followed = followed_circuit(problem)
-    if followed is not None:
-        return followed
     root = gather(problem.constraint, problem.tokenizer.vocab_size)
     if isinstance(root, Conjunct):
         return compile_by_search(problem, root)

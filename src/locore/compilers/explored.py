@@ -2,8 +2,10 @@
 
 A state is what is left of the constraint, as in `left_to_right`; a grammar is an atom of it. Whether a text can still be
 completed within the horizon is found out by a search over states, those nearest to an end first, whose results are kept as
-bounds on the number of tokens that a state needs. Where the search would take too long a state is taken to be completable: a
-text that then runs out of tokens has no weight, and nothing else is wrong.
+bounds on the number of tokens that a state needs. Where the search would take too long, the straight way to an end, always on
+by the token that seems to lead nearest to it, decides: if that takes more tokens than are left, it is too late, and texts that
+need a shorter way to fit are left out. Where even that leads nowhere a state is taken to be completable: a text that then runs
+out of tokens has no weight, and nothing else is wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from locore.limits import check_progress
 
 ROWS_BYTES = 256_000_000  # of rows that are kept
 SEARCHED = 100_000_000  # transitions that all searches may look at
-SEARCHED_AT_ONCE = SEARCHED // 20  # and one of them
+SEARCHED_AT_ONCE = SEARCHED // 100  # and one of them
+STRAIGHT = 4  # times as many tokens as the horizon has, at most, on the straight way to an end
 SEARCHING = "looking for an end of the text", "a longer or a shorter horizon, or a simpler constraint"
 END = 0  # the state of a text that has ended
 Row = NDArray[np.int32]
@@ -85,6 +88,7 @@ class Exploration:
     Attributes:
         start: the state before anything is read.
         assumed: how many states were taken to be completable without knowing.
+        late: how many were taken to be too late for the horizon, by the straight way to an end.
     """
 
     def __init__(self, residuals: Residuals, problem: Problem) -> None:
@@ -103,7 +107,7 @@ class Exploration:
         self._searched = 0
         self._extensions = Extensions(residuals, problem.blocked_tokens(), problem.must_end)
         self._lock = threading.RLock()
-        self.assumed = 0
+        self.assumed = self.late = 0
         self.start = self._numbered(residuals.root)
 
     @property
@@ -233,11 +237,34 @@ class Exploration:
                 return True
             if known is None:
                 if self._searched > limit:
-                    self.assumed += 1
-                    self._live[state, position] = True
-                    return True
+                    return self._unsettled(state, position)
                 path.append((following, iter(self._after(following, here))))
         return False
+
+    def _unsettled(self, state: int, position: int) -> bool:
+        """The answer of a search that took too long."""
+        steps = self._straight(state, position) if self._counts(state, position) else None
+        if steps is None:
+            self.assumed += 1
+            self._live[state, position] = True
+        else:
+            self._live[state, position] = steps <= self.length - position - self._problem.must_end
+            self.late += not self._live[state, position]
+        return self._live[state, position]
+
+    def _straight(self, state: int, position: int) -> int | None:
+        """Tokens to an end by always taking the one that seems to lead nearest to it; None if that leads nowhere."""
+        path = [state]
+        for _ in range(STRAIGHT * self.length):
+            if self._may_end(path[-1], position):
+                for steps, one in enumerate(reversed(path)):
+                    self._enough[one] = min(self._enough.get(one, steps), steps)
+                return len(path) - 1
+            following = next((one for one in self._after(path[-1], position) if one not in path), None)
+            if following is None:
+                return None
+            path.append(following)
+        return None
 
     def _exhausted(self, state: int, position: int) -> None:
         """Nothing that follows leads to the end."""
@@ -264,7 +291,7 @@ class Exploration:
                 parts = [value[child] for child in node.children()]
                 if isinstance(node, MachineState):
                     tokens = node.atoms.tokens
-                    value[node] = tokens.tokens_needed(node.state), tokens.machine.least(node.state)
+                    value[node] = tokens.tokens_needed(node.state), tokens.machine.far(node.state)
                 elif isinstance(node, AutomatonState):
                     distance = float(node.automaton.distance[node.state])
                     value[node] = distance, distance

@@ -1,4 +1,4 @@
-"""Compiling a constraint with a grammar in it: no circuit, but a left-to-right reading whose states are made when reached."""
+"""Compiling a constraint with a grammar or a large schema: no circuit, but a reading whose states are made when reached."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from locore.compilers.explored import Exploration, MachineAtoms
 from locore.compilers.left_to_right import with_atoms
 from locore.compilers.problem import Partition, Problem, gather, no_model, with_lifted
 from locore.compilers.residual import Residuals
-from locore.constraints import Constraint
-from locore.constraints.machine import MachineLeaf
+from locore.constraints import And, Constraint, Not, conjunction, disjunction, negation
+from locore.constraints.machine import is_finite, is_machine, is_text_leaf, machine_of
+from locore.constraints.structure import fold
 from locore.errors import BudgetExceeded, InvalidArgument
 
 MOST_ENTRIES = 1_000_000  # of a table of all states
@@ -24,8 +25,8 @@ NO_LOOK_AHEAD = "a constraint with a grammar in it is read with look-ahead only.
 
 
 def needs_machine(constraint: Constraint) -> bool:
-    """Is there a leaf with any number of states?"""
-    return any(isinstance(leaf, MachineLeaf) for leaf in constraint.leaves())
+    """Is there a leaf with any number of states, or with too many to make them all?"""
+    return any(map(is_machine, constraint.leaves()))
 
 
 def read_lazily(problem: Problem) -> UnwrittenCircuit:
@@ -40,18 +41,37 @@ def read_lazily(problem: Problem) -> UnwrittenCircuit:
     problem = Problem(root, tokenizer, problem.length, problem.min_length, problem.limits).with_end_apart()
     every = np.arange(tokenizer.vocab_size)
     classes = Partition(every, every)
-    atoms = with_atoms(with_lifted(problem.constraint, tokenizer.token_bytes), classes, problem.length)
-
-    def change(leaf: Constraint) -> Constraint:
-        if not isinstance(leaf, MachineLeaf):
-            return leaf
-        return MachineAtoms(TokenMachine(leaf.machine(), tokenizer.token_bytes)).atom(0)
-
-    residuals = Residuals(atoms.transform(change), classes, problem.length, tokenizer.eos_ids)
+    lifted = with_lifted(with_machines(problem.constraint, tokenizer.token_bytes), tokenizer.token_bytes)
+    residuals = Residuals(with_atoms(lifted, classes, problem.length), classes, problem.length, tokenizer.eos_ids)
     explored = Exploration(residuals, problem)
     if not explored.live(explored.start, 0):
         raise no_model(problem.length)
     return UnwrittenCircuit.of(LazyReader(explored, torch.arange(tokenizer.vocab_size)))
+
+
+def with_machines(constraint: Constraint, token_bytes: tuple[bytes | None, ...]) -> Constraint:
+    """The constraint with an atom for each maximal combination of text leaves that no automaton of all states decides.
+
+    Combining over 256 bytes is cheaper than over the vocabulary, as in `with_lifted`.
+    """
+
+    def read(part: Constraint) -> Constraint:
+        return part if is_finite(part) else MachineAtoms(TokenMachine(machine_of(part), token_bytes)).atom(0)
+
+    def rule(node: Constraint, parts: list[tuple[Constraint, bool]]) -> tuple[Constraint, bool]:
+        if not parts:
+            return node, is_text_leaf(node)
+        if all(text for _, text in parts):
+            return node, True
+        if isinstance(node, Not):
+            return negation(parts[0][0]), False
+        joined = conjunction if isinstance(node, And) else disjunction
+        texts = [part for part, text in parts if text]
+        others = [part for part, text in parts if not text]
+        return joined([*others, read(joined(texts))] if texts else others), False
+
+    whole, text = fold(constraint, rule)
+    return read(whole) if text else whole
 
 
 class LazyReader(LeftToRight):
@@ -153,12 +173,18 @@ class LazyReader(LeftToRight):
 
     def notes(self) -> tuple[str, ...]:
         """What a report should say of the look-ahead."""
-        if not self.explored.assumed:
-            return ()
-        return (
-            f"look-ahead: {self.explored.assumed} states were taken to be completable within the horizon without a full "
-            "search; texts that then ran out of tokens have no weight, and every text that is here is whole",
-        )
+        found = []
+        if self.explored.assumed:
+            found.append(
+                f"look-ahead: {self.explored.assumed} states were taken to be completable within the horizon without a full "
+                "search; texts that then ran out of tokens have no weight, and every text that is here is whole"
+            )
+        if self.explored.late:
+            found.append(
+                f"look-ahead: {self.explored.late} states were taken to be too late for the horizon without a full search; "
+                "texts that end there, by a way shorter than the straight one, are left out. A longer horizon has more room"
+            )
+        return tuple(found)
 
     def to(self, device: torch.device | str) -> LeftToRight:
         """The same reading with its results on a device; the work is done where Python runs."""

@@ -13,7 +13,7 @@ from locore.automata.tables import Automaton, product
 from locore.constraints.base import And, Constant, Constraint, Not
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold
-from locore.constraints.tokens import AutomatonLeaf
+from locore.constraints.tokens import AutomatonLeaf, NestedLeaf
 from locore.errors import InvalidConstraint
 
 
@@ -36,9 +36,20 @@ class PartOfText(TokenSequence):
         self.__dict__["text"] = content
 
 
+def is_machine(leaf: Constraint) -> bool:
+    """Is it a leaf with any number of states, or with too many to make them all?"""
+    return isinstance(leaf, MachineLeaf) or (isinstance(leaf, NestedLeaf) and not leaf.is_small)
+
+
 def is_finite(constraint: Constraint) -> bool:
     """Is a constraint on text one that automata decide?"""
-    return not any(isinstance(leaf, MachineLeaf) for leaf in constraint.leaves())
+    return not any(map(is_machine, constraint.leaves()))
+
+
+def is_text_leaf(leaf: Constraint) -> bool:
+    """Does it speak about the text alone?"""
+    by_automaton = isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes"
+    return by_automaton or isinstance(leaf, MachineLeaf | Constant)
 
 
 def require_text(constraint: object, where: str) -> Constraint:
@@ -50,8 +61,7 @@ def require_text(constraint: object, where: str) -> Constraint:
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(f"{where} needs a constraint, got {constraint!r}; such as choice([...]) or regex(...)")
     for leaf in constraint.leaves():
-        by_text = isinstance(leaf, MachineLeaf) or (isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes")
-        if not by_text and not isinstance(leaf, Constant):
+        if not is_text_leaf(leaf):
             raise InvalidConstraint(
                 f"{where} speaks about a part of the text, in which {type(leaf).__name__} has no meaning; use constraints on "
                 "text there (choice, regex, json_schema, ban, contains, grammar, …), and combine others with the whole by &"
@@ -65,7 +75,7 @@ def machine_of(constraint: Constraint) -> ByteMachine:
     def rule(node: Constraint, parts: list[Automaton | ByteMachine]) -> Automaton | ByteMachine:
         if isinstance(node, Constant):
             return Automaton(np.zeros((1, 1), dtype=np.int32), np.array([node.value]), {}, 0)
-        if isinstance(node, MachineLeaf):
+        if isinstance(node, MachineLeaf | NestedLeaf) and is_machine(node):
             return node.machine()
         if isinstance(node, AutomatonLeaf):
             return node.automaton()

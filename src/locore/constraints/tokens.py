@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 from typing import Literal as OneOf
 
-from locore.automata.pushdown import Follow
+from locore.automata.lazily import ByteMachine
+from locore.automata.pushdown import Follow, PushdownMachine
 from locore.automata.tables import Automaton, aho_corasick
 from locore.constraints.base import Constant, Constraint, Json, negation
 from locore.constraints.sequence import TokenizerLike, TokenSequence
@@ -22,7 +24,9 @@ from locore.constraints.serial import (
     read_integer,
     register,
 )
-from locore.errors import InvalidConstraint
+from locore.errors import BudgetExceeded, InvalidConstraint
+
+SMALL = 250  # states of an automaton that is made as a whole in a moment
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +140,25 @@ class NestedLeaf(AutomatonLeaf):
         Raises:
             BudgetExceeded: more.
         """
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Can its automaton be made as a whole in a moment?"""
+        if self.is_endless:
+            return False
+        try:
+            self.automaton_within(SMALL)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def machine(self) -> ByteMachine:
+        """The automaton as a machine whose states are made when they are reached; each call gives the same one."""
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> ByteMachine:
+        return PushdownMachine(self.follow())
 
 
 def check_vocabulary(constraint: Constraint, vocab_size: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from locore import Constraint, ban, choice, contains, ends_with, json_schema, regex, sentence_count, starts_with, word_count
+from locore import Constraint, ban, choice, contains, ends_with, regex, sentence_count, starts_with, word_count
 from locore_lab.tasks.features import (
     Feature,
     after,
@@ -17,7 +17,7 @@ from locore_lab.tasks.features import (
     words,
     written,
 )
-from locore_lab.tasks.problem import Problem
+from locore_lab.tasks.problem import Problem, written_as_models_do
 from locore_lab.tasks.written import RUDE
 
 PLAIN = [
@@ -148,7 +148,7 @@ def _json(rng: random.Random, chat: bool, tag: str) -> Problem:
     names = " and ".join(f'"{name}"' for name in fields)
     prompt = f"{wish}. Answer in JSON with {names}." if chat else f"{wish}, as JSON with {names}:\n"
     features = tuple(value(name) for name in fields)
-    return Problem(_name(tag, "json", chat), "json", prompt, json_schema(schema), 28, features, chat)
+    return Problem(_name(tag, "json", chat), "json", prompt, written_as_models_do(schema), 28, features, chat)
 
 
 def _format(rng: random.Random, chat: bool, tag: str) -> Problem:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import locore
-from locore import Constraint
+from locore import Constraint, json_schema
 from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.models import Counted, LanguageModel
@@ -62,6 +63,11 @@ class Problem:
         """A fingerprint: what was stored for another problem of this name is not used."""
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def written_as_models_do(schema: Mapping[str, Any]) -> Constraint:
+    """A JSON object of these properties and no others, with whatever whitespace and in whatever order a model likes."""
+    return json_schema({**schema, "additionalProperties": False}, whitespace="any", order="any")
 
 
 @dataclass(frozen=True, eq=False)

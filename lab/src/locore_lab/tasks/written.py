@@ -7,7 +7,6 @@ from locore import (
     choice,
     contains,
     ends_with,
-    json_schema,
     regex,
     sentence_count,
     starts_with,
@@ -25,7 +24,7 @@ from locore_lab.tasks.features import (
     words,
     written,
 )
-from locore_lab.tasks.problem import Problem
+from locore_lab.tasks.problem import Problem, written_as_models_do
 
 LILY = "Once upon a time, there was a little girl named Lily."
 REVIEW = "Review: The food was cold, and the waiter forgot us twice.\nSentiment:"
@@ -168,7 +167,7 @@ def _objects() -> list[Problem]:
             "json-book",
             "json",
             'A classic novel of the 19th century, as JSON with "title" and "year":\n',
-            json_schema(BOOK),
+            written_as_models_do(BOOK),
             28,
             (value("title"), value("year")),
         ),
@@ -176,7 +175,7 @@ def _objects() -> list[Problem]:
             "json-capital",
             "json",
             'What is the capital of France, and how many people live there? Answer in JSON with "capital" and "population".',
-            json_schema(CAPITAL),
+            written_as_models_do(CAPITAL),
             28,
             (value("capital"), value("population")),
             chat=True,
@@ -185,7 +184,7 @@ def _objects() -> list[Problem]:
             "json-dog",
             "json",
             'Invent a dog. Answer in JSON with "name" and "age".',
-            json_schema(DOG),
+            written_as_models_do(DOG),
             28,
             (value("name"), value("age")),
             chat=True,

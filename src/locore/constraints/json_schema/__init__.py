@@ -128,8 +128,8 @@ class JsonSchema(NestedLeaf):
             return self.automaton_within(MOST_STATES * limits_in_force().states // Limits().states)
         except BudgetExceeded as error:
             raise BudgetExceeded(
-                f"the JSON schema is too large: {error} As a constraint of its own, without others beside it, it is followed "
-                'state by state and can be of any size. Otherwise say "additionalProperties": false and "maxLength"s, pass a '
+                f"the JSON schema is too large: {error} Without a vtree it is followed state by state and can be of any size. "
+                'Otherwise say "additionalProperties": false and "maxLength"s, pass a '
                 'smaller depth, or escapes="minimal"; limits=Limits(states=...) allows more.'
             ) from error
 
