@@ -105,7 +105,7 @@ class ProperWeighting:
         return bool((self.z.abs() < limit).all())
 
 
-def together(probabilities: Tensor, draws: int) -> Tensor:
+def _together(probabilities: Tensor, draws: int) -> Tensor:
     """Long[num]: the group in which each sequence is tested: 0 for the rare ones, which are so many that they count too."""
     expected = probabilities * draws
     common = (probabilities >= RARE) & (expected >= ENOUGH)
@@ -127,7 +127,7 @@ def proper_weighting(
     """Run a sampler many times on a model small enough to enumerate, and compare with the law of proper weighting.
 
     A run without a particle of positive weight (ZeroWeights) counts as zero. Sequences too rare for a standard score are one
-    group (`together`).
+    group (`_together`).
 
     With a `scorer` of potentials the law is that of the product, E[mean_i w_i 1[y_i = y]] = p(y) 1[y ⊨ α] φ(y).
     """
@@ -135,7 +135,7 @@ def proper_weighting(
     if scorer is not None:
         truth = replace(truth, log_joint=truth.log_joint + scorer.of(truth.tokens))
         sampler, model = steered(sampler, model, circuit, scorer)
-    group = together(truth.probabilities, runs * num_particles)
+    group = _together(truth.probabilities, runs * num_particles)
     index = {tuple(y): k for y, k in zip(truth.tokens.tolist(), group.tolist(), strict=True)}
     groups = int(group.max()) + 1
     totals = torch.zeros(runs, groups + 1, dtype=torch.float64)
