@@ -39,10 +39,12 @@ class Symbol(ABC):
     Attributes:
         nullable: may it be nothing?
         plain_room: how many characters of `PLAIN`, whichever they are, it can read without its cost changing.
+        is_wide: does nearly every byte lead to a symbol of its own, so that only those are made which a text needs?
     """
 
     nullable = False
     plain_room = 0.0
+    is_wide = False
 
     @cached_property
     @abstractmethod
@@ -53,6 +55,15 @@ class Symbol(ABC):
     @abstractmethod
     def row(self) -> Row:
         """What may come in its place once a byte has been read; bytes that cannot come are left out."""
+
+    @property
+    def stand_in(self) -> Symbol:
+        """A symbol that costs the same behind every text, for one that is wide."""
+        return self
+
+    def ways_after(self, byte: int) -> tuple[Sequence, ...]:
+        """What may come in its place behind one byte."""
+        return self.row.get(byte, ())
 
 
 def cost_of(sequence: Sequence) -> float:
@@ -141,6 +152,7 @@ class Pushdown:
         self.table = np.full((64, 256), UNREAD, dtype=np.int32)
         self.costs: NDArray[np.float64] = np.full(64, NEVER)
         self._rooms = np.zeros(64)
+        self._wide = np.zeros(64, dtype=np.bool_)
         self._states: list[State] = []
         self._number: dict[State, int] = {}
         self._cells: dict[tuple[Symbol, _Cell | None], _Cell] = {}
@@ -173,11 +185,40 @@ class Pushdown:
         """Is it one of the texts?"""
         state = 0
         for byte in text:
-            self.read(state)
-            state = int(self.table[state, byte])
+            state = self.after(state, byte)
             if state == DEAD:
                 return False
         return self.accepts_at(state)
+
+    def after(self, state: int, byte: int) -> int:
+        """The state after one byte; DEAD where no text goes on like that."""
+        if self._wide[state] and self.table[state, byte] == UNREAD:
+            ways = (self._after(cell, byte) for cell in self._states[state] if cell is not None)
+            return self._numbered(tuple(cell for found in ways for cell in found))
+        self.read(state)
+        return int(self.table[state, byte])
+
+    def stand_ins(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
+        """States whose completions cost the same behind every text, where there are too many of the given ones."""
+        places = np.flatnonzero(self._wide[states])
+        if len(places):
+            states = states.copy()
+            states[places] = [self._stand_in(state) for state in states[places].tolist()]
+        return states
+
+    def _stand_in(self, state: int) -> int:
+        cells = self._states[state]
+        return self._numbered(
+            tuple(None if cell is None else self._pushed((cell.symbol.stand_in,), cell.below) for cell in cells)
+        )
+
+    def _after(self, cell: _Cell, byte: int) -> State:
+        """What one cell becomes behind one byte."""
+        pushed = (self._pushed(way, cell.below) for way in cell.symbol.ways_after(byte))
+        found = tuple(one for one in pushed if one is None or one.cost != NEVER)
+        if cell.symbol.nullable and cell.below is not None:
+            found += self._after(cell.below, byte)
+        return found
 
     def automaton(self, most: int) -> Automaton:
         """All of it, minimal.
@@ -254,7 +295,9 @@ class Pushdown:
                 self.table = np.concatenate([self.table, np.full_like(self.table, UNREAD)])
                 self.costs = np.concatenate([self.costs, np.full_like(self.costs, NEVER)])
                 self._rooms = np.concatenate([self._rooms, np.zeros_like(self._rooms)])
+                self._wide = np.concatenate([self._wide, np.zeros_like(self._wide)])
             self._rooms[number] = min((0.0 if cell is None else cell.symbol.plain_room for cell in cells), default=0.0)
+            self._wide[number] = any(cell is not None and cell.symbol.is_wide for cell in cells)
             self.costs[number] = min((0.0 if cell is None else cell.cost for cell in cells), default=NEVER)
         return number
 

@@ -157,8 +157,7 @@ class FollowedReader(LeftToRight):
         after = state - FIRST
         with self._lock:
             for byte in content:
-                self.automaton.read(after)
-                after = int(self.automaton.table[after, byte])
+                after = self.automaton.after(after, byte)
                 if after == pushdown.DEAD:
                     return DEAD
         left = self.length - position - 1 - self._must_end
@@ -183,6 +182,7 @@ class FollowedReader(LeftToRight):
     def _needed(self, state: int) -> NDArray[np.uint16]:
         """UInt16[vocab]: how many more tokens it takes after each token, at most; NEVER where nothing can be completed."""
         with self._lock:
+            state = int(self.automaton.stand_ins(np.array([state], dtype=np.int32))[0])
             needed = self._needs.get(state)
             if needed is None:
                 needed = self._needs[state] = self._computed(state)
@@ -212,7 +212,7 @@ class FollowedReader(LeftToRight):
                 automaton.read(source)
             targets = automaton.table[sources, symbols]
             alive = targets != pushdown.DEAD
-            nodes, targets = nodes[alive], targets[alive]
+            nodes, targets = nodes[alive], automaton.stand_ins(targets[alive])
             after[nodes] = targets
             plain = automaton.plain_rooms(targets) >= tree.longest
             entered.append(nodes[plain & ~(from_plain[alive] & IS_PLAIN[symbols[alive]])])

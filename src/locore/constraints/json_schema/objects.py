@@ -27,6 +27,7 @@ Label = tuple[bool, ...]  # which patterns occur in a name, then which goals of 
 # names so far that are not listed.
 State = tuple[int, int, frozenset[int], frozenset[str]]
 MOST_NAME_STATES = 20_000
+NEW = "\ud800"  # in the place of any name that is none of those before; no text spells it
 MOST_NAMES = 64  # that are listed where a pattern says which there are
 
 
@@ -453,7 +454,7 @@ class ObjectRest(Choice):
 def name_at(objects: Objects, state: State, beginning: bytes, node: _Node | None, scanned: int, written: str = "") -> NameRest:
     """The rest of a name behind its first quote, and of all that follows in the object."""
     if beginning:
-        node, beginning = _simplified(objects, beginning, node, scanned, objects.plan.remembers(state))
+        node, beginning = _simplified(objects, beginning, node, scanned, objects.plan.remembers(state) and written != NEW)
     key = NameRest, objects, state, beginning, node and id(node), scanned, written
     found: NameRest = objects.reading.once(key, NameRest, objects, state, beginning, node, scanned, written)
     return found
@@ -483,13 +484,28 @@ class NameRest(Symbol):
         """What has been read of it: a place among the listed names (None: it is another one), and a state of their scanner.
 
         Args:
-            written: what has been read, where names are remembered.
+            written: what has been read, where names are remembered; or NEW.
         """
         self._objects, self._state, self._beginning, self._node, self._scanned = objects, state, beginning, node, scanned
-        self._written, self._remembers = written, objects.plan.remembers(state)
-        is_free = node is None and not beginning and scanned != DEAD and not self._remembers
-        if is_free and self._others[1] is None:
+        self._written, self._remembers = written, objects.plan.remembers(state) and written != NEW
+        is_free = node is None and scanned != DEAD
+        self.is_wide = is_free and self._remembers and not any(map(self._may_become, state[3]))
+        if is_free and not beginning and not self._remembers and self._others[1] is None:
             self.plain_room = NEVER
+
+    def _may_become(self, name: str) -> bool:
+        """Can what has been read be the beginning of this name?"""
+        if not name.startswith(self._written):
+            return False
+        following, beginning = name[len(self._written) : len(self._written) + 1], self._beginning
+        return not beginning or bool(following and (beginning[0] == BACKSLASH or following.encode().startswith(beginning)))
+
+    @property
+    def stand_in(self) -> Symbol:
+        """A name that can become none of those before is as good as any other one."""
+        if not self.is_wide:
+            return self
+        return name_at(self._objects, self._state, self._beginning, None, self._scanned, NEW)
 
     @cached_property
     def _others(self) -> tuple[float, Scanner | None]:
@@ -572,6 +588,21 @@ class NameRest(Symbol):
             found[QUOTE] = ends
         return found
 
+    def ways_after(self, byte: int) -> tuple[Sequence, ...]:
+        """Of the row, without the rest of it."""
+        if byte == QUOTE and not self._beginning:
+            return self._ends()
+        symbol: NameRest | None = None
+        if self._beginning:
+            if (0x80 <= byte < 0xC0) if self._beginning[0] != BACKSLASH else (0x22 <= byte < 0x80):
+                read = read_on(self._beginning, byte, self._objects.reading.minimal)
+                symbol = self._after(read) if isinstance(read, int) else None if read is None else self._begun(read)
+        elif byte in ASCII:
+            symbol = self._after(byte)
+        elif byte == BACKSLASH or byte in LEADS:
+            symbol = self._begun(bytes([byte]))
+        return () if symbol is None or symbol.cost == NEVER else ((symbol,),)
+
     def _put(self, found: dict[int, tuple[Sequence, ...]], byte: int, symbol: NameRest | None) -> None:
         if symbol is not None and symbol.cost != NEVER:
             found[byte] = self._objects.reading.once(("ways", symbol), lambda: ((symbol,),))
@@ -589,7 +620,7 @@ class NameRest(Symbol):
             scanned = scanner.after(scanned, code)
         if node is None and scanned == DEAD:
             return None
-        written = self._written + chr(code) if self._remembers else ""
+        written = self._written + chr(code) if self._remembers else self._written
         return name_at(self._objects, self._state, b"", node, scanned, written)
 
     def _ends(self) -> tuple[Sequence, ...]:

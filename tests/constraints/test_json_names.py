@@ -1,0 +1,86 @@
+"""Objects that must have several properties of names that no schema lists: none may come twice, and masks stay cheap."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import torch
+
+import locore
+from locore import json_schema
+from locore.automata.pushdown import Pushdown
+from locore.circuits.followed import FollowedCircuit
+from locore.tokenizer import Tokenizer
+
+WORDS = ['{"', "{", "}", '"', '":', ":", ",", ',"', "1", "a", "b", "ab", "\\", "u0061", "é", "\\u00", 'é":', 'b":1', " ", "e9"]
+BYTES = [bytes([byte]) for byte in range(256)]
+TOKENS = [*BYTES, *(word.encode() for word in WORDS), None]
+TOKENIZER = Tokenizer.from_tokens(TOKENS, eos_ids=[len(TOKENS) - 1])
+SCHEMAS = [
+    {"minProperties": 3, "maxProperties": 4},
+    {"properties": {"ab": {"type": "integer"}}, "minProperties": 3},
+    {"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": {"type": "boolean"}, "minProperties": 2},
+    {"propertyNames": {"maxLength": 3}, "minProperties": 3},
+    {"minProperties": 2, "additionalProperties": {"enum": [1, 11]}},
+]
+LENGTH = 40
+
+
+@pytest.fixture(params=range(len(SCHEMAS)))
+def schema(request):
+    """One of them, of an object."""
+    return {"type": "object", **SCHEMAS[request.param]}
+
+
+def walks(reader, number, seed):
+    """Positions, states and masks along random texts that like to write names again."""
+    rng = random.Random(seed)
+    favoured = [
+        token for token, content in enumerate(TOKENS) if content is not None and (token >= 256 or content in b'ab:1,"{}')
+    ]
+    for _ in range(number):
+        state, text = reader.start, b""
+        for position in range(LENGTH):
+            mask = reader.mask(position, state)
+            yield position, state, mask, text
+            likely = [token for token in favoured if mask[token]]
+            choices = likely if likely and rng.random() < 0.9 else mask.nonzero()[:, 0].tolist()
+            token = rng.choice(choices)
+            if TOKENS[token] is None:
+                break
+            text += TOKENS[token]
+            state = reader.state_after(position, state, token)
+
+
+def test_stand_ins_change_no_mask(schema, monkeypatch):
+    circuit = locore.compile(json_schema(schema), TOKENIZER, LENGTH, use_cache=False)
+    assert isinstance(circuit, FollowedCircuit)
+    found = [(text, mask) for _, _, mask, text in walks(circuit.reader, 6, 1)]
+    monkeypatch.setattr(Pushdown, "stand_ins", lambda self, states: states)
+    plain = locore.compile(json_schema(schema), TOKENIZER, LENGTH, use_cache=False)
+    again = [(text, mask) for _, _, mask, text in walks(plain.reader, 6, 1)]
+    assert len(found) == len(again)
+    for (text, mask), (same, other) in zip(found, again, strict=True):
+        assert text == same and torch.equal(mask, other), text
+
+
+def test_every_text_has_as_many_names_as_are_asked_for(schema):
+    leaf = json_schema(schema)
+    circuit = locore.compile(leaf, TOKENIZER, LENGTH, use_cache=False)
+    ended = 0
+    for _, state, mask, text in walks(circuit.reader, 30, 2):
+        if mask[len(TOKENS) - 1]:
+            ended += 1
+            assert len(json.loads(text.decode())) >= schema["minProperties"], text
+            assert leaf.accepts(text)
+            assert circuit.reader.automaton.is_over(state - 1)
+    assert ended
+
+
+def test_names_that_are_told_apart_cost_few_states():
+    circuit = locore.compile(json_schema({"type": "object", "minProperties": 4}), TOKENIZER, LENGTH, use_cache=False)
+    for _ in walks(circuit.reader, 4, 3):
+        pass
+    assert circuit.reader.automaton.num_states < 20_000
