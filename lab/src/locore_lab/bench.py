@@ -128,3 +128,19 @@ def json_suites(
     command = import_module("locore_lab.json_suites.command")
     command.run(output, data, cases, engine or list(command.MAKERS), seed, tokenizer)
     print((output / "table.md").read_text())
+
+
+@bench.command("json-samples", epilog="Example: locore bench json-samples --data ../shared/data/json -o results")
+def json_samples(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results; a killed run goes on.")],
+    data: Annotated[Path, typer.Option(help="Folder with maskbench_dev.jsonl.xz.")],
+    schemas: Annotated[int, typer.Option(help="Of MaskBench, drawn by the seed.")] = 200,
+    tokens: Annotated[int, typer.Option(help="The horizon.")] = 512,
+    sampler: Annotated[str, typer.Option(help="By name.")] = "quick",
+    particles: Annotated[int, typer.Option(help="Of each schema; one text is drawn of them by weight.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the schemas and the texts.")] = 0,
+    model: Annotated[str, typer.Option(help="As locore.load knows it.")] = "smollm2",
+) -> None:
+    """A real model writes a text for each of many real schemas: how many are answered, valid and whole, and the seconds."""
+    import_module("locore_lab.json_suites.samples").run(output, data, schemas, tokens, sampler, particles, seed, model)
+    print((output / "samples.md").read_text())

@@ -1,0 +1,125 @@
+"""`locore bench json-samples`: a real model writes a text for each of many real schemas; `jsonschema` judges them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+from jsonschema.validators import validator_for
+
+import locore
+from locore import json_schema
+from locore.errors import LocoreError, Unsatisfiable
+from locore.io import Journal, replacing
+from locore.models import LanguageModel
+from locore_lab.json_suites.command import maskbench
+from locore_lab.shared import seed_of, shown
+
+SHOWN = 2_000  # characters of the schema that the model is told
+ASKED = "Write a JSON document that is valid for this JSON Schema. Answer with the document alone.\n\n"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One schema, and what became of it.
+
+    Attributes:
+        outcome: "text"; "no text" if none of the length is valid; "refused", or the kind of error.
+        valid: does `jsonschema` accept the text?
+        whole: can nothing follow it, or has the model ended it?
+        tokens: of the text; seconds of compiling, and of all the rest.
+    """
+
+    outcome: str
+    reason: str = ""
+    text: str = ""
+    valid: bool = False
+    whole: bool = False
+    tokens: int = 0
+    compile_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+def run(output: Path, data: Path, number: int, tokens: int, sampler: str, particles: int, seed: int, model: str) -> None:
+    """Write samples.jsonl, samples.json and samples.md; what is in the first is not made again."""
+    settings = {"tokens": tokens, "sampler": sampler, "particles": particles, "seed": seed, "model": model}
+    journal = Journal(output / "samples.jsonl", settings)
+    cases = [case for _, case in maskbench(data, number, seed)]
+    todo = [case for case in cases if (case.name,) not in journal]
+    loaded = locore.load(model)
+    for case in shown(todo, "texts"):
+        journal.append((case.name,), asdict(sample(loaded, case.schema, tokens, sampler, particles, seed_of(seed, case.name))))
+    samples = [Sample(**journal[case.name,]) for case in cases]
+    for name, text in (("samples.md", table(samples)), ("samples.json", json.dumps(_numbers(samples), indent=1))):
+        with replacing(output / name) as path:
+            path.write_text(text)
+
+
+def sample(model: LanguageModel, schema: Any, tokens: int, sampler: str, particles: int, seed: int) -> Sample:
+    """One text, drawn by weight."""
+    start = time.perf_counter()
+    try:
+        constraint = json_schema(schema)
+        locore.compile(constraint, model, tokens)
+    except Unsatisfiable as error:
+        return Sample("no text", str(error)[:300])
+    except LocoreError as error:
+        return Sample("refused", str(error)[:300])
+    compiled = time.perf_counter()
+    prompt = [{"role": "user", "content": ASKED + json.dumps(schema)[:SHOWN]}]
+    try:
+        found = locore.generate(model, prompt, constraint, tokens, sampler=sampler, num_particles=particles, seed=seed)
+    except LocoreError as error:
+        return Sample(type(error).__name__, str(error)[:300], compile_seconds=compiled - start)
+    text = found.resample(1, seed=seed).texts[0]
+    written = len(model.tokenizer.encode(text))
+    valid = _is_valid(schema, text)
+    whole = constraint.evaluate(model.tokenizer.encode(text), model.tokenizer)
+    return Sample("text", "", text, valid, whole, written, compiled - start, time.perf_counter() - compiled)
+
+
+def _is_valid(schema: Any, text: str) -> bool:
+    try:
+        kind = validator_for(schema, default=jsonschema.Draft202012Validator)
+        return bool(kind(schema).is_valid(json.loads(text)))
+    except ValueError:
+        return False
+
+
+def _numbers(samples: list[Sample]) -> dict[str, Any]:
+    texts = [one for one in samples if one.outcome == "text"]
+    quantiles = {
+        f"{name}_p{p}": float(np.percentile([getattr(one, name) for one in texts], p)) if texts else None
+        for name in ("tokens", "compile_seconds", "seconds")
+        for p in (50, 90)
+    }
+    return {
+        "schemas": len(samples),
+        "outcomes": dict(Counter(one.outcome for one in samples)),
+        "valid": sum(one.valid for one in texts),
+        "whole": sum(one.whole for one in texts),
+        "seconds_per_token": sum(one.seconds for one in texts) / max(1, sum(one.tokens for one in texts)),
+        **quantiles,
+    }
+
+
+def table(samples: list[Sample]) -> str:
+    """What was asked, and why some were not answered."""
+    found = _numbers(samples)
+    lines = ["| | |", "|---|---:|", f"| schemas | {found['schemas']} |"]
+    lines += [f"| {name} | {number} |" for name, number in found["outcomes"].items()]
+    lines += [f"| of the texts, valid for `jsonschema` | {found['valid']} |", f"| whole | {found['whole']} |"]
+    for name, unit in (("tokens", ""), ("compile_seconds", " s"), ("seconds", " s")):
+        middle, high = found[f"{name}_p50"], found[f"{name}_p90"]
+        if middle is not None:
+            lines.append(f"| {name.replace('_', ' ')}, median and 90 % | {middle:.3g}{unit}, {high:.3g}{unit} |")
+    lines.append(f"| seconds a token | {found['seconds_per_token']:.3f} |")
+    reasons = Counter(f"{one.outcome}: {one.reason}" for one in samples if one.outcome != "text")
+    lines += ["", *(f"- {number} × {reason}" for reason, number in reasons.most_common())]
+    return "\n".join(lines) + "\n"
