@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
+from locore.automata.regex.first import First, Flagged, Undecided
 from locore.automata.regex.language import (
     ANY_CHAR,
     EMPTY,
@@ -14,7 +15,6 @@ from locore.automata.regex.language import (
     CharSet,
     Concat,
     Language,
-    Repeat,
     concat,
     either,
     literal,
@@ -49,8 +49,9 @@ def language_of(pattern: Pattern) -> Language:
     """The strings that a regular expression matches in full.
 
     Raises:
-        InvalidConstraint: a back-reference, a conditional, an atomic group, a possessive repetition of more than one character,
-            or a look-behind with something in it that reads past its end; the message says where. Or nested too deeply.
+        InvalidConstraint: a back-reference, a condition on a group, an atomic group or possessive repetition of something that
+            may end in many places, or a look-behind with something in it that reads past its end; the message says where. Or
+            nested too deeply.
     """
     return _Translation(pattern).sequence(pattern.tree, pattern.flags, None)
 
@@ -61,7 +62,7 @@ class _Translation:
     def __init__(self, pattern: Pattern) -> None:
         self._pattern = pattern
         self._look_behinds = 0
-        self._possessives = 0
+        self._possessives = self._atomics = 0
         self._depth = 0
 
     def sequence(self, tree: Tree, flags: int, remaining: int | None) -> Language:
@@ -88,8 +89,11 @@ class _Translation:
             least, most, inner = argument
             left = None if remaining is None else remaining - width(item)[1] + inner.getwidth()[1]
             return repeat(self.sequence(inner, flags, left), least, None if most == op.MAXREPEAT else int(most))
+        if code is op.ATOMIC_GROUP:
+            return self._atomic([(one, flags) for one in argument], remaining)
         if code is op.POSSESSIVE_REPEAT:
-            return self._possessive(argument, flags, remaining)
+            self._possessives += 1
+            return self._atomic([((op.MAX_REPEAT, argument), flags)], remaining, self._possessives - 1)
         if code in (op.ASSERT, op.ASSERT_NOT):
             direction, inner = argument
             look = self._ahead if direction > 0 else self._behind
@@ -100,19 +104,19 @@ class _Translation:
             return EMPTY
         self._refuse(code)
 
-    def _possessive(self, argument: Any, flags: int, remaining: int | None) -> Language:
-        """Of one character the longest run, so that no further one may follow; a limit on its length may end it, too."""
-        least, most, inner = argument
-        part = self.sequence(inner, flags, remaining)
-        number, self._possessives = self._possessives, self._possessives + 1
-        if not isinstance(part, Chars):
-            self._refuse_at(POSSESSIVE, number, "a possessive repetition of more than one character", "without the second +")
-        self._require(remaining, None, "a possessive repetition")
-        ended = Ahead(part, negative=True)
-        if most == op.MAXREPEAT:
-            return Concat((Repeat(part, least, None), ended))
-        full = Repeat(part, int(most), int(most))
-        return full if least == most else either([full, Concat((Repeat(part, least, int(most) - 1), ended))])
+    def _atomic(self, items: list[Flagged], remaining: int | None, possessive: int | None = None) -> Language:
+        """What an atomic group, or the possessive repetition of this number, matches first."""
+        what = "an atomic group" if possessive is None else "a possessive repetition"
+        number, self._atomics = self._atomics, self._atomics + (possessive is None)
+        if any(least != most for least, most in (width(item) for item, _ in items)):
+            self._require(remaining, None, what)
+        try:
+            return First(self.sequence).of(items)
+        except Undecided:
+            construct = ATOMIC_GROUP if possessive is None else POSSESSIVE
+            place = number if possessive is None else possessive
+            what = f"{what} of something that may end in many places"
+            self._refuse_at(construct, place, what, "with (?:...), or without the second +")
 
     def _ahead(self, inner: Tree, flags: int, remaining: int | None, negative: bool) -> Language:
         self._require(remaining, inner.getwidth()[1], "a look-ahead")
@@ -120,7 +124,8 @@ class _Translation:
 
     def _behind(self, inner: Tree, flags: int, remaining: int | None, negative: bool) -> Language:
         self._look_behinds += 1
-        return Behind(self.sequence(inner, flags, inner.getwidth()[1]), negative)
+        least, most = inner.getwidth()
+        return Behind(self.sequence(inner, flags, most if least == most else 0), negative)
 
     def _anchor(self, anchor: Any, flags: int, remaining: int | None) -> Language:
         lines = bool(flags & re.MULTILINE)
@@ -153,8 +158,6 @@ class _Translation:
             self._refuse_at(BACK_REFERENCE, 0, "a back-reference", "with the alternatives written out")
         if code is op.GROUPREF_EXISTS:
             self._refuse_at(CONDITIONAL, 0, "a conditional group", "with the alternatives written out")
-        if code is op.ATOMIC_GROUP:
-            self._refuse_at(ATOMIC_GROUP, 0, "an atomic group", "with (?:...)")
         raise InvalidConstraint(f"the regular expression {self._pattern.text!r} contains {code}, which is not supported")
 
     def _refuse_at(self, construct: re.Pattern[str], number: int, what: str, instead: str) -> NoReturn:

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import Any
 
 from locore.automata.characters import every_character
+from locore.automata.regex.dialect import as_python
 from locore.automata.regex.language import CharSet
 from locore.errors import InvalidConstraint
 
@@ -34,6 +35,7 @@ Tree = Any  # a sequence of items
 Places = Set[int]
 Repetition = tuple[int, int, Tree]  # least, most, and what is repeated
 
+NOT_FIXED = "look-behind requires fixed-width pattern"
 CHARACTERS = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)  # the opcodes that read one character
 _RELEVANT = int(re.IGNORECASE | re.ASCII | re.UNICODE | re.DOTALL | re.MULTILINE)  # flags are slow, numbers are not
 _TYPES = int(re.ASCII | re.UNICODE | re.LOCALE)
@@ -62,17 +64,36 @@ def parse(text: str, flags: int = 0) -> Pattern:
     """The tree of a regular expression.
 
     Raises:
-        InvalidConstraint: Python does not accept it.
+        InvalidConstraint: Python does not accept it, nor what `as_python` makes of it.
     """
     try:
-        re.compile(text, flags)
-        tree = _parser.parse(text, flags)
-    except re.error as error:
-        raise InvalidConstraint(f"{text!r} is not a regular expression of Python: {error}") from error
+        try:
+            tree = _tree(text, flags)
+        except re.error as error:
+            tree = _tree_of_another_dialect(text, flags, error)
     except (OverflowError, RecursionError, ValueError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidConstraint(f"{_short(text)} is not a regular expression that Python can read: {why}") from error
     return Pattern(text, tree, tree.state.flags)
+
+
+def _tree(text: str, flags: int) -> Tree:
+    try:
+        re.compile(text, flags)
+    except re.error as error:
+        if error.msg != NOT_FIXED:  # only Python's matcher needs a look-behind of one width
+            raise
+    return _parser.parse(text, flags)
+
+
+def _tree_of_another_dialect(text: str, flags: int, error: re.error) -> Tree:
+    changed = as_python(text)
+    if changed != text:
+        try:
+            return _tree(changed, flags)
+        except re.error:
+            pass
+    raise InvalidConstraint(f"{text!r} is not a regular expression of Python: {error}") from error
 
 
 def replace_items(tree: Tree, change: Callable[[Item], Item]) -> None:
@@ -206,8 +227,10 @@ class _Reading:
             return self.sequence(inner, places, with_local_flags(flags, added, removed))
         if code in (op.MAX_REPEAT, op.MIN_REPEAT):
             return self._repeat(argument, places, flags)
-        if code is op.POSSESSIVE_REPEAT:
-            return self._possessive(argument, places, flags)
+        if code in (op.POSSESSIVE_REPEAT, op.ATOMIC_GROUP):
+            inner = argument if code is op.ATOMIC_GROUP else [(op.MAX_REPEAT, argument)]
+            ends = (next(self._ends([(one, flags) for one in inner], place), None) for place in places)
+            return {end for end in ends if end is not None}
         if code in (op.ASSERT, op.ASSERT_NOT):
             direction, inner = argument
             wanted = code is op.ASSERT
@@ -231,22 +254,39 @@ class _Reading:
             rounds += 1
         return reached
 
-    def _possessive(self, repetition: Repetition, places: Places, flags: int) -> Places:
-        least, most, inner = repetition
-        reached = set()
-        for place in places:
-            count = 0
-            while count < most and (after := self.sequence(inner, {place}, flags)):
-                place, count = max(after), count + 1
-            if count >= least:
-                reached.add(place)
-        return reached
+    def _ends(self, items: list[tuple[Item, int]], place: int) -> Iterator[int]:
+        """Where a match of items with their flags may end, in the order in which a backtracking matcher tries the ways."""
+        if not items:
+            yield place
+            return
+        (item, flags), rest = items[0], items[1:]
+        code, argument = item
+        if code is op.BRANCH:
+            for branch in argument[1]:
+                yield from self._ends([*((one, flags) for one in branch), *rest], place)
+        elif code is op.SUBPATTERN:
+            _, added, removed, inner = argument
+            local = with_local_flags(flags, added, removed)
+            yield from self._ends([*((one, local) for one in inner), *rest], place)
+        elif code in (op.MAX_REPEAT, op.MIN_REPEAT):
+            least, most, inner = argument
+            stops = self._ends(rest, place) if not least else iter(())
+            left = max(least - 1, 0), most if most == op.MAXREPEAT else most - 1, inner
+            once = self._ends([(one, flags) for one in inner], place) if most else iter(())
+            # After a repetition of nothing there is no further one.
+            ways = ((after, rest if after == place else [((code, left), flags), *rest]) for after in once)
+            further = (end for after, way in ways for end in self._ends(way, after))
+            yield from further if code is op.MAX_REPEAT else stops
+            yield from stops if code is op.MAX_REPEAT else further
+        else:
+            for after in self._item(item, {place}, flags):  # one, if any
+                yield from self._ends(rest, after)
 
     def _looks(self, inner: Tree, direction: int, place: int, flags: int) -> bool:
         if direction > 0:
             return bool(self.sequence(inner, {place}, flags))
-        start = place - inner.getwidth()[0]
-        return start >= 0 and place in self.sequence(inner, {start}, flags)
+        least, most = inner.getwidth()
+        return any(place in self.sequence(inner, {start}, flags) for start in range(max(0, place - most), place - least + 1))
 
 
 # Where constructs stand, for messages: the tree does not say.
