@@ -22,9 +22,10 @@ from locore.errors import BudgetExceeded, InvalidConstraint
 def regex(pattern: str, ignore_case: bool = False) -> Regex:
     """The whole text matches a regular expression, as `re.fullmatch(pattern, text)` of Python would.
 
-    Supported is all of Python's syntax for strings but back-references, conditional groups, atomic groups, and possessive
-    repetitions of more than one character. Text that is not valid UTF-8 never matches. Remember the leading space that a
-    continuation usually begins with: `regex(r" ?\\d{4}")`.
+    Supported is all of Python's syntax for strings but back-references, conditions on groups, and atomic groups of something
+    that may end in many places; and of other engines named groups, properties, sets, calls of groups, conditions on what
+    stands around, and look-behinds of any width (`automata.regex.dialect`). Text that is not valid UTF-8 never
+    matches. Remember the leading space that a continuation usually begins with: `regex(r" ?\\d{4}")`.
 
     Args:
         pattern: a regular expression in Python's syntax; flags can be written at its start, such as `(?s)`.

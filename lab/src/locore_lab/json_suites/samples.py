@@ -15,7 +15,7 @@ from jsonschema.validators import validator_for
 
 import locore
 from locore import json_schema
-from locore.errors import LocoreError, Unsatisfiable
+from locore.errors import LocoreError, MissingTemplate, Unsatisfiable
 from locore.io import Journal, replacing
 from locore.models import LanguageModel
 from locore_lab.json_suites.command import maskbench
@@ -72,9 +72,13 @@ def sample(model: LanguageModel, schema: Any, tokens: int, sampler: str, particl
     except LocoreError as error:
         return Sample("refused", str(error)[:300])
     compiled = time.perf_counter()
-    prompt = [{"role": "user", "content": ASKED + json.dumps(schema)[:SHOWN]}]
+    asked = ASKED + json.dumps(schema)[:SHOWN]
     try:
-        found = locore.generate(model, prompt, constraint, tokens, sampler=sampler, num_particles=particles, seed=seed)
+        prompted = model.prompted([{"role": "user", "content": asked}])
+    except MissingTemplate:
+        prompted = model.prompted(asked + "\n")
+    try:
+        found = locore.generate(prompted, "", constraint, tokens, sampler=sampler, num_particles=particles, seed=seed)
     except LocoreError as error:
         return Sample(type(error).__name__, str(error)[:300], compile_seconds=compiled - start)
     text = found.resample(1, seed=seed).texts[0]

@@ -73,7 +73,8 @@ class First:
 
     def _ordered(self, ways: list[list[Flagged]]) -> Language:
         """The first way that is one."""
-        found, failed = [], []
+        found: list[Language] = []
+        failed: list[Language] = []
         for way in ways:
             found.append(concat(*failed, self.of(way)))
             failed.append(Ahead(self._all(way), negative=True))
