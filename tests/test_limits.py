@@ -37,7 +37,7 @@ LARGE = {
     "a large count": count(words(50), at_most=300),
     "a product": contains("abcdef") & contains("bcdefg") & contains("cdefgh") & contains("defghi"),
     "a regular expression": regex("(a|b)*a(a|b){8}"),
-    "a schema": json_schema({"type": "string", "maxLength": 500}),
+    "a schema": json_schema({"enum": ["one", "two", "three", "four", "five", "seven", "eight", "nine"]}),
     "positions": equal_halves(10) & ban(["b"]),
 }
 
@@ -52,6 +52,13 @@ def test_every_limit_is_kept(alpha, limits):
 @pytest.mark.parametrize("alpha", LARGE.values(), ids=LARGE)
 def test_the_same_constraints_compile_within_the_usual_limits(alpha):
     assert compile(alpha, LETTERS, 20, use_cache=False).length == 20
+
+
+def test_a_schema_that_is_followed_has_no_automaton_to_limit():
+    alpha = json_schema({"type": "string", "maxLength": 500})
+    assert compile(alpha, LETTERS, 20, limits=Limits(states=40, nodes=20), use_cache=False).length == 20
+    with pytest.raises(BudgetExceeded, match=r"limits=Limits\(seconds"):
+        compile(alpha, LETTERS, 20, limits=Limits(seconds=1e-9), use_cache=False)
 
 
 def test_a_message_names_the_limit_and_a_remedy():

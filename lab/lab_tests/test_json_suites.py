@@ -10,6 +10,7 @@ import pytest
 from locore_lab.json_suites import command, samples
 
 import locore
+from locore.errors import InvalidArgument
 
 TINY = Path(locore.__file__).parent / "assets" / "tiny"
 AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"], "additionalProperties": False}
@@ -34,7 +35,6 @@ def data(tmp_path):
 
 
 def test_suites(data, tmp_path):
-    pytest.importorskip("llguidance")
     command.run(tmp_path / "out", data, 3, ["locore"], 0, TINY / "tokenizer.json")
     rows = {row["suite"]: row for row in json.loads((tmp_path / "out" / "results.json").read_text())["rows"]}
     assert rows["required"]["passed"] == rows["formats"]["passed"] == 1
@@ -44,6 +44,15 @@ def test_suites(data, tmp_path):
         ["elsewhere"],
     )
     assert "| Locore, order=any | 3 | 2 | 2 | 0 of 1 | 0 of 3 |" in (tmp_path / "out" / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"), [("nobody", "there is no engine 'nobody'"), ("xgrammar", "pip install xgrammar")]
+)
+def test_an_engine_that_is_not_here(engine, message, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    with pytest.raises(InvalidArgument, match=message):
+        command.run(tmp_path / "out", data, 3, [engine], 0, TINY / "tokenizer.json")
 
 
 def test_samples_and_going_on(data, tmp_path, monkeypatch):

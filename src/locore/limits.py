@@ -25,7 +25,8 @@ class Limits:
     """Limits of one compile; beyond any of them `BudgetExceeded` says which, and what to change.
 
     Attributes:
-        states: of one automaton, or of all positions of a circuit that is explored state by state.
+        states: of one automaton, or of all positions of a circuit that is explored state by state. What has neither, as a
+            grammar or a large schema, makes its states while texts are written, and no limit counts those.
         nodes: of the circuit, those that positions share once.
         seconds: of wall time.
         memory: bytes that the process may grow by, and of any one table.

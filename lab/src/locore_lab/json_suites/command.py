@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from locore.errors import InvalidArgument
 from locore.io import replacing
 from locore_lab.json_suites.engines import JsonEngine, LLGuidance, Locore, NotTaken, OutlinesCore, XGrammar
 from locore_lab.micro.mask_cases import Vocabulary
@@ -134,14 +136,31 @@ def maskbench(folder: Path, number: int, seed: int) -> Iterator[tuple[str, Schem
         yield "MaskBench", SchemaCase(row["id"], row["schema"], tuple(row["instances"]), tuple(row["valid"]), True)
 
 
+def _maker(name: str) -> Callable[[Vocabulary], JsonEngine]:
+    """The maker of an engine, whose package is here."""
+    if name not in MAKERS:
+        raise InvalidArgument(f"there is no engine {name!r}; choose from {', '.join(MAKERS)}.")
+    package = name.removesuffix("-strict").removesuffix("-schema").replace("-", "_")
+    if find_spec(package) is None:
+        raise InvalidArgument(
+            f"the engine {name!r} is not installed; pip install {package.replace('_', '-')}, or name others with --engine."
+        )
+    return MAKERS[name]
+
+
 def run(output: Path, data: Path, number: int, engines: Iterable[str], seed: int, tokenizer: Path) -> None:
-    """Write results.json and table.md."""
+    """Write results.json and table.md.
+
+    Raises:
+        InvalidArgument: an engine is unknown or not installed.
+    """
     vocabulary = Vocabulary.load(tokenizer)
+    makers = {name: _maker(name) for name in engines}
     cases = [*official(data), *maskbench(data, number, seed)]
     tokens = [[vocabulary.tokenizer.encode(text) for text in case.instances] for _, case in cases]
     tallies: list[Tally] = []
-    for name in engines:
-        engine = MAKERS[name](vocabulary)
+    for make in makers.values():
+        engine = make(vocabulary)
         found: dict[str, Tally] = {}
         for (suite, case), ids in shown(list(zip(cases, tokens, strict=True)), engine.name):
             found.setdefault(suite, Tally(engine.name, suite)).count(engine, case, ids)
@@ -153,11 +172,18 @@ def _write(output: Path, tallies: list[Tally], settings: dict[str, Any]) -> None
     output.mkdir(parents=True, exist_ok=True)
     names = ("llguidance", "xgrammar", "outlines_core", "jsonschema")
     rows = [tally.summary() for tally in tallies]
-    body = {"settings": settings, "versions": {name: version(name) for name in names}, "rows": rows}
+    body = {"settings": settings, "versions": {name: _version(name) for name in names}, "rows": rows}
     with replacing(output / "results.json") as path:
         path.write_text(json.dumps(body, indent=1))
     with replacing(output / "table.md") as path:
         path.write_text(table(rows))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def table(rows: list[dict[str, Any]]) -> str:

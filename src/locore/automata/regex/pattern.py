@@ -15,6 +15,7 @@ but the four line terminators, `\d`, `\w` and `\b` are about ASCII, and `\s` is 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,7 +80,9 @@ def parse(text: str, flags: int = 0) -> Pattern:
 
 def _tree(text: str, flags: int) -> Tree:
     try:
-        re.compile(text, flags)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of sets, which may be another dialect's; the parser says it again
+            re.compile(text, flags)
     except re.error as error:
         if error.msg != NOT_FIXED:  # only Python's matcher needs a look-behind of one width
             raise
