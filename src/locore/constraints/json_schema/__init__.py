@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache, partial
-from reprlib import repr as shortened
 from typing import Any
 from typing import Literal as OneOf
 
@@ -16,10 +15,11 @@ from locore.constraints.base import Json
 from locore.constraints.json_schema.check import Check, require_jsonschema
 from locore.constraints.json_schema.reader import Schema, bytes_of
 from locore.constraints.json_schema.style import Style
+from locore.constraints.json_schema.types import schema_of_type
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import described, read_integer, read_string, register
 from locore.constraints.tokens import NestedLeaf
-from locore.errors import BudgetExceeded, InvalidConstraint, MissingExtra
+from locore.errors import BudgetExceeded, InvalidConstraint
 from locore.limits import Limits, limits_in_force
 
 SAID = 5  # keywords without meaning that are named
@@ -46,7 +46,8 @@ def json_schema(
     lists the keywords.
 
     Args:
-        schema: as `json.loads` gives it; or a pydantic model, a dataclass, a TypedDict, whose schema pydantic makes.
+        schema: as `json.loads` gives it; or a pydantic model, a dataclass, a TypedDict, whose schema pydantic makes. Objects of
+            such a type have its fields alone, unless its configuration says `extra="allow"`.
         whitespace: "compact": none; "single": at most one space wherever JSON allows whitespace; "indent": as Python's
             `json.dumps(..., indent=2)` writes it; "any" that JSON allows, also before the value.
         order: of the properties of objects: that of the "schema", or "any". Names that it does not list may stand anywhere.
@@ -62,7 +63,7 @@ def json_schema(
         MissingExtra: the library `jsonschema`, which checks results, is not installed.
     """
     if not isinstance(schema, Mapping | bool):
-        schema = _schema_of(schema)
+        schema = schema_of_type(schema)
     try:
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         text.encode()
@@ -168,24 +169,6 @@ class JsonSchema(NestedLeaf):
         usual = {field.name: field.default for field in fields(self) if field.name != "schema"}
         given = {name: value for name, value in options.items() if value != usual[name]}
         return {"type": "json_schema", "schema": json.loads(self.schema), **given}
-
-
-def _schema_of(model: Any) -> dict[str, Any]:
-    """Of a pydantic model, a dataclass, a TypedDict or another type."""
-    if model is None or isinstance(model, str | bytes | int | float | list | tuple | set):
-        raise InvalidConstraint(
-            f"json_schema needs a schema as a dict, or a type that pydantic knows, got {shortened(model)}; read text with "
-            "json.loads first"
-        )
-    try:
-        import pydantic
-    except ImportError as error:
-        raise MissingExtra("json_schema reads types with pydantic; install it with: pip install 'locore[json]'") from error
-    try:
-        found: dict[str, Any] = pydantic.TypeAdapter(model).json_schema()
-    except pydantic.errors.PydanticUserError as error:
-        raise InvalidConstraint(f"json_schema: pydantic has no JSON schema for {shortened(model)}: {error}") from error
-    return found
 
 
 @lru_cache(maxsize=8)

@@ -94,8 +94,8 @@ class Plan:
             values = values_of(self.reading, self.goals(index))
             if values is None or len(found) + len(values) > MOST_VALUES:
                 distinct.place.refuse(
-                    f"it needs items of at most {MOST_VALUES} values: an enum, const, boolean or null; leave it away, or say "
-                    "which values there are",
+                    f"it needs items of at most {MOST_VALUES} values: an enum, const, boolean or null; leave it away (a set "
+                    "in Python: take a list), or say which values there are",
                     "uniqueItems",
                 )
             found.update((repr(value), value) for value in values)
