@@ -56,7 +56,7 @@ def test_an_engine_that_is_not_here(engine, message, data, tmp_path, monkeypatch
 
 
 def test_samples_and_going_on(data, tmp_path, monkeypatch):
-    arguments = tmp_path / "out", data, 3, 12, "smc", 4, 0, "tiny"
+    arguments = tmp_path / "out", data, 3, samples.SamplesPlan(12, "smc", 4, model="tiny", together=2)
     samples.run(*arguments)
     found = json.loads((tmp_path / "out" / "samples.json").read_text())
     assert found["outcomes"] == {"text": 1, "refused": 1, "no text": 1} and found["valid"] == found["whole"] == 1

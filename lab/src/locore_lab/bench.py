@@ -140,7 +140,9 @@ def json_samples(
     particles: Annotated[int, typer.Option(help="Of each schema; one text is drawn of them by weight.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the schemas and the texts.")] = 0,
     model: Annotated[str, typer.Option(help="As locore.load knows it.")] = "smollm2",
+    together: Annotated[int, typer.Option(help="Schemas that are written for beside each other.")] = 16,
 ) -> None:
     """A real model writes a text for each of many real schemas: how many are answered, valid and whole, and the seconds."""
-    import_module("locore_lab.json_suites.samples").run(output, data, schemas, tokens, sampler, particles, seed, model)
+    command = import_module("locore_lab.json_suites.samples")
+    command.run(output, data, schemas, command.SamplesPlan(tokens, sampler, particles, seed, model, together))
     print((output / "samples.md").read_text())

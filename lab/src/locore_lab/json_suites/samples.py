@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from locore import json_schema
 from locore.errors import LocoreError, MissingTemplate, Unsatisfiable
 from locore.io import Journal, replacing
 from locore.models import LanguageModel
-from locore_lab.json_suites.command import maskbench
+from locore.models.meeting import together
+from locore_lab.json_suites.command import SchemaCase, maskbench
 from locore_lab.shared import seed_of, shown
 
 SHOWN = 2_000  # characters of the schema that the model is told
@@ -33,7 +35,7 @@ class Sample:
         outcome: "text"; "no text" if none of the length is valid; "refused", or the kind of error.
         valid: does `jsonschema` accept the text?
         whole: can nothing follow it, or has the model ended it?
-        tokens: of the text; seconds of compiling, and of all the rest.
+        tokens: of the text; seconds of compiling, and of all the rest, beside other schemas.
     """
 
     outcome: str
@@ -46,27 +48,50 @@ class Sample:
     seconds: float = 0.0
 
 
-def run(output: Path, data: Path, number: int, tokens: int, sampler: str, particles: int, seed: int, model: str) -> None:
+@dataclass(frozen=True)
+class SamplesPlan:
+    """How texts are made.
+
+    Attributes:
+        tokens: the horizon.
+        sampler, particles: one text is drawn of them by weight.
+        seed: of the schemas and the texts.
+        model: as `locore.load` knows it.
+        together: schemas that are written for beside each other.
+    """
+
+    tokens: int = 512
+    sampler: str = "quick"
+    particles: int = 1
+    seed: int = 0
+    model: str = "smollm2"
+    together: int = 16
+
+
+def run(output: Path, data: Path, number: int, plan: SamplesPlan) -> None:
     """Write samples.jsonl, samples.json and samples.md; what is in the first is not made again."""
-    settings = {"tokens": tokens, "sampler": sampler, "particles": particles, "seed": seed, "model": model}
-    journal = Journal(output / "samples.jsonl", settings)
-    cases = [case for _, case in maskbench(data, number, seed)]
+    journal = Journal(output / "samples.jsonl", asdict(plan))
+    cases = [case for _, case in maskbench(data, number, plan.seed)]
     todo = [case for case in cases if (case.name,) not in journal]
-    loaded = locore.load(model)
-    for case in shown(todo, "texts"):
-        journal.append((case.name,), asdict(sample(loaded, case.schema, tokens, sampler, particles, seed_of(seed, case.name))))
+
+    def written(case: SchemaCase, model: LanguageModel) -> Sample:
+        return sample(model, case.schema, plan, seed_of(plan.seed, case.name))
+
+    found = together(locore.load(plan.model), (partial(written, case) for case in todo), plan.together)
+    for case, one in zip(shown(todo, "texts"), found, strict=True):
+        journal.append((case.name,), asdict(one))
     samples = [Sample(**journal[case.name,]) for case in cases]
     for name, text in (("samples.md", table(samples)), ("samples.json", json.dumps(_numbers(samples), indent=1))):
         with replacing(output / name) as path:
             path.write_text(text)
 
 
-def sample(model: LanguageModel, schema: Any, tokens: int, sampler: str, particles: int, seed: int) -> Sample:
+def sample(model: LanguageModel, schema: Any, plan: SamplesPlan, seed: int) -> Sample:
     """One text, drawn by weight."""
     start = time.perf_counter()
     try:
         constraint = json_schema(schema)
-        locore.compile(constraint, model, tokens)
+        locore.compile(constraint, model, plan.tokens)
     except Unsatisfiable as error:
         return Sample("no text", str(error)[:300])
     except LocoreError as error:
@@ -78,7 +103,9 @@ def sample(model: LanguageModel, schema: Any, tokens: int, sampler: str, particl
     except MissingTemplate:
         prompted = model.prompted(asked + "\n")
     try:
-        found = locore.generate(prompted, "", constraint, tokens, sampler=sampler, num_particles=particles, seed=seed)
+        found = locore.generate(
+            prompted, "", constraint, plan.tokens, sampler=plan.sampler, num_particles=plan.particles, seed=seed
+        )
     except LocoreError as error:
         return Sample(type(error).__name__, str(error)[:300], compile_seconds=compiled - start)
     text = found.resample(1, seed=seed).texts[0]
