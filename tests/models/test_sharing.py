@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from locore.models import HuggingFaceModel, attention
+from locore.models.attention import Step, Tails
 from locore.models.base import LanguageModel
 from locore.models.causal import CausalLM
 from locore.tokenizer import Tokenizer
@@ -46,6 +47,26 @@ def uncached(model: HuggingFaceModel, histories: torch.Tensor) -> torch.Tensor:
     return logits[:, len(model.prompt_ids) :].double().log_softmax(-1)
 
 
+def test_tails_are_what_their_rows_have_read():
+    """Also where many steps have become blocks, whichever rows went on; equal histories are there once."""
+    generator = torch.Generator().manual_seed(0)
+    tails, histories = Tails.empty(4, torch.device("cpu")), torch.empty(0, 4, 2, 3)
+    for step in range(5 * attention.BLOCK + 3):
+        count = (4, 7, 2, 5)[step % 4]
+        parents = torch.randint(0, histories.shape[1], (count,), generator=generator)
+        new = torch.randn(count, 2, 3, generator=generator)
+        tails = tails.rows(parents).then(Step((-new, new), None))
+        histories = torch.cat([histories[:, parents], new[None]])
+        assert tails.length == step + 1
+        for found in (tails, tails.compacted(), tails.part(slice(0, 4))):
+            out = torch.empty(found.length, found.places.shape[1], 2, 3)
+            found.fill(1, out)
+            assert torch.equal(out, histories[:, : out.shape[1]])
+    sizes = [block[0].shape[:2] for block in tails.blocks]
+    assert [time for time, _ in sizes] == [attention.BLOCK] * 5 + [1] * 3
+    assert all(paths <= 7 for _, paths in sizes)
+
+
 @pytest.mark.parametrize("kept", [attention._SCORES_CPU, 1, 40])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("architecture", SHARING)
@@ -55,7 +76,7 @@ def test_a_walk_is_the_module_itself(architecture, implementation, kept, monkeyp
     monkeypatch.setattr(attention, "_FEWEST_QUERIES", 1)
     model = zoo.huggingface(architecture, eos_ids=(), attention=implementation)
     assert model.causal.shares
-    for log_probs, histories in walk(model):
+    for log_probs, histories in walk(model, steps=2 * attention.BLOCK + 2):
         torch.testing.assert_close(log_probs.double(), uncached(model, histories)[:, -1], rtol=0, atol=1e-4)
     rows = model.log_probs(torch.cat([histories, histories[:, :1]], 1))[:, 1:]
     torch.testing.assert_close(rows.double(), uncached(model, histories), rtol=0, atol=1e-4)

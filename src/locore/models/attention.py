@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Protocol
 
 import torch
@@ -26,6 +27,7 @@ from locore.errors import CannotScore
 from locore.limits import may_stop
 
 NAME = "locore_shared_prompt"
+BLOCK = 8  # steps of a row that are put together: while they are copied they are there twice
 # Scores that are there at once: what the cache of a core holds, and what keeps an accelerator busy.
 _SCORES_CPU, _SCORES_ELSEWHERE = 2**19, 2**26
 _FEWEST_QUERIES = 64  # of one product
@@ -146,14 +148,18 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Tails:
-    """What rows have read token by token. No step is ever copied: a row is a list of places in them.
+    """What rows have read token by token, in blocks of steps: a row is a list of places in them.
+
+    A step is a block of its own, and nothing of it is copied, until there are `BLOCK` of them; then the paths that rows took
+    through them are copied into one block, equal paths once. So rows share what they have in common, and few pieces are put
+    together for a pass, however long the rows are.
 
     Attributes:
-        steps: of each step and layer, the keys and values of its tokens, Float[tokens, heads, key size + value size].
-        places: Long[length, batch], which token of each step a row has read, on the model's device.
+        blocks: of each block and layer, the keys and values of its paths, Float[time, paths, heads, key size + value size].
+        places: Long[blocks, batch], which path of each block a row took, on the model's device.
     """
 
-    steps: tuple[tuple[Tensor, ...], ...]
+    blocks: tuple[tuple[Tensor, ...], ...]
     places: Tensor
 
     @classmethod
@@ -161,39 +167,61 @@ class Tails:
         """Rows that have read the prompt only."""
         return cls((), torch.empty(0, batch, dtype=torch.int64, device=device))
 
-    @property
+    @classmethod
+    def of_steps(cls, layers: tuple[Tensor, ...], places: Tensor) -> Tails:
+        """Rows that took these places Long[length, batch] of layers Float[tokens, heads, key size + value size]."""
+        return cls((tuple(layer[None] for layer in layers),) * len(places), places)
+
+    @cached_property
     def length(self) -> int:
         """How many tokens each row has read after the prompt."""
-        return len(self.steps)
+        return sum(_steps_of(block) for block in self.blocks)
 
     def rows(self, index: Tensor) -> Tails:
         """These rows, in this order."""
-        return Tails(self.steps, self.places[:, index.to(self.places.device)])
+        return Tails(self.blocks, self.places[:, index.to(self.places.device)])
 
     def part(self, rows: slice) -> Tails:
         """Some of the rows."""
-        return Tails(self.steps, self.places[:, rows])
+        return Tails(self.blocks, self.places[:, rows])
 
     def then(self, step: Step) -> Tails:
         """With one more token of each row: those of the step, in their order."""
         last = torch.arange(len(step), device=self.places.device)
-        return Tails((*self.steps, step.layers), torch.cat([self.places, last[None]]))
+        block = tuple(layer[None] for layer in step.layers)
+        longer = Tails((*self.blocks, block), torch.cat([self.places, last[None]]))
+        single = sum(1 for _ in takewhile(lambda block: _steps_of(block) == 1, reversed(longer.blocks)))
+        return longer if single < BLOCK else longer.with_last_together(single)
+
+    def with_last_together(self, number: int) -> Tails:
+        """The same rows, with the last blocks as one that has copies of the paths that rows took, and of no others."""
+        paths, places = torch.unique(self.places[-number:], dim=1, return_inverse=True)
+        last = Tails(self.blocks[-number:], paths)
+        copies = []
+        for layer, like in enumerate(self.blocks[-1]):
+            copies.append(like.new_empty(last.length, paths.shape[1], *like.shape[2:]))
+            last.fill(layer, copies[-1])
+        return Tails((*self.blocks[:-number], tuple(copies)), torch.cat([self.places[:-number], places[None]]))
 
     def compacted(self) -> Tails:
         """The same rows, with copies of the tokens that they have read, and of no others."""
-        found = [torch.unique(places, return_inverse=True) for places in self.places]
-        steps = zip(self.steps, found, strict=True)
-        kept = tuple(tuple(layer.index_select(0, distinct) for layer in step) for step, (distinct, _) in steps)
-        return Tails(kept, torch.stack([inverse for _, inverse in found]) if found else self.places)
+        parts = [Tails(self.blocks[at : at + BLOCK], self.places[at : at + BLOCK]) for at in range(0, len(self.blocks), BLOCK)]
+        found = [part.with_last_together(len(part.blocks)) for part in parts]
+        return Tails(sum((part.blocks for part in found), ()), torch.cat([part.places for part in found])) if found else self
 
     def fill(self, layer: int, out: Tensor) -> None:
         """Write keys and values of a layer to Float[length, batch, heads, key size + value size]."""
-        for step, places, part in zip(self.steps, self._by_step, out.unbind(), strict=True):
-            torch.index_select(step[layer], 0, places, out=part)
+        parts = torch.split(out, [_steps_of(block) for block in self.blocks])
+        for block, places, part in zip(self.blocks, self._by_block, parts, strict=True):
+            torch.index_select(block[layer], 1, places, out=part)
 
     @cached_property
-    def _by_step(self) -> tuple[Tensor, ...]:
+    def _by_block(self) -> tuple[Tensor, ...]:
         return self.places.unbind()
+
+
+def _steps_of(block: tuple[Tensor, ...]) -> int:
+    return block[0].shape[0]
 
 
 class SharedCache(Cache):

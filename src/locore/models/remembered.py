@@ -134,7 +134,7 @@ class PrefixTree:
 
     def tails(self, paths: Tensor) -> Tails:
         """What rows have read that are paths Long[length, batch] of nodes, not copied."""
-        return Tails((tuple(self._layers),) * len(paths), paths.to(self.model.causal.device))
+        return Tails.of_steps(tuple(self._layers), paths.to(self.model.causal.device))
 
 
 class PrefixTrees:
