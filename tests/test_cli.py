@@ -192,6 +192,23 @@ def test_output_into_a_closed_pipe_is_quiet():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_interrupted_while_torch_is_imported(tmp_path, monkeypatch):
+    """Exceptions are lost there, where C++ calls Python."""
+    lines = (
+        "import os, signal",
+        "try:",
+        "    os.kill(os.getpid(), signal.SIGINT)",
+        "    for _ in range(10**6): pass",
+        "except: pass",
+    )
+    (tmp_path / "torch.py").write_text("\n".join(lines))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    process = spawn("generate", "--prompt", "x", "--constraint", HAPPY)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("delay", [0.5, 4.0])
 def test_interrupted(delay, tmp_path):
     # Ctrl-C before Python has read the first line of ours is not ours, and on a busy machine that takes seconds.

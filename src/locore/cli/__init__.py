@@ -15,11 +15,10 @@ import typer
 import locore
 from locore.cli.batch import batch
 from locore.cli.commands import check, compile, generate, info, prepare
+from locore.cli.interrupts import INTERRUPTED, interrupts_while_importing
 from locore.cli.lab import add_commands
 from locore.cli.serve import serve
 from locore.errors import LocoreError
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     help="Sample from language models under constraints, from the right distribution.",
@@ -64,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what stands after `locore`; those of this process by default.
     """
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="locore")
+        with interrupts_while_importing():
+            app(args=None if arguments is None else list(arguments), prog_name="locore")
         code: object = 0
     except LocoreError as error:
         print(f"error: {error}", file=sys.stderr)
