@@ -392,10 +392,15 @@ def test_all_files_are_written(tmp_path):
     from locore_lab.tasks.command import _measured
 
     easy = dataclasses.replace(TINY, name="easy", constraint=choice([" sunny", " cold"]), features=(whole(),))
-    rows = _measured(study(tmp_path), [easy], ["masked-is", "transformers-masking", "auto"])
+    samplers = ["masked-is", "transformers-masking", "auto"]
+    rows = _measured(study(tmp_path), [easy], samplers, measure=True)
     assert {row["sampler"] for row in rows} == {"masked-is", "transformers-masking", "auto"}
     record = json.loads((tmp_path / "results.json").read_text())
     assert len(record["rows"]) == len(rows)
     assert "easy" in (tmp_path / "table.md").read_text()
     assert " sunny" in (tmp_path / "texts.md").read_text()
     assert torch.isfinite(torch.tensor([row["tv"] for row in rows])).all()
+    written = (tmp_path / "table.md").read_text()
+    (tmp_path / "table.md").unlink()
+    assert _measured(study(tmp_path, rounds=9), [easy], samplers, measure=False) == rows
+    assert (tmp_path / "table.md").read_text() == written

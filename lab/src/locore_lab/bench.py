@@ -71,6 +71,7 @@ def tasks(
     threads: Annotated[int, typer.Option(help="Of the model's arithmetic.")] = 1,
     device: Annotated[str | None, typer.Option(help="Where the model computes, such as cuda.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the weights, such as bfloat16; the truths stay those of 32 bits.")] = "float32",
+    tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
 ) -> None:
     """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
     import_module("locore_lab.tasks.command").run(
@@ -87,6 +88,7 @@ def tasks(
         threads=threads,
         device=device,
         dtype=dtype,
+        measure=not tables,
     )
     if not truths:
         print((output / "table.md").read_text())

@@ -46,6 +46,7 @@ def run(
     threads: int = 1,
     device: str | None = None,
     dtype: str = "float32",
+    measure: bool = True,
 ) -> list[Row]:
     """Measure, and write `results.json`, `table.md`, `texts.md` and plots; what is in the folder already stays.
 
@@ -63,6 +64,7 @@ def run(
         threads: of torch.
         device: where the model computes; as for `locore.load`.
         dtype: of its weights, such as "bfloat16"; the truths stay those of 32 bits.
+        measure: False: write the tables of what is in the folder.
 
     Raises:
         InvalidArgument: unknown names; or the model is not the one that the truths speak of.
@@ -78,7 +80,7 @@ def run(
             made = [study.truth(problem) for problem in chosen]
             say(f"{sum(truth is not None for truth in made)} of {len(chosen)} truths are known")
             return []
-        rows = _measured(study, chosen, samplers or (QUICK_SAMPLERS if quick else None))
+        rows = _measured(study, chosen, samplers or (QUICK_SAMPLERS if quick else None), measure)
     say(f"{len(rows)} rows in {output / 'table.md'}, {time.process_time() - start:.0f} CPU seconds")
     return rows
 
@@ -126,14 +128,17 @@ def opener(model: str | None, device: str | None = None, dtype: str = "float32")
     return lambda name: opened(model or name)
 
 
-def _measured(study: TasksStudy, problems: list[Problem], samplers: list[str] | None) -> list[Row]:
+def _measured(study: TasksStudy, problems: list[Problem], samplers: list[str] | None, measure: bool) -> list[Row]:
     """Run what is missing, and write everything."""
-    rivals = entrants(samplers)
-    for name in {problem.model for problem in problems}:
-        study.open_model(name)  # from the user's cache, where a converted model lies
-    # A table that `locore prepare` left there would steer `auto`, and a newcomer has none.
-    with cache_in(study.output / "cache"):
-        rows, truths = study.run(problems, rivals)
+    rivals = entrants(samplers, installed=measure)
+    if measure:
+        for name in {problem.model for problem in problems}:
+            study.open_model(name)  # from the user's cache, where a converted model lies
+        # A table that `locore prepare` left there would steer `auto`, and a newcomer has none.
+        with cache_in(study.output / "cache"):
+            rows, truths = study.run(problems, rivals)
+    else:
+        rows, truths = study.found(problems, rivals)
     settings = {**asdict(study.plan), "samplers": [rival.name for rival in rivals]}
     write_results(study.output, rows, problems, truths, settings)
     shown = JUDGED_AT if JUDGED_AT in study.plan.rounds else max(study.plan.rounds)

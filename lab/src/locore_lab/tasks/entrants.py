@@ -63,8 +63,8 @@ class Entrant:
         return self.entry.particles(length, vocab_size, budget) if self.particles is None else self.particles
 
 
-def entrants(names: list[str] | None = None) -> list[Entrant]:
-    """By name; None for all. What is not installed is left out, and stderr says so.
+def entrants(names: list[str] | None = None, installed: bool = True) -> list[Entrant]:
+    """By name; None for all. What is not installed is left out, and stderr says so, unless they need not be.
 
     Raises:
         InvalidArgument: an unknown name, or nothing is left.
@@ -77,7 +77,7 @@ def entrants(names: list[str] | None = None) -> list[Entrant]:
     found = []
     for name in wanted:
         entry = every[name]
-        problem = missing(entry.package) if entry.package else None
+        problem = missing(entry.package) if entry.package and installed else None
         if problem:
             print(f"left out {name}: {problem}", file=sys.stderr, flush=True)
             continue

@@ -100,6 +100,12 @@ class TasksStudy:
                 give_memory_back()  # what it remembered would lie about in pieces too small for the next problem
         return self.rows(known, truths, entrants), truths
 
+    def found(self, problems: list[Problem], entrants: list[Entrant]) -> tuple[list[Row], dict[str, Truth]]:
+        """As `run`, of what is there."""
+        folder = self.output / "truths"
+        truths = {p.name: truth for p in problems if (truth := stored_truth(p, [folder])) is not None}
+        return self.rows([p for p in problems if p.name in truths], truths, entrants), truths
+
     def _missing(self, problem: Problem, entrants: list[Entrant], number: int) -> list[tuple[Entrant, int]]:
         """What is planned for this round and not in the journal."""
         planned = [(e, budget) for e in entrants for budget in self.plan.rounds if self.plan.wanted(e, budget, number)]
