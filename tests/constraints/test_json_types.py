@@ -25,6 +25,7 @@ from pydantic import (
     IPvAnyAddress,
     RootModel,
     TypeAdapter,
+    create_model,
 )
 
 import locore
@@ -157,6 +158,18 @@ def test_objects_have_the_fields_of_their_type_and_no_others(model):
 def test_a_type_can_ask_for_more():
     assert json_schema(Open).accepts(b'{"x":1,"other":[2]}')
     assert json_schema(Cat.model_json_schema()).accepts(b'{"kind":"cat","lives":9,"other":1}')  # a schema is what it says
+
+
+def test_numbers_beyond_the_usual_and_names_that_are_keywords():
+    assert json_schema(Annotated[int, Field(ge=2**60)]).accepts(str(2**61).encode())
+    assert json_schema(Annotated[int, Field(le=-(2**60))]).accepts(str(-(2**61)).encode())
+    assert not json_schema(int).accepts(str(2**53).encode())
+    model = create_model("Keywords", const=(UUID4, ...), properties=(UUID4, ...))
+    valid = '{"const":"%s","properties":"%s"}'
+    first, other = "12345678-1234-4234-9234-123456789abc", "12345678-1234-1234-9234-123456789abc"
+    assert json_schema(model).accepts((valid % (first, first)).encode())
+    assert not json_schema(model).accepts((valid % (first, other)).encode())
+    assert not json_schema(model).accepts((valid % (other, first)).encode())
 
 
 def test_a_set_without_end_is_refused():

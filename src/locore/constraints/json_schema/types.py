@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 # Of ISO 8601, as pydantic writes it: days, and a time. The standard's has no end to its numbers, and pydantic's has.
 DURATION = r"^-?P(?=.)(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,2}H)?(?:\d{1,2}M)?(?:\d{1,2}(?:\.\d{1,6})?S)?)?$"
 HOST = r"://[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z](?:[a-z0-9-]*[a-z0-9])?)*(?::[1-9]\d{0,3})?(?:[/?#]|$)"
-MOST_EXACT = (
-    2**53 - 1
-)  # RFC 8259: whole numbers of JSON that all readers agree on; 1.0 is whole, and pydantic reads no long ones
+# RFC 8259: whole numbers that all readers of JSON agree on. 1.0 is whole, and pydantic reads no long ones that are written so.
+MOST_EXACT = 2**53 - 1
 OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 # Formats that are pydantic's own.
 FORMATS: dict[str, dict[str, Any]] = {
@@ -29,6 +28,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "base64url": {"pattern": r"^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-][AQgw]==|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=)?$"},
 }
 DATA = ("default", "examples", "const", "enum")  # keywords whose values are no schemas
+BY_NAME = ("properties", "patternProperties", "$defs")  # and those whose values are schemas by names, which may be keywords
 
 
 def schema_of_type(model: Any) -> dict[str, Any]:
@@ -60,7 +60,8 @@ def _with_formats(node: Any) -> Any:
         return [_with_formats(part) for part in node]
     if not isinstance(node, dict):
         return node
-    found = {key: value if key in DATA else _with_formats(value) for key, value in node.items()}
+    found = {key: value if key in DATA else _with_formats(value) for key, value in node.items() if key not in BY_NAME}
+    found |= {key: {name: _with_formats(part) for name, part in node[key].items()} for key in BY_NAME if key in node}
     name = found.get("format")
     if isinstance(name, str) and name in FORMATS:
         del found["format"]
@@ -86,8 +87,10 @@ def _generator() -> type[GenerateJsonSchema]:
 
         def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
             found = super().int_schema(schema)
-            below = {} if {"minimum", "exclusiveMinimum"} & found.keys() else {"minimum": -MOST_EXACT}
-            above = {} if {"maximum", "exclusiveMaximum"} & found.keys() else {"maximum": MOST_EXACT}
+            low = found.get("minimum", found.get("exclusiveMinimum"))
+            high = found.get("maximum", found.get("exclusiveMaximum"))
+            below = {"minimum": -MOST_EXACT} if low is None and (high is None or high > -MOST_EXACT) else {}
+            above = {"maximum": MOST_EXACT} if high is None and (low is None or low < MOST_EXACT) else {}
             return found | below | above
 
         def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
@@ -105,9 +108,8 @@ def _generator() -> type[GenerateJsonSchema]:
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    return (
-        {**schema, "additionalProperties": False} if "properties" in schema and "additionalProperties" not in schema else schema
-    )
+    is_open = "properties" in schema and "additionalProperties" not in schema
+    return {**schema, "additionalProperties": False} if is_open else schema
 
 
 def _digits(most: int | None, decimals: int | None) -> dict[str, Any]:
