@@ -10,7 +10,7 @@ import torch
 
 import locore
 from locore import json_schema
-from locore.automata.pushdown import Pushdown
+from locore.automata.pushdown import DEAD, Pushdown
 from locore.circuits.followed import FollowedCircuit
 from locore.tokenizer import Tokenizer
 
@@ -84,3 +84,22 @@ def test_names_that_are_told_apart_cost_few_states():
     for _ in walks(circuit.reader, 4, 3):
         pass
     assert circuit.reader.automaton.num_states < 20_000
+
+
+def test_names_that_several_patterns_tell_apart_cost_what_their_cheapest_way_costs():
+    """What a text needs at least never grows by more than was read: otherwise a text gets where it cannot be completed."""
+    string = {"type": "string", "pattern": "7"}
+    first, second = ({"type": "object", "required": ["c"], "properties": {"c": one}} for one in (string, {"const": "99"}))
+    some = {"not": {"patternProperties": {"a": {"not": first}}}}
+    schema = {"oneOf": [{"patternProperties": {"a": second}, **some}, {"patternProperties": {"b": first, "ab": second}}]}
+    followed = json_schema({"type": "object", **schema}).follow()(len)
+    for seed in range(40):
+        rng, state = random.Random(seed), 0
+        for _ in range(30):
+            after = {byte: followed.after(state, byte) for byte in range(256)}
+            possible = [byte for byte in b'ab{}":,c79' if after[byte] != DEAD]
+            if not followed.accepts_at(state):
+                assert followed.costs[state] == 1 + min(followed.costs[one] for one in after.values() if one != DEAD)
+            if not possible:
+                break
+            state = after[rng.choice(possible)]

@@ -389,15 +389,13 @@ class Objects:
 
     @cached_property
     def _whole_other(self) -> float:
-        """The dearest that a property which is not listed may have to be."""
-        plan = self.plan
-        costs = {label: self.value(plan.goals_by(label)).cost for label in plan.labels}
-        labels = frozenset(label for label, cost in costs.items() if cost != NEVER)
-        if not labels:
-            return NEVER
-        scanner = plan.scanner(labels)
-        name = float(max(map(len, plan.listed), default=0) > 0) if scanner is None else scanner.cost(0)
-        return name + 1 + cost_of(self.colon) + max(costs[label] for label in labels)
+        """Of a property that is not listed."""
+        plan, found = self.plan, NEVER
+        for label in plan.labels:
+            scanner = plan.scanner(frozenset({label}))
+            name = float(max(map(len, plan.listed), default=0) > 0) if scanner is None else scanner.cost(0)
+            found = min(found, name + 1 + cost_of(self.colon) + self.value(plan.goals_by(label)).cost)
+        return found
 
     def _searched_cost(self, state: State, is_first: bool) -> float:
         """Where a property is missing that is not known by name: property by property, required ones first."""
@@ -475,6 +473,19 @@ def _simplified(
     return node, beginning
 
 
+@dataclass(frozen=True)
+class _Others:
+    """Names that are not listed.
+
+    Attributes:
+        scanner: of all that can come; None for any name.
+        ways: what may have to be paid behind a name, and the scanner of the names for which it is that.
+    """
+
+    scanner: Scanner | None
+    ways: tuple[tuple[float, Scanner | None], ...]
+
+
 class NameRest(Symbol):
     """The rest of a name, its value, and the rest of the object."""
 
@@ -490,7 +501,7 @@ class NameRest(Symbol):
         self._written, self._remembers = written, objects.plan.remembers(state) and written != NEW
         is_free = node is None and scanned != DEAD
         self.is_wide = is_free and self._remembers and not any(map(self._may_become, state[3]))
-        if is_free and not beginning and not self._remembers and self._others[1] is None:
+        if is_free and not beginning and not self._remembers and self._others.scanner is None:
             self.plain_room = NEVER
 
     def _may_become(self, name: str) -> bool:
@@ -508,19 +519,23 @@ class NameRest(Symbol):
         return name_at(self._objects, self._state, self._beginning, None, self._scanned, NEW)
 
     @cached_property
-    def _others(self) -> tuple[float, Scanner | None]:
-        """What the rest of a property that is not listed costs behind its name, and the automaton of its name."""
+    def _others(self) -> _Others:
+        """The names that are not listed, by what the rest of the object costs behind them."""
         key = "others", self._objects, self._state
-        found: tuple[float, Scanner | None] = self._objects.reading.once(key, self._find_others)
+        found: _Others = self._objects.reading.once(key, self._find_others)
         return found
 
-    def _find_others(self) -> tuple[float, Scanner | None]:
+    def _find_others(self) -> _Others:
         objects, plan = self._objects, self._objects.plan
-        costs = {label: objects.member_cost(None, label, self._state) for label in plan.labels}
-        labels = frozenset(label for label, cost in costs.items() if cost != NEVER)
-        if not labels:
-            return NEVER, None
-        return max(costs[label] for label in labels), plan.scanner(labels)
+        labels: dict[float, set[Label]] = {}
+        for label in plan.labels:
+            labels.setdefault(objects.member_cost(None, label, self._state), set()).add(label)
+        labels.pop(NEVER, None)
+        whole: frozenset[Label] = frozenset().union(*labels.values())
+        return _Others(
+            plan.scanner(whole) if whole else None,
+            tuple((cost, plan.scanner(frozenset(some))) for cost, some in labels.items()),
+        )
 
     @cached_property
     def cost(self) -> float:
@@ -549,21 +564,29 @@ class NameRest(Symbol):
         )
 
     def _other_cost(self) -> float:
-        after, scanner = self._others
-        if after == NEVER or self._scanned == DEAD:
+        if self._scanned == DEAD:
             return NEVER
         is_taken = self._written in self._state[3] and self._remembers
-        if scanner is None:  # any name that is not listed; one letter more always makes one
-            return after + 1 + (is_taken or (self._node is not None and self._node.word is not None))
-        return scanner.cost(self._scanned) + 1 + after + is_taken
+        # Of any name that is not listed; one letter more always makes one.
+        more = float(is_taken or (self._node is not None and self._node.word is not None))
+        return min(
+            (
+                after + 1 + (more if scanner is None else (scanner.cost(self._scanned) or float(is_taken)))
+                for after, scanner in self._others.ways
+            ),
+            default=NEVER,
+        )
 
     def _other_cost_through(self, low: int, high: int) -> float:
-        after, scanner = self._others
-        if after == NEVER or self._scanned == DEAD:
+        if self._scanned == DEAD:
             return NEVER
-        if scanner is None:
-            return after + 2
-        return scanner.cost_through(self._scanned, low, high, 0, None) + 1 + after
+        return min(
+            (
+                after + 2 if scanner is None else scanner.cost_through(self._scanned, low, high, 0, None) + 1 + after
+                for after, scanner in self._others.ways
+            ),
+            default=NEVER,
+        )
 
     @cached_property
     def row(self) -> Row:
@@ -576,7 +599,7 @@ class NameRest(Symbol):
                 symbol = self._after(read) if isinstance(read, int) else None if read is None else self._begun(read)
                 self._put(found, byte, symbol)
             return found
-        if self._node is None and self._others[1] is None and not self._remembers:
+        if self._node is None and self._others.scanner is None and not self._remembers:
             self._put(found, 0x20, self._after(0x20))
             found.update(dict.fromkeys(ASCII, found[0x20]) if 0x20 in found else {})
         else:
@@ -611,10 +634,10 @@ class NameRest(Symbol):
         return name_at(self._objects, self._state, beginning, self._node, self._scanned, self._written)
 
     def _after(self, code: int) -> NameRest | None:
-        scanner = self._others[1]
+        scanner = self._others.scanner
         node = None if self._node is None else self._node.children.get(chr(code))
         scanned = self._scanned
-        if self._others[0] == NEVER:
+        if not self._others.ways:
             scanned = DEAD
         elif scanner is not None and scanned != DEAD:
             scanned = scanner.after(scanned, code)
@@ -631,8 +654,8 @@ class NameRest(Symbol):
                 return ()
             ways = objects.after(word, (), self._state)
         else:
-            after, scanner = self._others
-            is_name = after != NEVER and self._scanned != DEAD and (scanner is None or scanner.accepting[self._scanned])
+            scanner = self._others.scanner
+            is_name = self._others.ways and self._scanned != DEAD and (scanner is None or scanner.accepting[self._scanned])
             label = objects.plan.label_at(self._scanned) if is_name else None
             is_taken = self._remembers and self._written in self._state[3]
             ways = [] if label is None or is_taken else objects.after(None, label, self._state, self._written)
