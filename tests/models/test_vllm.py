@@ -181,3 +181,15 @@ def test_forced_ids_that_do_not_exist_leave_the_server_alive(tmp_path):
         assert same(
             model.prompted([0, 5]).score(torch.tensor([[7]])), model.prompted([0, 5]).log_probs(torch.tensor([[7]]))[:, 0, 7]
         )
+
+
+def test_rows_kept_in_this_process_are_those_that_are_written():
+    with _local() as model:
+        engine = model.engine
+        assert engine.keeps_rows
+        prompt = model.tokenizer.encode_prompt(PROMPT)
+        prefixes = [prompt[:40], prompt[:7], [*prompt[:40], 5]]
+        kept = engine.next_log_probs(prefixes)
+        engine.keeps_rows = False
+        assert same(kept, engine.next_log_probs(prefixes))
+        assert same(kept[:, :5], engine.chosen_log_probs(prefixes, [list(range(5))] * 3))

@@ -48,7 +48,7 @@ class Row:
 class Server:
     """`locore serve` at a free port."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, timeout: int = 120) -> None:
         command = [
             sys.executable,
             "-c",
@@ -59,7 +59,7 @@ class Server:
             "--port",
             "0",
             "--timeout",
-            "120",
+            str(timeout),
             "--queue-size",
             "500",
         ]

@@ -22,13 +22,14 @@ from openai import APIStatusError, OpenAI
 
 from locore_lab.micro.machine import machine
 from locore_lab.micro.serving import Server
-from locore_lab.shared import shown
 
 NAMES = ("get_weather", "book", "search", "set_alarm", "translate", "pay", "route", "play")
 ASKED = ("What is the weather in Rome?", "Wake me at seven.", "Find a table for four.", "Pay Ann ten euros.", "Play something.")
 CHOICES = ("required", "named", "parallel")
-TOKENS = 200
+TOKENS = 120
 CLIENTS = 4
+ROUND = 24  # requests
+TIMEOUT = 600  # seconds
 
 
 @dataclass(frozen=True)
@@ -116,28 +117,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="one with a chat template")
     parser.add_argument("--calls", type=int, default=1000)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="written after each round of requests")
     options = parser.parse_args()
-    server, start = Server(options.model), time.perf_counter()
-    client = OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", timeout=300, max_retries=0)
+    server, start = Server(options.model, TIMEOUT), time.perf_counter()
+    client = OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", timeout=TIMEOUT, max_retries=0)
     found: dict[str, Counter[str]] = {choice: Counter() for choice in CHOICES}
-    number, total = 0, 0
+    results = {"machine": machine(), "model": options.model}
+    number = 0
     try:
         with ThreadPoolExecutor(CLIENTS) as pool:
-            for round_ in shown(range(0, options.calls, 100), "hundreds of calls"):
-                while total < min(round_ + 100, options.calls):
-                    some = [asked(server.model, number + more) for more in range(20)]
-                    number += len(some)
-                    for one, verdicts in zip(some, pool.map(lambda one: obeyed(client, one), some), strict=True):
-                        found[one.choice].update(verdicts)
-                        total += len(verdicts)
+            while sum(counter.total() for counter in found.values()) < options.calls:
+                some = [asked(server.model, number + more) for more in range(ROUND)]
+                number += ROUND
+                for one, verdicts in zip(some, pool.map(lambda one: obeyed(client, one), some), strict=True):
+                    found[one.choice].update(verdicts)
+                results |= {"requests": number, "calls": {choice: dict(counter) for choice, counter in found.items()}}
+                results["seconds"] = time.perf_counter() - start
+                print(json.dumps(results["calls"]), f"{number} requests, {results['seconds']:.0f} s", flush=True)
+                if options.json:
+                    options.json.write_text(json.dumps(results, indent=1) + "\n")
     finally:
         server.process.terminate()
-    results = {"machine": machine(), "model": options.model, "seconds": time.perf_counter() - start, "requests": number}
-    results |= {"calls": {choice: dict(counter) for choice, counter in found.items()}}
-    print(json.dumps(results["calls"], indent=1), f"\n{number} requests, {results['seconds']:.0f} s")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

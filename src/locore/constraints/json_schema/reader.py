@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from locore.automata.pushdown import Choice, Measure, Pushdown, Sequence
-from locore.constraints.json_schema import arrays, objects
+from locore.constraints.json_schema import arrays, properties
 from locore.constraints.json_schema.documents import Document
 from locore.constraints.json_schema.facts import Goal, Valid
 from locore.constraints.json_schema.rules import Rules, mentioned
@@ -90,7 +90,7 @@ def parts_of(reading: Reading, goals: Goals) -> Iterator[Goals]:
         if "array" in shape.kinds:
             yield from arrays.plan_of(reading, shape.of("array")).parts()
         if "object" in shape.kinds:
-            yield from objects.plan_of(reading, shape.of("object")).parts()
+            yield from properties.plan_of(reading, shape.of("object")).parts()
         if "string" in shape.kinds:
             string_of(reading, shape.of("string"))
         if "number" in shape.kinds:

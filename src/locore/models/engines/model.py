@@ -64,6 +64,7 @@ class Engine(ABC):
         reuses_prefix: does it score what follows a prefix without reading the prefix again?
         draws: does it draw texts by itself, with `draw`?
         verified: has this code been run against a real one?
+        device: where whole distributions lie.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Engine(ABC):
     reuses_prefix = False
     draws = False
     verified = True
+    device = torch.device("cpu")
 
     def tokenized(self, text: str) -> list[int] | None:
         """Ids of a prompt by the engine's own tokenizer; None if it does not tell."""
@@ -96,8 +98,9 @@ class Engine(ABC):
         return self.tail_scores(prefixes, tails)
 
     def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
-        """Float[prefix, k], log p of k chosen tokens after each prefix; errors as `next_log_probs`."""
-        return self.next_log_probs(prefixes).gather(1, torch.tensor(chosen))
+        """Float[prefix, k] on the CPU, log p of k chosen tokens after each prefix; errors as `next_log_probs`."""
+        found = self.next_log_probs(prefixes)
+        return found.gather(1, torch.tensor(chosen, device=found.device)).cpu()
 
     def draw(self, prefix: Ids, num: int, length: int, seed: int, eos_ids: Ids) -> tuple[list[list[int]], list[list[float]]]:
         """Ids and log-probabilities of texts drawn by the engine, up to and with an end; few are the first of many."""
@@ -191,6 +194,11 @@ class EngineModel(TokenModel):
         chosen = self.engine.chosen_log_probs(prefixes, candidates[:live].tolist()).double()
         return neighbour_scores(tokens, candidates, own, chosen, self._tail_scores, self.tokenizer.eos_ids)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the engine hands over distributions."""
+        return self.engine.device
+
     def _after(self, prompt: tuple[int, ...] | None) -> EngineModel:
         after = EngineModel(self.engine, self.tokenizer, self.full_support, prompt)
         after.differences = self.differences
@@ -206,7 +214,8 @@ class EngineModel(TokenModel):
             return self._first.expand(len(tokens), -1)
         self._require_length(tokens.shape[1] + 1)
         distinct, which = torch.unique(tokens, dim=0, return_inverse=True)
-        return self.engine.next_log_probs([[*self.prompt_ids, *prefix] for prefix in distinct.tolist()])[which]
+        rows = self.engine.next_log_probs([[*self.prompt_ids, *prefix] for prefix in distinct.tolist()])
+        return rows[which.to(rows.device)]
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         rows = self._first.expand(len(tokens), 1, -1).repeat(1, tokens.shape[1], 1)
@@ -214,7 +223,7 @@ class EngineModel(TokenModel):
         for step in range(1, tokens.shape[1]):
             live = ~ended[:, step]
             if bool(live.any()):  # what is said after an end is never read
-                rows[live, step] = self._next_log_probs(tokens[live, :step])
+                rows[live.to(rows.device), step] = self._next_log_probs(tokens[live, :step])
         return rows
 
     def _token_scores(self, tokens: Tensor) -> Tensor:

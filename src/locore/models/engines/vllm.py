@@ -1,8 +1,9 @@
 """vLLM, wherever it runs: which of its requests gives which probabilities.
 
-Three roads lead to a score. `prompt_logprobs` reads the whole sequence and never the prefix cache: plain, and the reference.
+Four roads lead to a score. `prompt_logprobs` reads the whole sequence and never the prefix cache: plain, and the reference.
 One generated token with `logprobs=-1` gives the whole distribution after a prefix, which comes from the cache. Tokens that the
-processor `ForcedTokens` makes it generate are scored one by one after a prefix from the cache.
+processor `ForcedTokens` makes it generate are scored one by one after a prefix from the cache. In one process with us, the
+processor `KeptRows` hands over whole distributions as they are, on the model's device.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from torch import Tensor
 
 from locore.errors import CannotScore, EngineError, InvalidArgument, MissingExtra
 from locore.models.engines.http import JsonClient
-from locore.models.engines.model import FORCED, NEUTRAL, Engine, Ids, Refused, parsed_log_probs, whole_row
+from locore.models.engines.model import FORCED, NEUTRAL, ROUNDING, Engine, Ids, Refused, parsed_log_probs, whole_row
 
 CHOSEN = 128  # ids for which vLLM gives log-probabilities in one request
 DRAWN = 1024  # texts in one request
 PROCESSOR = "locore.models.engines.forcing:ForcedTokens"
+KEEPER = "locore.models.engines.kept:KeptRows"
 _LOCAL_ROW_NUMBERS = 2**22  # log-probabilities that vLLM holds as Python objects at once
 _SERVED_ROW_NUMBERS = 2**18  # log-probabilities in one answer, some 30 bytes each
 _PROMPTS = 64  # in one request, which the server works on together
@@ -188,6 +190,7 @@ class VLLMLocal(VLLM):
 
     Attributes:
         llm: the `vllm.LLM`.
+        keeps_rows: does it hand over whole distributions without writing them as numbers?
     """
 
     def __init__(self, folder: str, **options: Any) -> None:
@@ -206,7 +209,7 @@ class VLLMLocal(VLLM):
         except ImportError as error:
             raise MissingExtra(f"vLLM is not installed here ({error}): pip install vllm, or use a server of it.") from None
         self.name, self.root = f"vLLM with {folder}", folder
-        usual = {"max_logprobs": -1, "enable_prefix_caching": True, "logits_processors": [PROCESSOR]}
+        usual = {"max_logprobs": -1, "enable_prefix_caching": True, "logits_processors": [PROCESSOR, KEEPER]}
         try:
             self.llm = vllm.LLM(model=folder, **{**usual, **options})
         except Exception as error:  # an engine in a process of its own reports in any way that it did not start
@@ -214,6 +217,33 @@ class VLLMLocal(VLLM):
         self._sampling = vllm.SamplingParams
         self.context = self.llm.llm_engine.model_config.max_model_len - 1
         self.probe()
+        self.keeps_rows = self._kept_log_probs([[0]]) is not None
+
+    def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
+        """Float[prefix, vocab] on the model's device, if the model is in this very process; else as `VLLM` does it."""
+        found = self._kept_log_probs(prefixes) if self.keeps_rows else None
+        return super().next_log_probs(prefixes) if found is None else found
+
+    def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
+        """Float[prefix, k]; of whole distributions where they cost nothing."""
+        of = Engine if self.keeps_rows else VLLM
+        return of.chosen_log_probs(self, prefixes, chosen)
+
+    def _kept_log_probs(self, prefixes: Sequence[Ids]) -> Tensor | None:
+        """What `KeptRows` keeps; None where it keeps in another process."""
+        from locore.models.engines.kept import KEEP, kept
+
+        settings = {"max_tokens": 1, "temperature": 0.0}  # nobody reads the token
+        self._outputs(prefixes, [self._params(settings, {KEEP: place}) for place in range(len(prefixes))])
+        rows = [kept.pop(place, None) for place in range(len(prefixes))]
+        found = [row for row in rows if row is not None]
+        if len(found) < len(rows):
+            return None
+        whole = torch.stack(found)
+        if not bool((whole <= ROUNDING).all()):  # NaN is not
+            raise EngineError(f"{self.name} gave what is no log of a probability. Nothing was computed from it.")
+        self.device = whole.device
+        return whole
 
     def _ask(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[list[Completion]]:
         most = max(1, _LOCAL_ROW_NUMBERS // max(1, self.vocab_size)) if rows else len(requests)
@@ -221,20 +251,23 @@ class VLLMLocal(VLLM):
         return [answers for part in parts for answers in self._generate(part)]
 
     def _generate(self, requests: Sequence[CompletionRequest]) -> Iterator[list[Completion]]:
-        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
-        try:
-            # In one process with us it draws from torch's global generator.
-            with torch.random.fork_rng(devices=[]):
-                outputs = self.llm.generate(prompts, [self._params(request) for request in requests], use_tqdm=False)
-        except ValueError as error:  # what a server answers with 400
-            raise Refused(f"{self.name} refused a request: {error}", 400, str(error)) from error
-        for output in outputs:
+        forced = [None if request.forced is None else {FORCED: list(request.forced)} for request in requests]
+        params = [self._params(request.settings, extra) for request, extra in zip(requests, forced, strict=True)]
+        for output in self._outputs([request.prompt for request in requests], params):
             prompt = None if output.prompt_logprobs is None else [_by_id(row) for row in output.prompt_logprobs]
             yield [_completion(completion, prompt) for completion in output.outputs]
 
-    def _params(self, request: CompletionRequest) -> Any:
-        extra = None if request.forced is None else {FORCED: list(request.forced)}
-        return self._sampling(**NEUTRAL, **request.settings, extra_args=extra, detokenize=False, flat_logprobs=True)
+    def _outputs(self, prompts: Sequence[Ids], params: list[Any]) -> list[Any]:
+        """What vLLM answers, in its own classes."""
+        try:
+            # In one process with us it draws from torch's global generator.
+            with torch.random.fork_rng(devices=[]):
+                return list(self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
+        except ValueError as error:  # what a server answers with 400
+            raise Refused(f"{self.name} refused a request: {error}", 400, str(error)) from error
+
+    def _params(self, settings: Mapping[str, Any], extra: dict[str, Any] | None) -> Any:
+        return self._sampling(**{**NEUTRAL, **settings}, extra_args=extra, detokenize=False, flat_logprobs=True)
 
 
 def _completion(completion: Any, prompt: list[dict[int, float] | None] | None) -> Completion:
