@@ -172,6 +172,21 @@ def test_numbers_beyond_the_usual_and_names_that_are_keywords():
     assert not json_schema(model).accepts((valid % (other, first)).encode())
 
 
+def test_leap_seconds_are_those_of_schemas_and_not_of_types():
+    leap, usual = b'"2016-12-31T23:59:60Z"', b'"2016-12-31T23:59:59Z"'
+    assert json_schema({"type": "string", "format": "date-time"}).accepts(leap)
+    assert json_schema(datetime).accepts(usual) and not json_schema(datetime).accepts(leap)
+    assert json_schema(time).accepts(usual[:1] + usual[12:]) and not json_schema(time).accepts(leap[:1] + leap[12:])
+    patterned = Annotated[datetime, Field(json_schema_extra={"pattern": "^2016"})]
+    assert json_schema(patterned).accepts(usual) and not json_schema(patterned).accepts(usual.replace(b"2016", b"2017"))
+
+
+def test_no_year_is_zero():
+    for schema in (date, {"type": "string", "format": "date"}):
+        assert json_schema(schema).accepts(b'"0001-01-01"') and json_schema(schema).accepts(b'"0004-02-29"')
+        assert not json_schema(schema).accepts(b'"0000-01-01"') and not json_schema(schema).accepts(b'"0000-02-29"')
+
+
 def test_a_set_without_end_is_refused():
     with pytest.raises(UnsupportedKeyword, match=r"a set in Python.*list"):
         json_schema(set[int])

@@ -2,7 +2,7 @@
 
 Narrower where the standard asks for more than a grammar can say, never wider: leap seconds at offsets of quarters of an hour,
 host names of up to three labels or ten short ones, none that is internationalised, which would have to be looked up, and local
-parts of addresses with two dots at most.
+parts of addresses with two dots at most. And no year 0000, which few calendars have.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from locore.constraints.json_schema.expressions import REGEX
 from locore.constraints.json_schema.references import IPV4, IPV6, IRI, IRI_REFERENCE, URI, URI_REFERENCE, URI_TEMPLATE
 
-_YEAR, _SHORT = r"\d{4}", r"02-(?:0[1-9]|1\d|2[0-8])"
+_YEAR, _SHORT = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})", r"02-(?:0[1-9]|1\d|2[0-8])"
 _LONG = r"(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)"
-_LEAP = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29"
+_LEAP = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29"
 _DATE = rf"(?:{_YEAR}-(?:{_LONG}|{_SHORT})|{_LEAP})"  # RFC 3339, full-date
 _HOUR, _MINUTE = r"(?:[01]\d|2[0-3])", r"[0-5]\d"
 _FRACTION = r"(?:\.\d+)?"

@@ -18,8 +18,10 @@ HOST = r"://[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z](?:[a-z0-9-]*[a-z0-9])?)*(?
 # RFC 8259: whole numbers that all readers of JSON agree on. 1.0 is whole, and pydantic reads no long ones that are written so.
 MOST_EXACT = 2**53 - 1
 OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-# Formats that are pydantic's own.
+# Formats that are pydantic's own, or that it reads more narrowly: without leap seconds.
 FORMATS: dict[str, dict[str, Any]] = {
+    "time": {"format": "time", "pattern": "^.{6}[0-5]"},
+    "date-time": {"format": "date-time", "pattern": "^.{17}[0-5]"},
     **{f"uuid{version}": {"format": "uuid", "pattern": rf"^.{{14}}{version}.{{4}}[89abAB]"} for version in range(1, 9)},
     "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
     "ipv4network": {"pattern": rf"^{OCTET}(?:\.{OCTET}){{3}}/32$"},
@@ -65,7 +67,7 @@ def _with_formats(node: Any) -> Any:
     name = found.get("format")
     if isinstance(name, str) and name in FORMATS:
         del found["format"]
-        found |= FORMATS[name]
+        found["allOf"] = [*found.get("allOf", ()), FORMATS[name]]
     return found
 
 
