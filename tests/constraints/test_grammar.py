@@ -291,6 +291,12 @@ def test_json_form_and_gbnf():
 SMALL_TEXT = Tokenizer.from_tokens([b"a", None], eos_ids=[1])
 
 
+@pytest.mark.parametrize("empty", ["", '""', '| "a" never\nnever: never'])
+def test_the_only_text_may_be_the_empty_one(empty):
+    found = locore.generate(locore.load("tiny"), "I", grammar(f"start: {empty}"), 3, num_particles=4, seed=0)
+    assert set(found.texts) == {""} and found.log_evidence == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     "text, error, message",
     [

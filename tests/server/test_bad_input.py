@@ -37,8 +37,10 @@ FIELDS = [
     ({"store": True}, "unsupported_value", "store"),
     ({"tools": []}, "unknown_field", "tools"),  # of chats
     ({"constrain": {"type": "true"}}, "unknown_field", "constrain"),
-    ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "unknown_field", "structured_outputs.grammar"),
+    ({"structured_outputs": {"regex": "a", "structural_tag": "b"}}, "unknown_field", "structured_outputs.structural_tag"),
     ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
+    ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "invalid_value", "structured_outputs"),
+    ({"structured_outputs": {"grammar": "root ::= x"}}, "invalid_constraint", "constraint"),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"regex": "a"}, "constraint": {"type": "true"}}, "invalid_value", None),
     ({"response_format": {"type": "text"}, "constraint": {"type": "true"}}, "invalid_value", None),

@@ -29,7 +29,7 @@ class CalendarEvent(BaseModel):
     participants: list[str] = Field(max_length=3)
 
 
-class Category(str, enum.Enum):
+class Category(enum.StrEnum):
     violence = "violence"
     sexual = "sexual"
     self_harm = "self_harm"

@@ -160,9 +160,12 @@ def _ids(model: LanguageModel, task: Task) -> list[int]:
 def constraint_of(task: Task) -> Constraint:
     """What the whole text must satisfy, a stop string and what follows it included."""
     wanted = locore.from_json(task.constraint)
+    if task.stop and not task.constrains_stop:
+        wanted = before(task.stop, wanted)
     if task.bad_words:
-        wanted = wanted & locore.ban(task.bad_words)
-    return before(task.stop, wanted) if task.stop else wanted
+        banned = locore.ban(task.bad_words)
+        wanted = wanted & (before(task.stop, banned) if task.stop else banned)
+    return wanted
 
 
 def cut_of(task: Task) -> Callable[[bytes], bytes]:

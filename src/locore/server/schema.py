@@ -50,6 +50,9 @@ REASONS = {
     "functions": "send tools and tool_choice, which have replaced it",
     "ignore_eos": "an end that the model writes is an end; min_tokens demands a longer text",
     "modalities": "the model writes text alone",
+    "priority": "requests take turns",
+    "use_beam_search": "temperature=0 gives the most probable text found",
+    "length_penalty": "there is no search for beams; temperature=0 gives the most probable text found",
     "prompt_logprobs": "only texts that are sampled are scored",
     "reasoning_effort": "the model does not think before it answers; `effort` says how well to sample",
     "repetition_penalty": "it depends on logits that have no fixed zero, so it has no density; frequency_penalty has one",
@@ -98,17 +101,19 @@ class SchemaFormat(Strict):
 
 
 class StructuredOutputs(Strict):
-    """As vLLM's; exactly one of the fields."""
+    """As vLLM's; exactly one of the fields. It is about the text with its stop string, if there is one."""
 
     json_: Json | bool | None = Field(default=None, alias="json")
     json_object: Literal[True] | None = None
     regex: str | None = None
     choice: list[str] | None = None
+    grammar: str | None = Field(default=None, description="With `root ::=` that of llama.cpp, otherwise Lark's.")
 
     @model_validator(mode="after")
     def _one(self) -> StructuredOutputs:
-        if len([value for value in (self.json_, self.json_object, self.regex, self.choice) if value is not None]) != 1:
-            raise ValueError("structured_outputs needs exactly one of json, json_object, regex, choice")
+        given = (self.json_, self.json_object, self.regex, self.choice, self.grammar)
+        if len([value for value in given if value is not None]) != 1:
+            raise ValueError("structured_outputs needs exactly one of json, json_object, regex, choice, grammar")
         return self
 
     def constraint(self) -> Json:
@@ -117,6 +122,8 @@ class StructuredOutputs(Strict):
             return {"type": "regex", "pattern": self.regex}
         if self.choice is not None:
             return {"type": "choice", "texts": self.choice}
+        if self.grammar is not None:
+            return {"type": "grammar", "text": self.grammar, "syntax": "gbnf" if "::=" in self.grammar else "lark"}
         return ANY_OBJECT if self.json_ is None else {"type": "json_schema", "schema": self.json_, **STYLE}
 
 
@@ -128,6 +135,10 @@ class Harmless(Strict):
     safety_identifier: str | None = Field(default=None, description="Has no effect.")
     prompt_cache_key: str | None = Field(default=None, description="Has no effect.")
     service_tier: Literal["auto", "default"] | None = Field(default=None, description="Has no effect.")
+    request_id: str | None = Field(default=None, description="Has no effect.")
+    priority: Annotated[Whole, Field(ge=0, le=0)] | None = None
+    use_beam_search: Literal[False] | None = None
+    length_penalty: OneExactly | None = None
     repetition_penalty: OneExactly | None = None
     stop_token_ids: Nothing | None = None
     allowed_token_ids: Nothing | None = None
@@ -142,6 +153,7 @@ class Harmless(Strict):
 class HarmlessInChats(Harmless):
     """In chats."""
 
+    echo: Literal[False] | None = None
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
     reasoning_effort: Literal["none"] | None = None
     verbosity: Literal["medium"] | None = None
@@ -282,6 +294,7 @@ class Common(Sampling):
             **super().settings(),
             "stop": self.stops(),
             "include_stop": bool(self.include_stop_str_in_output),
+            "constrains_stop": self.structured_outputs is not None,
             "bad_words": self.bad_words or [],
             "return_particles": self.return_particles,
             "return_ids": bool(self.return_token_ids),

@@ -40,7 +40,8 @@ class Task:
 
     Attributes:
         prompt: a text, token ids, or messages with a role and a text each.
-        constraint: as `to_json()` writes it, of the text before a stop string.
+        constraint: as `to_json()` writes it.
+        constrains_stop: is it about the text with its stop string, and not about what comes before that?
         num_particles: None for as many as the effort has.
         effort: what is done where neither a sampler nor a budget is asked for.
         logprobs: how many alternatives to each token; `NO_LOGPROBS` for no log-probabilities at all.
@@ -62,6 +63,7 @@ class Task:
     law: Law = field(default_factory=Law)
     stop: list[str] = field(default_factory=list)
     include_stop: bool = False
+    constrains_stop: bool = False
     bad_words: list[str] = field(default_factory=list)
     n: int = 1
     echo: bool = False

@@ -117,13 +117,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="one with a chat template")
     parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first request")
     parser.add_argument("--json", type=Path, help="written after each round of requests")
     options = parser.parse_args()
     server, start = Server(options.model, TIMEOUT), time.perf_counter()
     client = OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", timeout=TIMEOUT, max_retries=0)
     found: dict[str, Counter[str]] = {choice: Counter() for choice in CHOICES}
-    results = {"machine": machine(), "model": options.model}
-    number = 0
+    results = {"machine": machine(), "model": options.model, "first": options.first}
+    number = options.first
     try:
         with ThreadPoolExecutor(CLIENTS) as pool:
             while sum(counter.total() for counter in found.values()) < options.calls:
@@ -131,9 +132,10 @@ def main() -> None:
                 number += ROUND
                 for one, verdicts in zip(some, pool.map(lambda one: obeyed(client, one), some), strict=True):
                     found[one.choice].update(verdicts)
-                results |= {"requests": number, "calls": {choice: dict(counter) for choice, counter in found.items()}}
+                results["requests"] = number - options.first
+                results["calls"] = {choice: dict(counter) for choice, counter in found.items()}
                 results["seconds"] = time.perf_counter() - start
-                print(json.dumps(results["calls"]), f"{number} requests, {results['seconds']:.0f} s", flush=True)
+                print(json.dumps(results["calls"]), f"{results['requests']} requests, {results['seconds']:.0f} s", flush=True)
                 if options.json:
                     options.json.write_text(json.dumps(results, indent=1) + "\n")
     finally:

@@ -23,6 +23,8 @@ def most_progress(grammar: Productions, trie: Trie) -> float:
     (the potential) stays as it is within a terminal, so that only maxima are carried along the tree of tokens.
     """
     terminals = grammar.terminals
+    if not terminals:  # the only text is the empty one
+        return 1.0
     alive = [np.flatnonzero(np.isfinite(one.distance)) for one in terminals]
     distance = np.concatenate([one.distance[states] for one, states in zip(terminals, alive, strict=True)]).astype(np.float32)
     if len(distance) * trie.num_nodes > MOST_NUMBERS:
