@@ -75,6 +75,12 @@ def sudoku(
     )
 
 
+@reproduce.command(epilog="Example: locore reproduce overview -o results")
+def overview(output: Output, quick: Quick = False, seed: Seed = 0) -> None:
+    """The paper's Figure 1 from a run of the bundled model; entropy and divergence of the local distribution."""
+    _run("overview", output, quick, None, seed)
+
+
 @reproduce.command(epilog="Example: locore reproduce detox --quick -o results")
 def detox(
     output: Output,

@@ -69,7 +69,7 @@ def arguments(rng: random.Random, depth: int = 0) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def asked(model: str, number: int) -> Asked:
+def asked(model: str, number: int, particles: int | None = None) -> Asked:
     """The request of a number."""
     rng = random.Random(number)
     offered = {name: arguments(rng) for name in rng.sample(NAMES, rng.randint(1, 4))}
@@ -83,7 +83,7 @@ def asked(model: str, number: int) -> Asked:
         "parallel_tool_calls": choice == "parallel",
         "max_tokens": TOKENS * (2 if choice == "parallel" else 1),
         "seed": number,
-        "extra_body": {"effort": "low"},
+        "extra_body": {"effort": "low", "num_particles": particles},
     }
     if choice == "named":
         name = rng.choice(list(offered))
@@ -117,18 +117,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="one with a chat template")
     parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument(
+        "--particles", type=int, help="texts beside each other, of which one is the answer; else as effort low has"
+    )
     parser.add_argument("--first", type=int, default=0, help="number of the first request")
     parser.add_argument("--json", type=Path, help="written after each round of requests")
     options = parser.parse_args()
     server, start = Server(options.model, TIMEOUT), time.perf_counter()
     client = OpenAI(base_url=f"http://{server.host}:{server.port}/v1", api_key="none", timeout=TIMEOUT, max_retries=0)
     found: dict[str, Counter[str]] = {choice: Counter() for choice in CHOICES}
-    results = {"machine": machine(), "model": options.model, "first": options.first}
+    results = {"machine": machine(), "model": options.model, "first": options.first, "particles": options.particles}
     number = options.first
     try:
         with ThreadPoolExecutor(CLIENTS) as pool:
             while sum(counter.total() for counter in found.values()) < options.calls:
-                some = [asked(server.model, number + more) for more in range(ROUND)]
+                some = [asked(server.model, number + more, options.particles) for more in range(ROUND)]
                 number += ROUND
                 for one, verdicts in zip(some, pool.map(lambda one: obeyed(client, one), some), strict=True):
                     found[one.choice].update(verdicts)
