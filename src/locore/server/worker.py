@@ -80,13 +80,13 @@ class Worker:
         except Stopped:
             answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
+            if type(error) is LocoreError:  # one that nobody was to see
+                _log(error)
             answer = _error(type(error).__name__, str(error))
         except MemoryError:
             answer = _error("MemoryError", "")
         except Exception as error:
-            # The message of an exception may hold what the user wrote; the log gets only where it happened.
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            print(f"internal error, {type(error).__name__}:\n{frames}", file=sys.stderr, flush=True)
+            _log(error)
             answer = _error("Internal", "")
         del self._stops[number]
         self._send({"id": number, **answer})
@@ -108,6 +108,12 @@ class Worker:
         with self._sending:
             self._answers.write(line)
             self._answers.flush()
+
+
+def _log(error: Exception) -> None:
+    """The message of an exception may hold what the user wrote; the log gets only where it happened."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    print(f"internal error, {type(error).__name__}:\n{frames}", file=sys.stderr, flush=True)
 
 
 def _error(kind: str, message: str) -> Message:

@@ -45,6 +45,7 @@ class Check:
 
     @cached_property
     def _validator(self) -> Any:
+        import attrs
         import jsonschema
         from jsonschema.validators import extend
         from jsonschema_specifications import REGISTRY
@@ -65,7 +66,10 @@ class Check:
         if document.lenient:
             rules |= {"dependencies": _dependencies, "items": _items, "additionalItems": _nothing}
             rules |= {"exclusiveMinimum": _exclusive_minimum, "exclusiveMaximum": _exclusive_maximum}
-        return extend(base, rules, type_checker=types)(self._schema, registry=REGISTRY)
+        validator = extend(base, rules, type_checker=types)
+        # Its own would go on with another validator below a `$schema` in a part.
+        validator.evolve = lambda self, **changes: attrs.evolve(self, **changes)
+        return validator(self._schema, registry=REGISTRY)
 
 
 def _is_number(_: Any, value: Any) -> bool:
