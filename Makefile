@@ -12,7 +12,7 @@ JS ?= openai@6.49.0 zod@4.6.7
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo check test test-slow test-real test-vllm gpu lint format types docs clean
+.PHONY: help demo check test test-slow test-real test-vllm test-clients gpu lint format types docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -39,6 +39,9 @@ test-real: $(VENV)/.installed-dev $(VENV)/.smollm2  ## the laws of a model on Sm
 
 test-vllm: $(VLLM)/.installed  ## a real vLLM (built for CPUs, in an environment of its own) against the laws of a model
 	$(VLLM)/bin/python -m pytest -m slow tests/models/test_vllm.py
+
+test-clients: $(VENV)/.installed-dev $(VENV)/.clients  ## litellm and langchain against the server
+	PYTHONPATH=$(VENV)/clients $(BIN)/python -m pytest -m slow tests/server/test_other_clients.py
 
 # A machine with an accelerator has a torch built for it: its own interpreter is taken where torch can be imported, and nothing
 # is installed.
@@ -79,6 +82,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml lab/pyproject.toml constra
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,sdd]'
+	@touch $@
+
+# Apart from everything else: they bring clients of their own.
+$(VENV)/.clients: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --target $(VENV)/clients litellm==1.110.2 langchain-openai==1.7.4
 	@touch $@
 
 # The JavaScript client of OpenAI, for the server's tests; without npm they are skipped.

@@ -162,9 +162,9 @@ class Document:
         key = (content if isinstance(content, bool) else id(content), *scope, *((resolver._base_uri,) if scope else ()))
         if key not in self._nodes:
             found = self._nodes[key] = Node(content, pointer, self, resolver)
-            if not at_root and not self.lenient and isinstance(content, dict) and "$schema" in content:
-                if _draft_of(content["$schema"]) != self.draft:
-                    found.refuse("it names another draft than the schema around it; write all parts in one", "$schema")
+            names_draft = isinstance(content, dict) and "$schema" in content and not (at_root or self.lenient)
+            if names_draft and _draft_of(content["$schema"]) != self.draft:
+                found.refuse("it names another draft than the schema around it; write all parts in one", "$schema")
         return self._nodes[key]
 
     def follow(self, node: Node, keyword: str) -> Node:
