@@ -61,4 +61,4 @@ def test_the_command_writes_its_table_and_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "QUICK", command.Effort(lengths=((2, 2),), draws=50, least=0.01))
     (row,) = command.run(tmp_path, quick=True)
     assert set(command.COLUMNS) == set(row)
-    assert {path.name for path in tmp_path.iterdir()} >= {"table.md", "results.json", "overview.svg"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"table.md", "results.json", "overview.png"}

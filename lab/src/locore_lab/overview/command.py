@@ -49,7 +49,7 @@ QUICK = Effort(lengths=((2, 8), (4, 4)), draws=200, least=2e-3)
 
 
 def run(output: Path, quick: bool = False, data: Path | None = None, seed: int = 0) -> list[Record]:
-    """Write `results.json`, `table.md` and `overview.svg`.
+    """Write `results.json`, `table.md` and `overview.png`.
 
     Args:
         output: folder of the results.
@@ -67,7 +67,7 @@ def run(output: Path, quick: bool = False, data: Path | None = None, seed: int =
         text = TEXT.format(prompt=PROMPT, words=", ".join(repr(word) for word in WORDS))
         write_report(output, "The local distribution", text, rows, COLUMNS, effort=asdict(effort), seed=seed)
         try:
-            _picture(output / "overview.svg", model, effort, seed)
+            _picture(output / "overview.png", model, effort, seed)
         except MissingExtra as error:
             print(f"No picture: {error}", file=sys.stderr)
     return rows

@@ -19,7 +19,7 @@ def draw(path: Path, texts: Texts, conditioned: Tensor, answer: int, spelt: dict
     """Write the three panels.
 
     Args:
-        path: of an SVG.
+        path: of a picture.
         texts: what is shown.
         conditioned: f64[text], log p̃_ỹ(y | α).
         answer: number of the text that was drawn from it.
@@ -28,6 +28,7 @@ def draw(path: Path, texts: Texts, conditioned: Tensor, answer: int, spelt: dict
     """
     with settings():
         figure = new_figure(2.9)
+        figure.set_dpi(200)
         panels = figure.subplots(1, 3, sharey=True)
         for panel, title in zip(
             panels, ("the model, and a draft ỹ", "the local law around ỹ", "given α, reweighted"), strict=True
