@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help demo check test test-slow test-real test-vllm test-clients gpu lint format types docs clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
 
 demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: two minutes
 	env -u OMP_NUM_THREADS $(BIN)/python -m locore.demo

@@ -172,5 +172,10 @@ def test_a_draft_may_be_named_in_a_part(schema):
 
 
 def test_another_draft_in_a_part_is_refused():
+    four = {"$schema": "http://json-schema.org/draft-04/schema#"}
     with pytest.raises(UnsupportedKeyword, match=r"'\$schema' \(at /properties/a/\$schema\).*another draft"):
-        json_schema({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"a": {"$schema": SEVEN}}})
+        json_schema({**four, "properties": {"a": {"$schema": SEVEN}}})
+    with pytest.raises(UnsupportedKeyword, match=r"'\$schema' \(at /definitions/a/\$schema\).*another draft"):
+        json_schema({**four, "definitions": {"a": {"$schema": SEVEN}}, "properties": {"b": {"$ref": "#/definitions/a"}}})
+    with pytest.raises(UnsupportedKeyword, match=r"'\$schema' \(at /properties/a/\$schema\): 'x' is none"):
+        json_schema({**four, "properties": {"a": {"$schema": "x"}}})

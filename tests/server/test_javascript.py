@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ SCRIPT = Path(__file__).with_name("client.mjs")
 @pytest.fixture(scope="module")
 def found(server):
     if shutil.which("node") is None or not (MODULES / "node_modules" / "openai").exists():
+        assert not os.environ.get("LOCORE_REQUIRE_JS"), "the client for JavaScript is not installed"
         pytest.skip("node or npm is missing here, so make has not installed the client")
     done = subprocess.run(
         ["node", SCRIPT, MODULES, f"{server.url}/v1", server.key], capture_output=True, text=True, timeout=600, check=False

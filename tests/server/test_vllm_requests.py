@@ -88,3 +88,22 @@ def test_what_asks_for_nothing_is_taken(client):
     harmless = {"use_beam_search": False, "length_penalty": 1.0, "priority": 0, "request_id": "1", "echo": False}
     harmless |= {"repetition_penalty": 1.0, "skip_special_tokens": True, "add_generation_prompt": True}
     assert ask(client, "Hello", max_tokens=4, extra_body=harmless) == plain
+
+
+def test_a_literal_of_lark_is_no_rule_of_gbnf(client):
+    body = {"structured_outputs": {"grammar": 'start: "a ::= b"'}}
+    assert ask(client, "Write a rule", extra_body=body)[0] == "a ::= b"
+
+
+def test_a_call_needs_no_stop_string(client):
+    wake = {"type": "function", "function": {"name": "wake", "parameters": {"type": "object", "additionalProperties": False}}}
+    answer = client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "user", "content": "Wake me"}],
+        max_tokens=32,
+        tools=[wake],
+        tool_choice="required",
+        stop=["\n"],
+        extra_body={"structured_outputs": {"regex": "[a-z]+\n"}, "effort": "low"},
+    )
+    assert answer.choices[0].message.tool_calls[0].function.name == "wake"

@@ -154,6 +154,10 @@ class ChatRequest(Common, HarmlessInChats):
         must = chosen is not None or self.tool_choice == "required"
         return Calls(offered, "required" if must else "auto", bool(self.parallel_tool_calls) and chosen is None)
 
+    def constrains_stop(self) -> bool:
+        """Not of calls, which no stop string follows."""
+        return super().constrains_stop() and self.calls() is None
+
     def alpha(self) -> Json:
         """The constraint, and what a call looks like."""
         calls, text = self.calls(), super().alpha()

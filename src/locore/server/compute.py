@@ -59,7 +59,7 @@ class Run:
         self.limits = computer.limits
         self.tokenizer = model.tokenizer
         self.prompt = _ids(model, task)
-        self.constraint = constraint_of(task)
+        self.constraint = constraint_of(task, bool(model.tokenizer.eos_ids))
         self._model = shaped(model, task)
         self._circuit: Circuit | None = None
 
@@ -157,10 +157,15 @@ def _ids(model: LanguageModel, task: Task) -> list[int]:
     return list(prompt_ids(model.tokenizer, task.prompt))
 
 
-def constraint_of(task: Task) -> Constraint:
-    """What the whole text must satisfy, a stop string and what follows it included."""
+def constraint_of(task: Task, has_end: bool) -> Constraint:
+    """What the whole text must satisfy, a stop string and what follows it included.
+
+    Args:
+        task: which may want its stop string constrained; that takes a model that ends there.
+        has_end: is the model one?
+    """
     wanted = locore.from_json(task.constraint)
-    if task.stop and not task.constrains_stop:
+    if task.stop and not (task.constrains_stop and has_end):
         wanted = before(task.stop, wanted)
     if task.bad_words:
         banned = locore.ban(task.bad_words)

@@ -6,6 +6,7 @@ that Locore does not have takes only the values that ask for nothing, which many
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -41,10 +42,13 @@ TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
 ANY_OBJECT = {"type": "json_schema", "schema": {"type": "object"}, **STYLE}
 
+GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+
 # Fields that ask for something which Locore has not, and what to do instead.
 REASONS = {
     "allowed_token_ids": "say with a constraint of type token or count_tokens which tokens may stand where",
     "audio": "the model reads and writes text alone",
+    "echo": "an answer in a chat is what the assistant says",
     "best_of": "it would change the law of the texts; temperature=0 gives the most probable text found",
     "function_call": "send tools and tool_choice, which have replaced it",
     "functions": "send tools and tool_choice, which have replaced it",
@@ -107,7 +111,7 @@ class StructuredOutputs(Strict):
     json_object: Literal[True] | None = None
     regex: str | None = None
     choice: list[str] | None = None
-    grammar: str | None = Field(default=None, description="With `root ::=` that of llama.cpp, otherwise Lark's.")
+    grammar: str | None = Field(default=None, description="Lark's; llama.cpp's where a line begins with a name and `::=`.")
 
     @model_validator(mode="after")
     def _one(self) -> StructuredOutputs:
@@ -123,7 +127,7 @@ class StructuredOutputs(Strict):
         if self.choice is not None:
             return {"type": "choice", "texts": self.choice}
         if self.grammar is not None:
-            return {"type": "grammar", "text": self.grammar, "syntax": "gbnf" if "::=" in self.grammar else "lark"}
+            return {"type": "grammar", "text": self.grammar, "syntax": "gbnf" if GBNF.search(self.grammar) else "lark"}
         return ANY_OBJECT if self.json_ is None else {"type": "json_schema", "schema": self.json_, **STYLE}
 
 
@@ -264,6 +268,10 @@ class Common(Sampling):
         """The stop strings."""
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
+    def constrains_stop(self) -> bool:
+        """Is the constraint about the text with its stop string?"""
+        return self.structured_outputs is not None
+
     def alpha(self) -> Json:
         """The constraint, by whichever name it came."""
         if self.structured_outputs is not None:
@@ -294,7 +302,7 @@ class Common(Sampling):
             **super().settings(),
             "stop": self.stops(),
             "include_stop": bool(self.include_stop_str_in_output),
-            "constrains_stop": self.structured_outputs is not None,
+            "constrains_stop": self.constrains_stop(),
             "bad_words": self.bad_words or [],
             "return_particles": self.return_particles,
             "return_ids": bool(self.return_token_ids),

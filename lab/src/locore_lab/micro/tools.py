@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-from openai import APIStatusError, OpenAI
+from openai import APIError, OpenAI
 
 from locore_lab.micro.machine import machine
 from locore_lab.micro.serving import Server
@@ -96,8 +96,8 @@ def obeyed(client: OpenAI, one: Asked) -> list[str]:
     """For each call of one answer "obeyed" or what is wrong with it."""
     try:
         answer = client.chat.completions.create(**one.options)
-    except APIStatusError as error:
-        return [f"no answer: {error.status_code} {str(error.body)[:200]}"]
+    except APIError as error:
+        return [f"no answer: {type(error).__name__} {str(error.body)[:200]}"]
     calls = answer.choices[0].message.tool_calls or []
     return [verdict(call.function, one.offered) for call in calls] or ["no call"]  # type: ignore[union-attr]
 
@@ -117,9 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2", help="one with a chat template")
     parser.add_argument("--calls", type=int, default=1000)
-    parser.add_argument(
-        "--particles", type=int, help="texts beside each other, of which one is the answer; else as effort low has"
-    )
+    parser.add_argument("--particles", type=int, help="of each request; by default those of effort low")
     parser.add_argument("--first", type=int, default=0, help="number of the first request")
     parser.add_argument("--json", type=Path, help="written after each round of requests")
     options = parser.parse_args()

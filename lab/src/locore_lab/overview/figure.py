@@ -22,7 +22,7 @@ def draw(path: Path, texts: Texts, conditioned: Tensor, answer: int, spelt: dict
         path: of a picture.
         texts: what is shown.
         conditioned: f64[text], log p̃_ỹ(y | α).
-        answer: number of the text that was drawn from it.
+        answer: number of the text that was drawn from those that are shown.
         spelt: the texts of the draft and the answer.
         log_weight: of the answer: log p(y, α) p_y(ỹ) − log p(ỹ) p̃_ỹ(y | α), in nats.
     """

@@ -161,10 +161,11 @@ class Document:
         scope = tuple(dict.fromkeys(uri for uri, _ in resolver.dynamic_scope())) if self._is_dynamic else ()
         key = (content if isinstance(content, bool) else id(content), *scope, *((resolver._base_uri,) if scope else ()))
         if key not in self._nodes:
-            found = self._nodes[key] = Node(content, pointer, self, resolver)
-            names_draft = isinstance(content, dict) and "$schema" in content and not (at_root or self.lenient)
-            if names_draft and _draft_of(content["$schema"]) != self.draft:
+            found = Node(content, pointer, self, resolver)
+            names_draft = isinstance(content, dict) and "$schema" in content and not self.lenient
+            if names_draft and _draft_of(content["$schema"], pointer) != self.draft:
                 found.refuse("it names another draft than the schema around it; write all parts in one", "$schema")
+            self._nodes[key] = found
         return self._nodes[key]
 
     def follow(self, node: Node, keyword: str) -> Node:
@@ -202,7 +203,7 @@ def _words(content: Any) -> Iterator[str]:
             yield from _words(value)
 
 
-def _draft_of(uri: Any) -> int:
+def _draft_of(uri: Any, pointer: str = "") -> int:
     if isinstance(uri, str):
         plain = uri.rstrip("#").replace("draft/", "")
         for name, draft in DRAFTS.items():
@@ -211,8 +212,8 @@ def _draft_of(uri: Any) -> int:
         if plain.endswith("json-schema.org/schema"):
             return LATEST
     raise UnsupportedKeyword(
-        f"json_schema does not support '$schema' (at /$schema): {shortened(uri)} is none of the drafts 4, 6, 7, 2019-09 and "
-        "2020-12; name one of them, or leave it out"
+        f"json_schema does not support '$schema' (at {pointer}/$schema): {shortened(uri)} is none of the drafts 4, 6, 7, "
+        "2019-09 and 2020-12; name one of them, or leave it out"
     )
 
 

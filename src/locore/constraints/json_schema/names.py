@@ -18,29 +18,31 @@ NEW = "\ud800"  # in the place of any name that is none of those before; no text
 
 
 @dataclass(eq=False)
-class Node:
+class TrieNode:
     """A place in the trie of the listed names."""
 
-    children: dict[str, Node]
+    children: dict[str, TrieNode]
     below: list[int]  # the names that go through it
     depth: int  # letters so far
     word: int | None = None
 
 
-def trie(names: list[str]) -> Node:
+def trie(names: list[str]) -> TrieNode:
     """Its root."""
-    root = Node({}, [], 0)
+    root = TrieNode({}, [], 0)
     for number, name in enumerate(names):
         node = root
         node.below.append(number)
         for letter in name:
-            node = node.children.setdefault(letter, Node({}, [], node.depth + 1))
+            node = node.children.setdefault(letter, TrieNode({}, [], node.depth + 1))
             node.below.append(number)
         node.word = number
     return root
 
 
-def name_at(objects: Objects, state: State, beginning: bytes, node: Node | None, scanned: int, written: str = "") -> NameRest:
+def name_at(
+    objects: Objects, state: State, beginning: bytes, node: TrieNode | None, scanned: int, written: str = ""
+) -> NameRest:
     """The rest of a name behind its first quote, and of all that follows in the object."""
     if beginning:
         node, beginning = _simplified(objects, beginning, node, scanned, objects.plan.remembers(state) and written != NEW)
@@ -50,8 +52,8 @@ def name_at(objects: Objects, state: State, beginning: bytes, node: Node | None,
 
 
 def _simplified(
-    objects: Objects, beginning: bytes, node: Node | None, scanned: int, remembered: bool
-) -> tuple[Node | None, bytes]:
+    objects: Objects, beginning: bytes, node: TrieNode | None, scanned: int, remembered: bool
+) -> tuple[TrieNode | None, bytes]:
     """Without names that the beginning of a character excludes, and without telling characters apart needlessly."""
     if beginning[0] != BACKSLASH and node is not None:
         node = node if any(letter.encode().startswith(beginning) for letter in node.children) else None
@@ -80,7 +82,9 @@ class _Others:
 class NameRest(Symbol):
     """The rest of a name, its value, and the rest of the object."""
 
-    def __init__(self, objects: Objects, state: State, beginning: bytes, node: Node | None, scanned: int, written: str) -> None:
+    def __init__(
+        self, objects: Objects, state: State, beginning: bytes, node: TrieNode | None, scanned: int, written: str
+    ) -> None:
         """What has been read of it: a place among the listed names (None: it is another one), and a state of their scanner.
 
         Args:
@@ -139,7 +143,7 @@ class NameRest(Symbol):
             found = min(found, missing + self._other_cost_through(low, high))
         return found
 
-    def _listed_cost(self, node: Node | None) -> float:
+    def _listed_cost(self, node: TrieNode | None) -> float:
         objects = self._objects
         if node is None or not node.below:
             return NEVER

@@ -8,7 +8,7 @@ from itertools import product as every_pair
 
 from locore.automata.pushdown import NEVER, Choice, Sequence, cost_of
 from locore.constraints.json_schema.facts import Fact
-from locore.constraints.json_schema.names import Node, name_at, trie
+from locore.constraints.json_schema.names import TrieNode, name_at, trie
 from locore.constraints.json_schema.properties import Label, Plan, State, plan_of
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
 
@@ -38,7 +38,7 @@ class Objects:
         self.empty = (*reading.gap(), self.close)
 
     @cached_property
-    def root(self) -> Node:
+    def root(self) -> TrieNode:
         """Of the trie of names that may come."""
         plan = self.plan
         can = [ok and self.value(plan.goals[number]).cost != NEVER for number, ok in enumerate(plan.available)]

@@ -7,13 +7,27 @@ themselves, on the model's device; in one process with us it can leave their log
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from torch import Tensor
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 KEEP = "locore_keep"  # the name under which a request says where its distribution is kept
-kept: dict[int, Tensor] = {}  # by what the request said
+_places = count()  # never one twice, so that a request that was given up cannot write into another's place
+_kept: dict[int, Tensor | None] = {}  # of the places that somebody waits for
+
+
+def places(number: int) -> list[int]:
+    """New places to wait for; `taken` gives them back."""
+    found = [next(_places) for _ in range(number)]
+    _kept.update(dict.fromkeys(found))
+    return found
+
+
+def taken(found: list[int]) -> list[Tensor | None]:
+    """Float[vocab] of each place, None where nothing has come; the places are gone then."""
+    return [_kept.pop(place, None) for place in found]
 
 
 class KeptRows(AdapterLogitsProcessor):  # type: ignore[misc]
@@ -30,7 +44,8 @@ class KeptRows(AdapterLogitsProcessor):  # type: ignore[misc]
             return None
 
         def keep(generated: list[int], logits: Tensor) -> Tensor:
-            kept[place] = logits.float().log_softmax(-1)
+            if place in _kept:
+                _kept[place] = logits.float().log_softmax(-1)
             return logits
 
         return keep

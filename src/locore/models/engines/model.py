@@ -182,7 +182,7 @@ class EngineModel(TokenModel):
         padding = (self.tokenizer.eos_ids or (0,))[0]
         tokens = torch.tensor([[*ids, *[padding] * (length - len(ids))] for ids in texts])
         scores = torch.tensor([[*of, *[0.0] * (length - len(of))] for of in found], dtype=torch.float64)
-        return Drafts(tokens, scores, self.log_probs(tokens) if keep_log_probs else None)
+        return Drafts(tokens, scores, self.log_probs(tokens).to(self.device) if keep_log_probs else None)
 
     def _neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
         """Where the engine reuses what it has read, a neighbour costs its tail, as with `HuggingFaceModel`."""
@@ -218,12 +218,12 @@ class EngineModel(TokenModel):
         return rows[which.to(rows.device)]
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
-        rows = self._first.expand(len(tokens), 1, -1).repeat(1, tokens.shape[1], 1)
+        rows = self._first.cpu().expand(len(tokens), 1, -1).repeat(1, tokens.shape[1], 1)
         ended = ended_before(tokens, self.tokenizer.eos_ids)
         for step in range(1, tokens.shape[1]):
             live = ~ended[:, step]
             if bool(live.any()):  # what is said after an end is never read
-                rows[live.to(rows.device), step] = self._next_log_probs(tokens[live, :step])
+                rows[live, step] = self._next_log_probs(tokens[live, :step]).cpu()
         return rows
 
     def _token_scores(self, tokens: Tensor) -> Tensor:

@@ -8,8 +8,10 @@ processor `KeptRows` hands over whole distributions as they are, on the model's 
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,39 +213,64 @@ class VLLMLocal(VLLM):
         self.name, self.root = f"vLLM with {folder}", folder
         usual = {"max_logprobs": -1, "enable_prefix_caching": True, "logits_processors": [PROCESSOR, KEEPER]}
         try:
-            self.llm = vllm.LLM(model=folder, **{**usual, **options})
+            with _one_process():
+                self.llm = vllm.LLM(model=folder, **{**usual, **options})
         except Exception as error:  # an engine in a process of its own reports in any way that it did not start
             raise EngineError(f"{self.name} did not start: {error}") from error
         self._sampling = vllm.SamplingParams
         self.context = self.llm.llm_engine.model_config.max_model_len - 1
         self.probe()
-        self.keeps_rows = self._kept_log_probs([[0]]) is not None
+        first = self._kept([[0]])[0]
+        self.keeps_rows = first is not None
+        if first is not None:
+            self.device, self.vocab_size, self.no_whole_rows = first.device, len(first), None
 
     def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
         """Float[prefix, vocab] on the model's device, if the model is in this very process; else as `VLLM` does it."""
-        found = self._kept_log_probs(prefixes) if self.keeps_rows else None
-        return super().next_log_probs(prefixes) if found is None else found
+        if not self.keeps_rows:
+            return super().next_log_probs(prefixes)
+        found = torch.empty(len(prefixes), self.vocab_size, device=self.device)
+        for part in self._parts(len(prefixes)):
+            found[part] = self._kept_log_probs(prefixes[part])
+        return found
 
     def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
-        """Float[prefix, k]; of whole distributions where they cost nothing."""
-        of = Engine if self.keeps_rows else VLLM
-        return of.chosen_log_probs(self, prefixes, chosen)
+        """Float[prefix, k] on the CPU; of whole distributions where these need not be written."""
+        if not self.keeps_rows:
+            return super().chosen_log_probs(prefixes, chosen)
+        parts = self._parts(len(prefixes))
+        return torch.cat(
+            [
+                self._kept_log_probs(prefixes[part]).gather(1, torch.tensor(chosen[part], device=self.device)).cpu()
+                for part in parts
+            ]
+        )
 
-    def _kept_log_probs(self, prefixes: Sequence[Ids]) -> Tensor | None:
-        """What `KeptRows` keeps; None where it keeps in another process."""
-        from locore.models.engines.kept import KEEP, kept
+    def _parts(self, number: int) -> list[slice]:
+        """So few prefixes that their distributions can be held together."""
+        most = max(1, _LOCAL_ROW_NUMBERS // self.vocab_size)
+        return [slice(start, min(start + most, number)) for start in range(0, number, most)]
+
+    def _kept_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
+        found = [row for row in self._kept(prefixes) if row is not None]
+        if len(found) < len(prefixes) or any(len(row) != self.vocab_size for row in found):
+            raise EngineError(f"{self.name} gave {len(found)} whole next-token distributions of {len(prefixes)}.")
+        rows = torch.stack(found)
+        if not bool((rows <= ROUNDING).all()):  # NaN is not
+            raise EngineError(f"{self.name} gave what is no log of a probability. Nothing was computed from it.")
+        return rows
+
+    def _kept(self, prefixes: Sequence[Ids]) -> list[Tensor | None]:
+        """What `KeptRows` keeps of each; None where it keeps in another process."""
+        from locore.models.engines import kept
 
         settings = {"max_tokens": 1, "temperature": 0.0}  # nobody reads the token
-        self._outputs(prefixes, [self._params(settings, {KEEP: place}) for place in range(len(prefixes))])
-        rows = [kept.pop(place, None) for place in range(len(prefixes))]
-        found = [row for row in rows if row is not None]
-        if len(found) < len(rows):
-            return None
-        whole = torch.stack(found)
-        if not bool((whole <= ROUNDING).all()):  # NaN is not
-            raise EngineError(f"{self.name} gave what is no log of a probability. Nothing was computed from it.")
-        self.device = whole.device
-        return whole
+        places = kept.places(len(prefixes))
+        try:
+            self._outputs(prefixes, [self._params(settings, {kept.KEEP: place}) for place in places])
+        finally:
+            rows = kept.taken(places)
+        return rows
 
     def _ask(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[list[Completion]]:
         most = max(1, _LOCAL_ROW_NUMBERS // max(1, self.vocab_size)) if rows else len(requests)
@@ -262,12 +289,30 @@ class VLLMLocal(VLLM):
         try:
             # In one process with us it draws from torch's global generator.
             with torch.random.fork_rng(devices=[]):
-                return list(self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
+                found = list(self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
         except ValueError as error:  # what a server answers with 400
             raise Refused(f"{self.name} refused a request: {error}", 400, str(error)) from error
+        if [list(one.prompt_token_ids) for one in found] != [list(ids) for ids in prompts]:
+            raise EngineError(
+                f"{self.name} gave answers to other requests, perhaps to some that were interrupted; load it anew."
+            )
+        return found
 
     def _params(self, settings: Mapping[str, Any], extra: dict[str, Any] | None) -> Any:
         return self._sampling(**{**NEUTRAL, **settings}, extra_args=extra, detokenize=False, flat_logprobs=True)
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    """vLLM's model in this very process, where it can be and nobody has said otherwise; it is asked when it starts."""
+    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
+    given = os.environ.get(name)
+    os.environ[name] = "0" if given is None else given
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[name]
 
 
 def _completion(completion: Any, prompt: list[dict[int, float] | None] | None) -> Completion:
