@@ -12,7 +12,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ |= {
     "VLLM_CPU_KVCACHE_SPACE": "2",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
 }
 

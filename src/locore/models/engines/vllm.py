@@ -26,7 +26,7 @@ CHOSEN = 128  # ids for which vLLM gives log-probabilities in one request
 DRAWN = 1024  # texts in one request
 PROCESSOR = "locore.models.engines.forcing:ForcedTokens"
 KEEPER = "locore.models.engines.kept:KeptRows"
-_LOCAL_ROW_NUMBERS = 2**22  # log-probabilities that vLLM holds as Python objects at once
+_LOCAL_ROW_NUMBERS = 2**22  # log-probabilities that are held at once, by vLLM as Python objects or by us as tensors
 _SERVED_ROW_NUMBERS = 2**18  # log-probabilities in one answer, some 30 bytes each
 _PROMPTS = 64  # in one request, which the server works on together
 _TOKEN = "token_id:"
@@ -248,7 +248,7 @@ class VLLMLocal(VLLM):
 
     def _parts(self, number: int) -> list[slice]:
         """So few prefixes that their distributions can be held together."""
-        most = max(1, _LOCAL_ROW_NUMBERS // self.vocab_size)
+        most = max(1, _LOCAL_ROW_NUMBERS // max(1, self.vocab_size))  # 0 until that is known
         return [slice(start, min(start + most, number)) for start in range(0, number, most)]
 
     def _kept_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
@@ -273,9 +273,8 @@ class VLLMLocal(VLLM):
         return rows
 
     def _ask(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[list[Completion]]:
-        most = max(1, _LOCAL_ROW_NUMBERS // max(1, self.vocab_size)) if rows else len(requests)
-        parts = [requests[at : at + most] for at in range(0, len(requests), most)]
-        return [answers for part in parts for answers in self._generate(part)]
+        parts = self._parts(len(requests)) if rows else [slice(None)]
+        return [answers for part in parts for answers in self._generate(requests[part])]
 
     def _generate(self, requests: Sequence[CompletionRequest]) -> Iterator[list[Completion]]:
         forced = [None if request.forced is None else {FORCED: list(request.forced)} for request in requests]
