@@ -16,7 +16,7 @@ Stop = Literal["eos", "complete"]
 Canonical = Literal["alpha", "only"]
 SAMPLERS = (  # by name, those that pages recommend first
     *("auto", "quick", "exact", "best-first", "rejection", "twisted", "swor", "masked", "smc", "masked-is", "lcr"),
-    *("cars", "ars", "oversampling", "awrs", "mcmc", "isir", "particle-gibbs", "asap"),
+    *("lcr-published", "cars", "ars", "oversampling", "awrs", "mcmc", "isir", "particle-gibbs", "asap"),
 )
 RENAMED = {"greedy": "masked"}  # it samples, as no reader of the old name expected
 MOST_TOKENS = 2**32  # of all particles together

@@ -15,7 +15,7 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.errors import BudgetExceeded
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers import Auto, Twisted, WithoutReplacement, swor, twisted
+from locore.samplers import Auto, Twisted, WithoutReplacement, rounds, swor
 from locore.samplers.twist import lookahead, ngram
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
@@ -144,7 +144,7 @@ def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind):
         ways.add("trial" if tried is not None else "plain" if twist is None else "steered")
         return real(model, reader, width, generator, twist, *rest, tried=tried, **options)
 
-    monkeypatch.setattr(twisted, "one_round", spied)
+    monkeypatch.setattr(rounds, "one_round", spied)
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
     assert ways == {"trial", *WAYS[kind]}
     assert_proper(expected, total, model, circuit)
@@ -155,7 +155,7 @@ def test_the_law_of_a_table_on_trial_is_exact(monkeypatch, kind):
     """By summing over all outcomes of the trial and of the round that the table steers or leaves alone."""
     model = small(eos=False)
     circuit = compile(Count((0, 1, 2), frozenset({1}), 2, 3), model, 3)
-    monkeypatch.setattr(twisted, "WORTH_A_TRIAL", 1)
+    monkeypatch.setattr(rounds, "WORTH_A_TRIAL", 1)
     sampler = Twisted(seen_of(kind, model, 3).table(), blocks=1)
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
     assert_proper(expected, total, model, circuit)

@@ -15,7 +15,7 @@ from tests.server.conftest import PATIENCE, Server, until
 
 QUICK = {"model": "tiny", "prompt": "I", "max_tokens": 2, "constraint": {"type": "choice", "texts": [" am"]}}
 # Minutes of work for one core, in small steps; 310 MB.
-LONG = {"model": "tiny", "prompt": "I", "max_tokens": 60, "sampler": "lcr", "num_particles": 16}
+LONG = {"model": "tiny", "prompt": "I", "max_tokens": 60, "sampler": "lcr-published", "num_particles": 16}
 TIMEOUT = 30
 
 

@@ -76,7 +76,7 @@ def run(prompt: str, ending: str, seed: int, model_name: str = "tiny") -> tuple[
         described("Locore:\ndefault\nsampler", chosen),
     ]
     try:
-        lcr = locore.generate(model, prompt, constraint, LENGTH, num_particles=LCR_DRAWS, sampler="lcr", seed=seed)
+        lcr = locore.generate(model, prompt, constraint, LENGTH, num_particles=LCR_DRAWS, sampler="lcr-published", seed=seed)
         answers.append(described("Locore:\npaper's\nsampler", lcr))
     except ZeroWeights:
         answers.append(Answer("Locore:\npaper's\nsampler", LCR_DRAWS, 0, {}, 0, verdict="it found nothing."))

@@ -176,7 +176,9 @@ class Example:
             progress(f"Locore's default sampler, {MORE} particles")
             found.append(described(f"Locore, {MORE}\nparticles", self.sample(model, MORE, "auto", seed)))
             progress("the paper's sampler")
-            found.append(replace(described("paper's sampler", self.sample(model, PAPERS, "lcr", seed)), in_table=False))
+            found.append(
+                replace(described("paper's sampler", self.sample(model, PAPERS, "lcr-published", seed)), in_table=False)
+            )
         return found
 
 

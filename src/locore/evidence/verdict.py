@@ -174,7 +174,7 @@ def _remedy(draws: Draws, sampler: str) -> str:
             f"This model would hardly ever write such a text (p(α) ≈ e^{draws.log_evidence:.0f}): a prompt that leads "
             "there, or a model that knows such texts, helps more than draws."
         )
-    if sampler in ("lcr", "masked", "smc"):
+    if sampler in ("lcr", "lcr-published", "masked", "smc"):
         return "Try sampler='twisted', or 'rejection' if the constraint is likely."
     more = max(4 * draws.drawn, 128)
     if draws.record.table is not None and draws.record.table.origin == "learned in the call":

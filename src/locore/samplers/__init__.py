@@ -26,6 +26,7 @@ BY_NAME: dict[str, Sampler] = {
     "quick": Quick(),
     "masked": Masking(),
     "lcr": LocallyConstrainedResampling(),
+    "lcr-published": LocallyConstrainedResampling(as_published=True),
     "rejection": Rejection(),
     "oversampling": Oversampling(),
     "exact": Enumeration(),

@@ -93,7 +93,7 @@ def left_to_right(circuit: Circuit) -> LeftToRight:
     """The circuit's left-to-right reading, which samplers that go token by token need."""
     if circuit.reader is None:
         raise InvalidArgument(
-            "this circuit has no left-to-right reading (it was compiled for a vtree); leave vtree out, or use sampler='lcr' or "
+            "this circuit has no left-to-right reading (it was compiled for a vtree); leave vtree out, or use sampler='lcr-published' or "
             "'rejection'."
         )
     return circuit.reader

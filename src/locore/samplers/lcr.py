@@ -1,6 +1,6 @@
-"""Locally Constrained Resampling (Ahmed, Chang, Van den Broeck, ICLR 2025), Algorithm 2.
+"""Locally Constrained Resampling (Ahmed, Chang, Van den Broeck, ICLR 2025): Algorithm 2, and the same from left to right.
 
-Draw ỹ ~ r, build the local distribution p̃_ỹ, condition it on α with the circuit, draw
+**As published**, in pairs: draw ỹ ~ r, build the local distribution p̃_ỹ, condition it on α with the circuit, draw
 y ~ p̃_ỹ(· | α), and weight
 
     augmented:  w = p(y) · p̃_y(ỹ | padded) / (r(ỹ) · p̃_ỹ(y | α))
@@ -19,6 +19,12 @@ p(α) = .55; where " dog" must occur (log p(α) = −5.8) log Ẑ is −8.2 inst
 of use.
 
 Several y from one context, and the sum of the weights of equal y (Rao-Blackwell), change no mean.
+
+**From left to right** (the default): all of y from p̃_ỹ is further from p with every token, 5 nats at two tokens and 51 at
+sixteen (`locore reproduce overview`), and so the weights vanish. Only what is still to come need be guessed: a prefix is
+extended by the model itself, p(y_t | y_<t), times p̃_ỹ(α | y_≤t), the probability that the circuit gives α where the rest comes
+from around ỹ. The weight is p(y) over the probability of having been kept, whatever p̃_ỹ is; no way back to ỹ is needed, and no
+weight is zero. Contexts cost an eighth of the budget, prefixes are selected without replacement (`locore.samplers.swor`).
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit
+from locore.circuits import Circuit, LeftToRight
 from locore.compilers import compile
 from locore.constraints import Constant
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
@@ -42,6 +48,9 @@ from locore.local import Exact, Kernel, Lazy, kernel_by_name
 from locore.models import Drafts, LanguageModel
 from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
 from locore.samplers.base import affordable
+from locore.samplers.rounds import Rounds
+from locore.samplers.swor import blocks_for, pooled, width_of
+from locore.samplers.twist.local import local_twist
 from locore.tokenizer import Tokenizer
 
 TOGETHER = 2**23  # numbers of local distributions that are worked on together
@@ -51,6 +60,8 @@ NOT_REACHED = "the distribution around ỹ gives the constraint no probability"
 IMPOSSIBLE = "the model gives the text, or the kernel the way back to ỹ, no probability"
 DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
 BLOCKS = 4
+PUBLISHED = "topk"  # the kernel of pairs
+CONTEXTS, LEAST_CONTEXTS = 1 / 8, 4  # from left to right: of all prefixes at a position; fewer contexts mislead
 KEPT_DRAFTS = 2**26  # numbers of next-token distributions that are kept from the drafts: 256 MiB
 
 
@@ -142,11 +153,13 @@ def _padded(vocab_size: int, eos_ids: tuple[int, ...], length: int) -> Circuit:
 
 @dataclass(frozen=True)
 class LocallyConstrainedResampling:
-    """The paper's sampler.
+    """The paper's sampler, from left to right unless something is asked for that only pairs (ỹ, y) have.
 
     Attributes:
-        kernel: "topk" (default: 32 candidates and a floor), "exact", "window", "forward", "lazy",
-            or an object of `locore.local`.
+        as_published: in pairs, as Algorithm 2 of the paper has it. So is it with any of the other options, and where a
+            constraint has no left-to-right reading.
+        kernel: of pairs: "topk" (32 candidates and a floor; None means this one), "exact", "window", "forward", "lazy", or an
+            object of `locore.local`.
         draft: the law r of ỹ, a model prompted like the target; None for the target itself, or
             what it wraps if the target excludes tokens. With augmented weights a law that excludes
             tokens is used as asked, and the result is marked "biased".
@@ -154,10 +167,11 @@ class LocallyConstrainedResampling:
         per_context: how many y are drawn around each ỹ; `num_particles` counts the y.
     """
 
-    kernel: str | Kernel = "topk"
+    kernel: str | Kernel | None = None
     draft: LanguageModel | None = None
     weights: Weights = "augmented"
     per_context: int = 1
+    as_published: bool = False
     name: str = "lcr"
 
     def __post_init__(self) -> None:
@@ -174,8 +188,22 @@ class LocallyConstrainedResampling:
         budget: int | None,
         generator: torch.Generator,
     ) -> Draws:
-        """Pairs (ỹ, y), one weight each, equal y merged; see `Sampler`."""
-        kernel, draft = kernel_by_name(self.kernel), self._draft(model)
+        """See `Sampler`; `num_particles` counts pairs, or the prefixes at every position, those of contexts included."""
+        if circuit.reader is not None and not self.in_pairs:
+            return _guided(model, circuit.reader, num_particles, budget, generator)
+        return self._pairs(model, circuit, num_particles, budget, generator)
+
+    @property
+    def in_pairs(self) -> bool:
+        """Is anything asked for that only pairs have?"""
+        options = (self.kernel, self.draft, self.weights, self.per_context)
+        return self.as_published or options != (None, None, "augmented", 1)
+
+    def _pairs(
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
+    ) -> Draws:
+        """One weight for each pair, those of equal y merged."""
+        kernel, draft = kernel_by_name(self.kernel or PUBLISHED), self._draft(model)
         contexts, price = self._affordable_contexts(kernel, circuit, num_particles, budget)
         keep = draft is model and contexts * circuit.length * model.vocab_size <= KEPT_DRAFTS
         drafts = draft.sample(contexts, circuit.length, generator, keep_log_probs=keep)
@@ -258,6 +286,31 @@ class LocallyConstrainedResampling:
                 f"{limit:,}; raise the budget, or use kernel='topk'."
             )
         return affordable(wanted, price, budget, "lcr"), price
+
+
+def _guided(
+    model: LanguageModel, reader: LeftToRight, num_particles: int, budget: int | None, generator: torch.Generator
+) -> Draws:
+    """From left to right: p(y_t | y_<t), looking ahead by the distributions around contexts.
+
+    There is no look-ahead in a reading whose states are not all there (`tabulated`), nor where contexts would cost more than a
+    quarter of the budget.
+    """
+    price = max(1, reader.length - 1)
+    blocks = blocks_for(None, num_particles, reader.length, budget)
+    width = width_of(num_particles, reader.length, budget, blocks, "lcr")
+    left = width * blocks * price if budget is None else budget
+    prefixes = left // price
+    contexts = max(LEAST_CONTEXTS, round(prefixes * CONTEXTS)) if reader.tabulated else 0
+    contexts = contexts if 4 * contexts <= prefixes else 0
+    run = Rounds(model, reader, num_particles, generator)
+    left -= contexts * price
+    if contexts:
+        rounds = run.by_twist(blocks, left, local_twist(model, reader, contexts, generator))
+    else:
+        rounds = run.alike(blocks, left, None)
+    told = {"contexts": contexts, "left_aside": run.left_aside}
+    return pooled(rounds, num_particles, generator, guided=run.twisted, details=told)
 
 
 def audit(

@@ -23,7 +23,7 @@ from locore.models import LanguageModel
 from locore.numerics import NEG_INF, distinct, row_slices, segment_logsumexp
 from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
 from locore.samplers.selection import Selection, padded_rows, select, select_in_place
-from locore.samplers.twist.lookahead import LookAhead
+from locore.samplers.twist.base import Twist
 from locore.samplers.twist.outcomes import Outcomes
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
@@ -206,11 +206,11 @@ def one_round(
     reader: LeftToRight,
     width: int,
     generator: torch.Generator,
-    twist: LookAhead | None = None,
+    twist: Twist | None = None,
     record: Recorder | None = None,
     wanted: int = 0,
     lm_tokens: int | None = None,
-    tried: LookAhead | None = None,
+    tried: Twist | None = None,
     worth: Worth | None = None,
 ) -> Round:
     """One pass over the positions, keeping `width` prefixes at each.
@@ -277,25 +277,25 @@ class Steered:
             goes by p alone. β is as wrong as two tokens of context say too little, however often the table has seen them.
     """
 
-    twist: LookAhead
+    twist: Twist
     position: int
     states: Tensor
     last: Tensor
     log_floor: Tensor
 
     @classmethod
-    def at(cls, twist: LookAhead, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor) -> Steered:
+    def at(cls, twist: Twist, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor) -> Steered:
         """For prefixes with f64[prefixes] log weights and these last two tokens (−1: none)."""
         beta = twist.of(prefixes.position, prefixes.states, before, last).double()
         floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
         return cls(twist, prefixes.position, prefixes.states, last, floor.float().to(twist.device))
 
     def by_state(self, states: Tensor) -> Tensor:
-        """As `LookAhead.by_state`, with κ."""
+        """As `Twist.by_state`, with κ."""
         return self.twist.by_state(self.position, states, self.log_floor)
 
     def known_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """As `LookAhead.known_pairs`, with κ."""
+        """As `Twist.known_pairs`, with κ."""
         return self.twist.known_pairs(self.position, self.states, self.last, self.log_floor)
 
 

@@ -10,24 +10,22 @@ each round is unbiased: their mean is unbiased, and as their errors are uncorrel
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 
-from locore.circuits import Circuit, LeftToRight
+from locore.circuits import Circuit
 from locore.evidence import Draws, TableUse
 from locore.models import LanguageModel
 from locore.samplers.base import Critic, left_to_right
-from locore.samplers.swor import JUDGED_WIDTH, LESSONS, Recorder, Round, Trial, blocks_for, one_round, pooled, width_of
+from locore.samplers.rounds import Rounds, tried
+from locore.samplers.swor import JUDGED_WIDTH, LESSONS, Round, blocks_for, pooled, width_of
 from locore.samplers.twist.lookahead import LookAhead, look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
-from locore.samplers.twist.outcomes import Outcomes
 from locore.samplers.twist.prepared import prepare
 
-DRAFT_SHARE, TRIAL_SHARE, TRIED = 1 / 12, 1 / 12, 2  # of all prefixes; a trial has so many at least
-WORTH_A_TRIAL = 24  # prefixes at a position from which a table that is given is put to the test
+DRAFT_SHARE = 1 / 12  # of all prefixes
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,11 @@ class Twisted:
         price = max(1, circuit.length - 1)
         left = width * blocks * price if budget is None else budget
         table, use = self._table(model)
-        run = _Run(model, reader, num_particles, generator, self.critic)
+        run = _Lessons(model, reader, num_particles, generator, self.critic)
         if not reader.tabulated:  # a twist needs the table of all states
             rounds = run.alike(blocks, left, None)
         elif table is not None:
-            rounds = run.by_table(blocks, left, look_ahead(table, reader, model.device))
+            rounds = run.by_twist(blocks, left, look_ahead(table, reader, model.device))
         else:
             rounds = run.by_lessons(max(blocks, LESSONS) if self.blocks is None else blocks, blocks, left, self.seen)
         if run.left_aside:
@@ -88,41 +86,8 @@ class Twisted:
         return prepared.table, TableUse("of the model", prepared.lm_tokens, prepared.seconds)
 
 
-class _Run:
-    """Rounds of one call.
-
-    Attributes:
-        twisted: was the last of them steered?
-        left_aside: was there a twist that did not pass its trial?
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        reader: LeftToRight,
-        num_particles: int,
-        generator: torch.Generator,
-        critic: Critic | None = None,
-    ) -> None:
-        self.model, self.reader, self.generator = model, reader, generator
-        self.outcomes = None if critic is None else Outcomes(critic)
-        self.num_particles = num_particles
-        self.price = max(1, reader.length - 1)
-        self.twisted = self.left_aside = False
-
-    def alike(self, number: int, budget: int, twist: LookAhead | None) -> list[Round]:
-        """Independent rounds that share the budget, steered by the same twist or by none."""
-        self.twisted = twist is not None
-        return [self._round(budget // number, number, twist) for _ in range(number)]
-
-    def by_table(self, number: int, budget: int, twist: LookAhead) -> list[Round]:
-        """Independent rounds, steered by a table of others unless it misleads. Of a small budget nothing goes on its trial."""
-        prefixes = budget // self.price
-        if prefixes < WORTH_A_TRIAL:
-            return self.alike(number, budget, twist)
-        trial, cost = self._trial(prefixes, twist, None)
-        self.left_aside = trial.misleads
-        return self.alike(number, budget - cost, None if trial.misleads else twist)
+class _Lessons(Rounds):
+    """Rounds of one call that may learn from each other."""
 
     def by_lessons(self, number: int, blocks: int, budget: int, seen: NGramCounts | None) -> list[Round]:
         """Rounds of which each is steered by all that was seen before it; where drafts mislead, `blocks` without a twist.
@@ -131,12 +96,12 @@ class _Run:
         """
         prefixes = budget // self.price
         drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
-        if drafts + _tried(prefixes) + number > prefixes:
+        if drafts + tried(prefixes) + number > prefixes:
             return self.alike(blocks, budget, None)
         counts = NGramCounts(self.model.vocab_size, self.model.tokenizer.eos_ids) if seen is None else seen.copy()
         if drafts:
             counts.draft(self.model, drafts, self.reader.length, self.generator)
-        trial, cost = self._trial(prefixes, self._twist(counts), counts.add)
+        trial, cost = self.trial(prefixes, self._twist(counts), counts.add)
         left = budget - drafts * self.price - cost
         if trial.misleads:
             self.left_aside = True
@@ -144,32 +109,10 @@ class _Run:
         self.twisted, rounds = True, []
         for remaining in range(number, 0, -1):
             record = counts.add if remaining > 1 else None
-            rounds.append(
-                self._round(left // remaining, number, look_ahead(counts.table(), self.reader, self.model.device), record)
-            )
+            rounds.append(self.one(left // remaining, number, self._twist(counts), record))
             left -= rounds[-1].lm_tokens
         return rounds
 
     def _twist(self, counts: NGramCounts) -> LookAhead:
         """By all that was counted so far."""
         return look_ahead(counts.table(), self.reader, self.model.device)
-
-    def _trial(self, prefixes: int, twist: LookAhead, record: Recorder | None) -> tuple[Trial, int]:
-        """What a round without a twist says of one, and the LM tokens that it cost."""
-        plain = one_round(self.model, self.reader, _tried(prefixes), self.generator, None, record, tried=twist)
-        assert plain.trial is not None  # it was asked for
-        return plain.trial, plain.lm_tokens
-
-    def _round(self, budget: int, number: int, twist: LookAhead | None, record: Recorder | None = None) -> Round:
-        """One of `number`."""
-        width, wanted = budget // self.price, math.ceil(self.num_particles / number)
-        worth = None if self.outcomes is None else self.outcomes.worth
-        done = one_round(self.model, self.reader, width, self.generator, twist, record, wanted, budget, worth=worth)
-        if self.outcomes is not None and number > 1:
-            self.outcomes.add(done.tokens, done.log_weights)
-        return done
-
-
-def _tried(prefixes: int) -> int:
-    """Prefixes of a trial."""
-    return max(TRIED, round(prefixes * TRIAL_SHARE))

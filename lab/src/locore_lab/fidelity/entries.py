@@ -53,6 +53,7 @@ LISTED = [
     Entry("rejection", samplers.BY_NAME["rejection"]),
     Entry("oversampling", samplers.BY_NAME["oversampling"]),
     Entry("lcr", samplers.BY_NAME["lcr"]),
+    Entry("lcr-published", samplers.BY_NAME["lcr-published"]),
     Entry("lcr-exact", LocallyConstrainedResampling(kernel="exact"), price=exact_price),
     *(Entry(f"lcr-{kernel}", LocallyConstrainedResampling(kernel=kernel)) for kernel in ("window", "forward", "lazy")),
     Entry("lcr-forward, mixture", LocallyConstrainedResampling(kernel="forward", weights="mixture")),

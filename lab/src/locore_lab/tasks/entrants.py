@@ -16,6 +16,7 @@ MAIN = (
     "smc",
     "swor",
     "twisted, learned",
+    "lcr",
     "rejection",
     "genlm-smc",
     "genlm-awrs",
@@ -25,7 +26,7 @@ MAIN = (
 OTHERS = (
     "masked",
     "oversampling",
-    "lcr",
+    "lcr-published",
     "cars",
     "ars",
     "awrs",

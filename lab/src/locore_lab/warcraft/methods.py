@@ -115,7 +115,7 @@ def exact(model: PathModel, task: Task, seed: int) -> Proposal:
 METHODS: dict[str, Method] = {
     "CNN-LSTM": alone,
     "+ oversampling": oversampled,
-    "+ Locore, the paper's sampler (lcr)": constrained("lcr"),
+    "+ Locore, the paper's sampler (lcr)": constrained("lcr-published"),
     "+ Locore, without replacement (swor)": constrained("swor"),
     "+ Locore, default (auto)": constrained("auto"),
     "exact (rejection until accepted)": exact,

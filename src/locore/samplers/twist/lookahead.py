@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import DEAD, LeftToRight
+from locore.samplers.twist.base import raised
 from locore.samplers.twist.ngram import NGramTable
 
 ROW_ENTRIES = 64  # entries of a row that the backward pass reads, beside the tokens that the constraint singles out
@@ -32,7 +33,7 @@ STEP_NUMBERS = 2**15  # of each position, where there are too many positions to 
 
 @dataclass(frozen=True, eq=False)
 class LookAhead:
-    """log β for every position, state and context.
+    """log β for every position, state and context; see `Twist`.
 
     Attributes:
         table: the contexts.
@@ -52,39 +53,20 @@ class LookAhead:
         return self.single.device
 
     def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
-        """log β after each possible next token, as if nothing were known of the tokens before it.
-
-        Args:
-            position: of the next token.
-            states: Long[states], before it.
-            log_floor: f32[], log κ, by which β is raised.
-
-        Returns:
-            f32[states, vocab] on the device; tokens that cannot be completed have no meaning here.
-        """
+        """f32[states, vocab], as `Twist.by_state`."""
         of_classes = self.reader.rows[position][states].long().clamp_min(0).to(self.device)
         target = of_classes[:, self.reader.classes_on(self.device)]
-        return _raised(self.log_beta[position + 1][self.single, target], log_floor)
+        return raised(self.log_beta[position + 1][self.single, target], log_floor)
 
     def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """f32[batch], log β of prefixes in Long[batch] states whose last tokens are these; −1 where there is none."""
+        """f32[batch], as `Twist.of`."""
         context = torch.where(second >= 0, self.table.after(first, second.clamp_min(0)), 0)
         return self.log_beta[position][context.to(self.device), states.to(self.device)].cpu()
 
     def known_pairs(
         self, position: int, states: Tensor, last: Tensor, log_floor: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What is known better, because the table has seen two tokens in a row.
-
-        Args:
-            states: Long[batch], before the next token.
-            last: Long[batch], the token before it, −1 where there is none.
-            log_floor: as in `by_state`.
-
-        Returns:
-            Long[pairs] rows of the batch, Long[pairs] next tokens, and f32[pairs] log β on the device, which replaces
-            `by_state`.
-        """
+        """What is known better, because the table has seen two tokens in a row; see `Twist.known_pairs`."""
         keys, size = self.table.pair_keys, self.table.vocab_size
         low = torch.searchsorted(keys, last.clamp_min(0) * size)
         high = torch.searchsorted(keys, (last.clamp_min(0) + 1) * size)
@@ -95,7 +77,7 @@ class LookAhead:
         target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0)
         context = self.table.first_pair + pair
         found = self.log_beta[position + 1][context.to(self.device), target.to(self.device)]
-        return row, token, _raised(found, log_floor)
+        return row, token, raised(found, log_floor)
 
 
 @lru_cache(maxsize=8)
@@ -112,11 +94,6 @@ def look_ahead(table: NGramTable, reader: LeftToRight, device: torch.device = CP
     last = backward.last()
     values = [backward.logs(one) for one in backward.before(reader.length, last, 0)]
     return LookAhead(table, reader, tuple(reversed([backward.logs(last), *values])), single)
-
-
-def _raised(log_beta: Tensor, log_floor: Tensor | None) -> Tensor:
-    """log (β + κ)."""
-    return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor)
 
 
 @dataclass(frozen=True, eq=False)

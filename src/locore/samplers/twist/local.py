@@ -1,0 +1,109 @@
+"""The paper's local distributions as a twist: how probable α still is if every token comes from around a text ỹ.
+
+A text ỹ that the model wrote has a factorised distribution p̃_ỹ around it (`locore.local`). One backward pass over the
+constraint's left-to-right reading gives p̃_ỹ(α | state at position i) for all states and positions; β is its mean over several
+ỹ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locore.circuits import DEAD, LeftToRight
+from locore.local import Forward
+from locore.models import LanguageModel
+from locore.samplers.twist.base import raised
+
+RELATIVE_FLOOR = 1e-12  # of the largest β at a position: what no context reaches must stay possible
+TOGETHER = 2**23  # numbers of local distributions that are worked on together
+STEP_NUMBERS = 2**22  # that a step of the backward pass holds
+PASS_NUMBERS = 2**31  # of the whole pass, which bound how many contexts it reads
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTwist:
+    """log β for every position and state; see `Twist`.
+
+    Attributes:
+        reader: the states.
+        log_beta: for each position 0..n, f32[states] on the device.
+        device: the model's.
+    """
+
+    reader: LeftToRight
+    log_beta: tuple[Tensor, ...]
+    device: torch.device
+
+    def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
+        """f32[states, vocab], as `Twist.by_state`."""
+        of_classes = self.reader.rows[position][states].long().clamp_min(0).to(self.device)
+        beta = raised(self.log_beta[position + 1][of_classes], log_floor)
+        return beta[:, self.reader.classes_on(self.device)]
+
+    def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """f32[batch], as `Twist.of`; the tokens say nothing beyond the state."""
+        return self.log_beta[position][states.to(self.device)].cpu()
+
+    def known_pairs(
+        self, position: int, states: Tensor, last: Tensor, log_floor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """None, as `Twist.known_pairs`."""
+        none = torch.zeros(0, dtype=torch.long)
+        return none, none, torch.zeros(0, device=self.device)
+
+
+def local_twist(model: LanguageModel, reader: LeftToRight, contexts: int, generator: torch.Generator) -> LocalTwist:
+    """Draw contexts from the model, at the price of so many texts, and look ahead by the distributions around them.
+
+    Around ỹ every position draws from what the model said there, p(· | ỹ_<i), which drawing ỹ has told (`locore.local.Forward`).
+    """
+    size = max(1, TOGETHER // (reader.length * model.vocab_size))
+    drawn = [_around(model, reader, min(size, contexts - start), generator) for start in range(0, contexts, size)]
+    return _mean(reader, torch.cat(drawn), model.device)
+
+
+def _around(model: LanguageModel, reader: LeftToRight, num: int, generator: torch.Generator) -> Tensor:
+    """f64[num, time, classes]: how probable each class of tokens is around each of so many contexts."""
+    drafts = model.sample(num, reader.length, generator, keep_log_probs=True)
+    local = Forward().distributions(model, drafts.tokens, forward=drafts.log_probs).exp().cpu()
+    classes = torch.zeros(num * reader.length, int(reader.token_class.max()) + 1, dtype=torch.float64)
+    classes.index_add_(1, reader.token_class, local.flatten(0, 1))
+    return classes.view(num, reader.length, -1)
+
+
+def _mean(reader: LeftToRight, around: Tensor, device: torch.device) -> LocalTwist:
+    """β, the mean over contexts with f64[contexts, time, classes] around them."""
+    entries = sum(rows.numel() for rows in reader.rows)
+    around = around[: max(1, PASS_NUMBERS // max(1, entries))]
+    means = [(mass.mean(0), log_scale) for mass, log_scale in _backward(reader, around)]
+    tops = [float(mean.max()) for mean, _ in means]
+    logs = [(mean + RELATIVE_FLOOR * top).log() + scale for (mean, scale), top in zip(means, tops, strict=True)]
+    return LocalTwist(reader, tuple(one.float().to(device) for one in reversed(logs)), device)
+
+
+def _backward(reader: LeftToRight, around: Tensor) -> Iterator[tuple[Tensor, float]]:
+    """From behind the last position to the first, f64[contexts, states] of p̃_ỹ(α | state), and the log of its scale.
+
+    Behind many positions the probabilities themselves may be no numbers, so the largest is 1.
+    """
+    mass, log_scale = reader.live[-1].double().expand(len(around), -1), 0.0
+    yield mass, log_scale
+    for position in reversed(range(reader.length)):
+        mass = _step(reader.rows[position].long(), around[:, position], mass)
+        top = float(mass.max())
+        if top > 0:
+            mass, log_scale = mass / top, log_scale + math.log(top)
+        yield mass, log_scale
+
+
+def _step(rows: Tensor, around: Tensor, mass: Tensor) -> Tensor:
+    """f64[contexts, states] before a position, from those after it, Long[states, classes] and f64[contexts, classes]."""
+    padded = torch.nn.functional.pad(mass, (0, 1))  # a last column of zeros stands for DEAD
+    targets = torch.where(rows == DEAD, mass.shape[1], rows)
+    size = max(1, STEP_NUMBERS // (targets.shape[1] * len(mass)))
+    return torch.cat([torch.einsum("jc,jsc->js", around, padded[:, part]) for part in targets.split(size)], 1)
