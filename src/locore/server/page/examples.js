@@ -49,7 +49,7 @@ export const EXAMPLES = [
       type: "json_schema",
       schema: { type: "object", properties: { blue: { type: "boolean" } }, required: ["blue"], additionalProperties: false },
     },
-    max_tokens: 10,
+    max_tokens: 14,
     seed: 1,
   },
   {
@@ -65,6 +65,17 @@ export const EXAMPLES = [
       ],
     },
     max_tokens: 5,
+    seed: 1,
+  },
+  {
+    name: "A message to answer",
+    about: "For models that read chats: the answer begins with one of three words.",
+    messages: [
+      { role: "system", content: "You answer in one short sentence." },
+      { role: "user", content: "Is a tomato a fruit?" },
+    ],
+    constraint: { type: "regex", pattern: "(Yes|No|Both)[, ][a-z ,]+\\." },
+    max_tokens: 16,
     seed: 1,
   },
   { name: "Nothing yet", about: "Your own.", prompt: "", constraint: { type: "contains", text: "" }, max_tokens: 6 },
