@@ -69,13 +69,14 @@ export const EXAMPLES = [
   },
   {
     name: "A message to answer",
-    about: "For models that read chats: the answer begins with one of three words.",
+    about: "For models that read chats: one of three answers, and few particles, for such models are slow without an accelerator.",
     messages: [
       { role: "system", content: "You answer in one short sentence." },
       { role: "user", content: "Is a tomato a fruit?" },
     ],
-    constraint: { type: "regex", pattern: "(Yes|No|Both)[, ][a-z ,]+\\." },
-    max_tokens: 16,
+    constraint: { type: "choice", texts: ["Yes, it is.", "No, it is not.", "It is both."] },
+    max_tokens: 8,
+    num_particles: 64,
     seed: 1,
   },
   { name: "Nothing yet", about: "Your own.", prompt: "", constraint: { type: "contains", text: "" }, max_tokens: 6 },
