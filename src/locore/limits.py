@@ -77,16 +77,23 @@ _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
 
 
 _watch: ContextVar[Callable[[], None] | None] = ContextVar("who may stop the work", default=None)
+_count: ContextVar[Callable[[int], None] | None] = ContextVar("who is told what the work costs", default=None)
 
 
 @contextmanager
-def watched(check: Callable[[], None] | None) -> Iterator[None]:
-    """Inside the `with` block compiling and reading a model call this again and again; what it raises ends them."""
-    token = _watch.set(check)
+def watched(check: Callable[[], None] | None, count: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Watch the work inside the `with` block.
+
+    Args:
+        check: compiling and reading a model call it again and again; what it raises ends them.
+        count: called with each number of LM tokens that is spent.
+    """
+    check_before, count_before = _watch.set(check), _count.set(count)
     try:
         yield
     finally:
-        _watch.reset(token)
+        _watch.reset(check_before)
+        _count.reset(count_before)
 
 
 def may_stop() -> None:
@@ -94,6 +101,13 @@ def may_stop() -> None:
     check = _watch.get()
     if check is not None:
         check()
+
+
+def spent(lm_tokens: int) -> None:
+    """So many next-token distributions were asked for; whoever watches the work is told."""
+    count = _count.get()
+    if count is not None:
+        count(lm_tokens)
 
 
 def limits_in_force() -> Limits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -10,13 +11,15 @@ import torch
 
 import locore
 from locore import Tokenizer, choice, ends_with, regex
+from locore.errors import MissingTemplate
 from locore.limits import Limits
 from locore.models import TableModel
 from locore.samplers.masking import read
 from locore.server.app import NAMES
 from locore.server.compare import SHOWN, Comparison, is_forced, log_shares
+from locore.server.comparisons import CompareRequest
 from locore.server.compute import Computer, Run
-from locore.server.schema import CompareRequest
+from locore.server.settings import Settings
 from locore.testing import enumerate_posterior
 
 WORDS = Tokenizer.from_tokens([" a", " b", " c", "<end>"], eos_ids=[3])
@@ -169,9 +172,10 @@ def test_it_is_the_same_as_a_completion(server):
     ("wrong", "status", "code", "param"),
     [
         ({"n": 2}, 400, "unknown_field", "n"),
-        ({"stream": True}, 400, "unknown_field", "stream"),
         ({"response_format": {"type": "text"}}, 400, "unknown_field", "response_format"),
         ({"prompt": [1, 2]}, 400, "invalid_value", "prompt"),
+        ({"messages": [{"role": "user", "content": "Hello"}]}, 400, "invalid_value", None),  # beside a prompt
+        ({"prompt": None}, 400, "invalid_value", None),
         ({"max_tokens": 10**6}, 400, "invalid_value", "max_tokens"),
         ({"num_particles": 10**6}, 400, "invalid_value", "num_particles"),
         ({"model": "other"}, 404, "model_not_found", "model"),
@@ -182,6 +186,63 @@ def test_it_is_the_same_as_a_completion(server):
 def test_what_is_wrong_is_refused_as_elsewhere(server, wrong, status, code, param):
     got, _, answer = server.post({**HAPPY, **wrong}, PATH)
     assert (got, answer["error"]["code"], answer["error"]["param"]) == (status, code, param)
+
+
+USER = {"role": "user", "content": "How is the weather?"}
+CHAT = {name: value for name, value in HAPPY.items() if name != "prompt"}
+
+
+def test_a_chat_is_that_of_chat_completions(server):
+    system = {"role": "system", "content": "Be </s> brief."}
+    asked = {**CHAT, "messages": [system, USER], "num_particles": 64, "seed": 5}
+    mine, theirs = server.post(asked, PATH)[2], server.post(asked, "/v1/chat/completions")[2]
+    same = ("log_evidence", "ess", "verdict", "sampler", "distinct_texts", "lm_tokens", "seed")
+    assert {name: mine["locore"][name] for name in same} == {name: theirs["locore"][name] for name in same}
+    assert mine["prompt_tokens"] == theirs["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        "Hello",
+        [{"role": "user"}],
+        [{"role": "nobody", "content": "Hello"}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+        [{**USER, "more": 1}],
+        [USER, {"role": "assistant", "content": ""}],
+    ],
+)
+def test_messages_are_refused_as_those_of_chats(server, messages):
+    asked = {**CHAT, "messages": messages}
+    (status, _, mine), (expected, _, theirs) = server.post(asked, PATH), server.post(asked, "/v1/chat/completions")
+    assert status == expected == 400 and mine == theirs
+
+
+def test_the_page_is_told_what_its_form_must_know(server):
+    most = {"max_tokens": Settings().max_tokens, "num_particles": Settings().max_particles}
+    assert json.loads(server.get("/page/model")[1]) == {"id": "tiny", "chat": True, "most": most}
+
+
+def test_a_model_without_a_template_reads_no_chats(tiny):
+    computer = Computer(tiny, Limits())
+    assert not computer.facts()["chat"]
+    (task,) = CompareRequest(model="tiny", messages=[USER]).tasks(16)
+    with pytest.raises(MissingTemplate):
+        Run(computer, task, tiny)
+
+
+@pytest.mark.parametrize("constraint", ENDINGS, ids=str)
+def test_texts_are_cut_where_the_limit_ends_what_could_go_on(model, constraint):
+    """That is, where it has no end, and a longer text that begins with it satisfies the constraint."""
+    answer = compared(model, constraint, sampler="exact", num_particles=100)
+    more = ["".join(words) for number in (1, 2) for words in itertools.product((" a", " b", " c"), repeat=number)]
+    for side in answer["sides"].values():
+        for row in side["sequences"]:
+            goes_on = any(locore.holds(constraint, row["text"] + after, WORDS) for after in more)
+            assert row["cut"] == (not row["tokens"][-1]["end"] and goes_on)
+    whole = {row["text"] for side in answer["sides"].values() for row in side["sequences"] if not row["cut"]}
+    assert {row["text"] for row in answer["texts"] if not row["cut"]} == whole
 
 
 def test_another_site_cannot_ask_in_the_name_of_a_visitor(server):

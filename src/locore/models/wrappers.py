@@ -18,6 +18,7 @@ from torch import Tensor
 from locore.chat import Prompt
 from locore.ending import ended_before, is_end
 from locore.errors import InvalidArgument
+from locore.limits import spent
 from locore.models.base import Drafts, LanguageModel, Wrapper, substituted
 from locore.models.cursor import Cursor
 from locore.models.validation import positive, row_indices
@@ -219,6 +220,7 @@ class Meter:
     def count(self, contexts: _Hashes) -> None:
         """A next-token distribution was asked for after each of these contexts."""
         self.lm_tokens += len(contexts)
+        spent(len(contexts))
         self._contexts.append(np.unique(contexts))
 
     @property

@@ -1,11 +1,11 @@
-"""Answers in OpenAI's shape, with a `locore` object of diagnostics beside the texts; and the form of the page's comparisons."""
+"""Answers in OpenAI's shape, with a `locore` object of diagnostics beside the texts; and answers as streams."""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -271,15 +271,27 @@ def _one(token: ScoredToken) -> Json:
     return {"token": token.text, "logprob": token.log_prob, "bytes": token.content}
 
 
-async def server_sent_events(bundle: Bundle, shape: Shape, keep_alive: float) -> AsyncIterator[bytes]:
-    """Comments while nothing is known, then the texts, or the error, and the end. Who leaves stops the work."""
+async def server_sent_events(
+    bundle: Bundle, answer: Callable[[], Iterable[Json]], keep_alive: float, state: Callable[[], Json | None] = lambda: None
+) -> AsyncIterator[bytes]:
+    """What is known while there is no answer, then the answer, or the error, and the end. Who leaves stops the work.
+
+    Args:
+        bundle: the runs of the request.
+        answer: its events, once all runs have ended; an `ApiError` that it raises is one, too.
+        keep_alive: seconds between two looks at the state.
+        state: how far the runs are, told where it has changed; a comment keeps the connection open where it has not.
+    """
+    told: Json | None = None
     try:
         while not bundle.done:
-            yield b": keep-alive\n\n"
+            now = state()
+            yield b": keep-alive\n\n" if now == told else _event(now)
+            told = now
             await bundle.wait(keep_alive)
         try:
-            for chunk in shape.chunks(bundle.results()):
-                yield _event(chunk)
+            for event in answer():
+                yield _event(event)
         except ApiError as error:
             yield _event(error.body())
         yield b"data: [DONE]\n\n"
@@ -287,106 +299,5 @@ async def server_sent_events(bundle: Bundle, shape: Shape, keep_alive: float) ->
         bundle.leave()
 
 
-def _event(content: Json) -> bytes:
+def _event(content: Json | None) -> bytes:
     return b"data: " + json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n\n"
-
-
-class TokenOfSequence(BaseModel):
-    """A token where it stands."""
-
-    text: str
-    end: bool = Field(description="It ends the text.")
-    log_prob: float | None = Field(description="log p(token | before), of the model.")
-    shift: float | None = Field(description="By how many nats its side moves that; null where it is not known.")
-
-
-class Sequence(BaseModel):
-    """A token sequence that a side drew."""
-
-    text: str
-    tokens: list[TokenOfSequence]
-    share: float = Field(description="Of its side: of the draws of masking, of the weight of Locore's particles.")
-    draws: int = Field(description="Particles that are this sequence.")
-    weighted_share: float | None = Field(default=None, description="Masking only: its share if the draws were weighted.")
-
-
-class Side(BaseModel):
-    """What one way of sampling found; without sequences if it failed."""
-
-    error: str | None
-    num_particles: int = 0
-    lm_tokens: int = 0
-    seconds: float = 0.0
-    exact: bool = Field(default=False, description="The shifts are exact, since every sequence was enumerated.")
-    other_sequences: int = 0
-    sequences: list[Sequence] = []
-
-
-class Sides(BaseModel):
-    """Both."""
-
-    masking: Side
-    locore: Side
-
-
-class TextOfBoth(BaseModel):
-    """How much of each side a text is, and how probable it is."""
-
-    text: str
-    masking: float
-    locore: float
-    probability: float | None = Field(
-        description="p(text | constraint): p(text), of the spellings that were found, over the estimate of p(constraint)."
-    )
-
-
-class OtherTexts(BaseModel):
-    """All that are not listed."""
-
-    number: int
-    masking: float
-    locore: float
-
-
-class Arc(BaseModel):
-    """From a state of one column to one of the next."""
-
-    position: int
-    source: int
-    target: int
-    tokens: str
-    masking: float
-    locore: float
-
-
-class Trellis(BaseModel):
-    """A small circuit, column by column."""
-
-    columns: list[int]
-    arcs: list[Arc]
-
-
-class CircuitFacts(BaseModel):
-    """The size of the circuit."""
-
-    nodes: int
-    edges: int
-    classes: int
-    vocab_size: int
-    positions: int
-    relaxed: bool
-    trellis: Trellis | None
-
-
-class ComparisonAnswer(BaseModel):
-    """The answer of /page/compare."""
-
-    prompt_tokens: int
-    locore: Diagnostics
-    judged_by_blocks: bool = Field(description="The particles depend on each other, so that blocks judge them, not the ESS.")
-    divergence: float | None = Field(description="KL of masking's law from p(text | constraint), in nats, estimated.")
-    divergence_error: float | None
-    sides: Sides
-    texts: list[TextOfBoth]
-    other_texts: OtherTexts
-    circuit: CircuitFacts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -16,8 +16,9 @@ from starlette.exceptions import HTTPException
 
 from locore.constraints import json_forms
 from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed, SameSite
-from locore.server.answers import ChatCompletion, ComparisonAnswer, Completion, ErrorAnswer, Shape, server_sent_events
+from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
 from locore.server.chats import ChatRequest
+from locore.server.comparisons import CompareRequest, ComparisonAnswer, ModelFacts
 from locore.server.errors import (
     ApiError,
     AsciiJSON,
@@ -30,7 +31,7 @@ from locore.server.errors import (
 from locore.server.jobs import Bundle
 from locore.server.queue import Queue
 from locore.server.quota import Quotas
-from locore.server.schema import Common, CompareRequest, CompletionRequest, Sampling, refusal, version
+from locore.server.schema import Common, CompletionRequest, Sampling, refusal, version
 from locore.server.settings import Settings, is_loopback
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -58,6 +59,7 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 FOLDER = files("locore.server") / "page"
+LOOK_SECONDS = 0.5  # between looks at how far a comparison is
 STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
@@ -128,6 +130,23 @@ async def answer_or_leave(request: Request, bundle: Bundle, seconds: float | Non
         leaving.cancel()
 
 
+async def reply(
+    request: Request, bundle: Bundle, settings: Settings, whole: Callable[[], Any], events: AsyncIterator[bytes] | None
+) -> Response:
+    """The answer at once, or events where they are wanted.
+
+    A quick error still has its status; what takes longer begins as a stream.
+    """
+    await answer_or_leave(request, bundle, None if events is None else settings.first_byte)
+    if bundle.cancelled:
+        return Response(status_code=NEVER_SENT)
+    if events is None:
+        return AsciiJSON(whole())
+    if bundle.done:
+        bundle.plain()
+    return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+
 def describe(app: FastAPI) -> None:
     """Make the application answer /openapi.json and /v1/constraint_schema."""
 
@@ -164,14 +183,25 @@ def website(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas) 
         path = "/" if name == "index.html" else f"/page/{name}"
         router.add_api_route(path, _reader(name), methods=["GET"], include_in_schema=False)
 
-    @router.post("/page/compare", response_model=ComparisonAnswer, responses=ERRORS)
+    most = {"max_tokens": settings.max_tokens, "num_particles": settings.max_particles}
+
+    @router.get("/page/model", response_model=ModelFacts, responses={code: ERRORS[code] for code in (401, 503)})
+    async def model() -> dict[str, Any]:
+        """What the form of the page must know of the model and the limits."""
+        return {"id": settings.model_id, "chat": require_facts(queue)["chat"], "most": most}
+
+    @router.post("/page/compare", response_model=ComparisonAnswer, responses={200: {"content": STREAM}, **ERRORS})
     async def compare(request: Request, body: CompareRequest) -> Response:
-        """Masking and Locore on the same problem, for the page."""
+        """Masking and Locore on the same problem, for the page; with `stream` as events that say how far it is."""
         bundle = submit(request, body, queue, settings, metrics, quotas)
-        await answer_or_leave(request, bundle, None)
-        if bundle.cancelled:
-            return Response(status_code=NEVER_SENT)
-        return AsciiJSON(bundle.plain()[0])
+        (job,) = bundle.jobs
+
+        def done() -> list[dict[str, Any]]:
+            return [{"state": "done", "answer": bundle.plain()[0]}]
+
+        pause = min(settings.keep_alive, LOOK_SECONDS)
+        events = server_sent_events(bundle, done, pause, lambda: queue.state(job)) if body.stream else None
+        return await reply(request, bundle, settings, lambda: bundle.plain()[0], events)
 
     return router
 
@@ -275,16 +305,12 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas
             body.stream_options is not None and bool(body.stream_options.include_usage),
             body.calls() if isinstance(body, ChatRequest) else None,
         )
-        # A quick answer or error still has its status; what takes longer begins as a stream of comments.
-        await answer_or_leave(request, bundle, settings.first_byte if body.stream else None)
-        if bundle.cancelled:
-            return Response(status_code=NEVER_SENT)
-        if not body.stream:
-            return AsciiJSON(shape.whole(bundle.results()))
-        if bundle.done:
-            bundle.plain()
-        events = server_sent_events(bundle, shape, settings.keep_alive)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+        def chunks() -> Iterator[dict[str, Any]]:
+            return shape.chunks(bundle.results())
+
+        events = server_sent_events(bundle, chunks, settings.keep_alive) if body.stream else None
+        return await reply(request, bundle, settings, lambda: shape.whole(bundle.results()), events)
 
     @router.post("/completions", response_model=Completion, responses={200: {"content": STREAM}, **ERRORS})
     async def completions(request: Request, body: CompletionRequest) -> Response:

@@ -164,25 +164,8 @@ class ChatRequest(Common, HarmlessInChats):
         return text if calls is None else calls.constraint(text)
 
     def plain(self) -> Messages:
-        """The messages, each with a role and a text that a chat template can write."""
-        names: dict[str, str] = {}
-        found: Messages = []
-        for message in self.messages:
-            if isinstance(message, AssistantMessage) and message.tool_calls:
-                made = [(call.function.name, call.function.arguments) for call in message.tool_calls]
-                names |= {call.id: call.function.name for call in message.tool_calls}
-                said = _text(message.content)
-                found.append({"role": "assistant", "content": f"{said}\n{written(made)}" if said else written(made)})
-            elif isinstance(message, ToolMessage):
-                result = told(names.get(message.tool_call_id, "a function"), _text(message.content))
-                if found and found[-1]["role"] == "user":  # many templates want turns to alternate
-                    found[-1] = {"role": "user", "content": f"{found[-1]['content']}\n{result}"}
-                else:
-                    found.append({"role": "user", "content": result})
-            else:
-                text = _text(message.content)
-                found.append({"role": message.role, "content": f"{message.name}: {text}" if message.name else text})
-        calls = self.calls()
+        """The messages as turns, and how functions are called."""
+        found, calls = plain_turns(self.messages), self.calls()
         return found if calls is None else with_instruction(found, calls.instruction())
 
     def tasks(self, default_tokens: int) -> list[Task]:
@@ -190,6 +173,28 @@ class ChatRequest(Common, HarmlessInChats):
         length = self.max_completion_tokens or self.max_tokens or default_tokens
         logprobs = (self.top_logprobs or 0) if self.logprobs else NO_LOGPROBS
         return self.runs([self.plain()], length, logprobs=logprobs, template_options=self.chat_template_kwargs or {})
+
+
+def plain_turns(messages: list[ChatMessage]) -> Messages:
+    """Messages, each with a role and a text that a chat template can write."""
+    names: dict[str, str] = {}
+    found: Messages = []
+    for message in messages:
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            made = [(call.function.name, call.function.arguments) for call in message.tool_calls]
+            names |= {call.id: call.function.name for call in message.tool_calls}
+            said = _text(message.content)
+            found.append({"role": "assistant", "content": f"{said}\n{written(made)}" if said else written(made)})
+        elif isinstance(message, ToolMessage):
+            result = told(names.get(message.tool_call_id, "a function"), _text(message.content))
+            if found and found[-1]["role"] == "user":  # many templates want turns to alternate
+                found[-1] = {"role": "user", "content": f"{found[-1]['content']}\n{result}"}
+            else:
+                found.append({"role": "user", "content": result})
+        else:
+            text = _text(message.content)
+            found.append({"role": message.role, "content": f"{message.name}: {text}" if message.name else text})
+    return found
 
 
 def _text(content: Content | None) -> str:

@@ -8,6 +8,7 @@ satisfies the constraint the shifts add up to −log p(α), whatever the text.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from locore.models import LanguageModel
 from locore.samplers.masking import read
 from locore.server.compute import Run, diagnostics, is_exact_posterior
 from locore.server.scoring import finite, spelling
+from locore.stopping import is_finished
 from locore.tokenizer import Tokenizer
 
 Message = dict[str, Any]
@@ -136,8 +138,10 @@ def flow(circuit: Circuit, particles: Particles) -> dict[tuple[int, int, int], f
 class Comparison:
     """A request for a comparison."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, enter: Callable[[str], None] = lambda phase: None) -> None:
+        """Of a run; `enter` is told what is done next."""
         self._run = run
+        self._enter = enter
 
     def result(self) -> Message:
         """The result.
@@ -146,7 +150,9 @@ class Comparison:
             LocoreError: as `locore.generate`. That masking alone found nothing is no error, but stands in the result.
         """
         run = self._run
+        self._enter("sampling")
         ours = run.particles()
+        self._enter("masking")
         masked: Particles | None = None
         problem = None
         try:
@@ -164,7 +170,7 @@ class Comparison:
             "judged_by_blocks": ours.blocks is not None,
             **sides_apart(ours, masked),
             "sides": sides,
-            **texts(ours, masked),
+            **texts(ours, masked, circuit),
             "circuit": described(circuit, model.tokenizer, ours, masked),
         }
 
@@ -185,7 +191,7 @@ def sides_apart(ours: Particles, masked: Particles | None) -> Message:
     }
 
 
-def texts(ours: Particles, masked: Particles | None) -> Message:
+def texts(ours: Particles, masked: Particles | None, circuit: Circuit) -> Message:
     """How probable each side makes the texts that are likely on one of them, and how much is left.
 
     The share of the weight of a particle is no probability of its text where texts are many: each particle stands for those
@@ -194,13 +200,26 @@ def texts(ours: Particles, masked: Particles | None) -> Message:
     first, second = ({} if masked is None else masked.unweighted().posterior()), ours.posterior()
     shown = dict.fromkeys([*list(second)[:SHOWN], *list(first)[:SHOWN]])
     known = probabilities(ours, masked)
+    whole = {text for side in (ours, masked) if side is not None for text in finished_texts(side, circuit)}
     rows = [
-        {"text": text, "masking": first.get(text, 0.0), "locore": second.get(text, 0.0), "probability": known.get(text)}
+        {
+            "text": text,
+            "cut": text not in whole,
+            "masking": first.get(text, 0.0),
+            "locore": second.get(text, 0.0),
+            "probability": known.get(text),
+        }
         for text in shown
     ]
     rest = [sum(p for text, p in side.items() if text not in shown) for side in (first, second)]
     number = len({*first, *second}) - len(shown)
     return {"texts": rows, "other_texts": {"number": number, "masking": rest[0], "locore": rest[1]}}
+
+
+def finished_texts(side: Particles, circuit: Circuit) -> set[str]:
+    """Those of which some sequence has ended, or is complete: the limit of tokens has not cut them off."""
+    finished = is_finished(circuit, side.tokens, side.tokenizer.eos_ids).tolist()
+    return {text for text, done in zip(side.texts, finished, strict=True) if done}
 
 
 def probabilities(ours: Particles, masked: Particles | None) -> dict[str, float]:
@@ -225,7 +244,7 @@ def _masking(particles: Particles, circuit: Circuit, model: LanguageModel) -> Me
     chosen, shares, draws = _likeliest(plain)
     weighted = torch.stack([particles.weights[(particles.tokens == row).all(-1)].sum() for row in plain.tokens[chosen]])
     found = read(model, circuit, plain.tokens[chosen])
-    rows = _rows(particles.tokenizer, plain.tokens[chosen], found.token_scores, -found.log_masses, shares, draws)
+    rows = _rows(circuit, particles.tokenizer, plain.tokens[chosen], found.token_scores, -found.log_masses, shares, draws)
     for row, share in zip(rows, weighted.tolist(), strict=True):
         row["weighted_share"] = share
     return _side(particles, rows)
@@ -243,7 +262,8 @@ def _locore(particles: Particles, circuit: Circuit, model: LanguageModel) -> Mes
     forced = is_forced(circuit, tokens)
     shifts = torch.where(forced, 0.0, log_share[chosen]) - scores[chosen]
     known = forced | (error[chosen] <= FAIR_ERROR) | exact
-    rows = _rows(particles.tokenizer, tokens, scores[chosen], shifts.masked_fill(~known, math.nan), shares, draws)
+    shown = shifts.masked_fill(~known, math.nan)
+    rows = _rows(circuit, particles.tokenizer, tokens, scores[chosen], shown, shares, draws)
     return {**_side(particles, rows), "exact": exact}
 
 
@@ -264,10 +284,11 @@ def _likeliest(particles: Particles) -> tuple[Tensor, Tensor, list[int]]:
 
 
 def _rows(
-    tokenizer: Tokenizer, tokens: Tensor, scores: Tensor, shifts: Tensor, shares: Tensor, draws: list[int]
+    circuit: Circuit, tokenizer: Tokenizer, tokens: Tensor, scores: Tensor, shifts: Tensor, shares: Tensor, draws: list[int]
 ) -> list[Message]:
     """Sequences with their tokens, to the first end; None for numbers that are not known or not finite."""
     rows = []
+    cut = (~is_finished(circuit, tokens, tokenizer.eos_ids)).tolist()
     lengths = live_lengths(tokens, tokenizer.eos_ids).tolist() if tokenizer.eos_ids else [tokens.shape[1]] * len(tokens)
     for row, length in enumerate(lengths):
         ids = tokens[row, :length].tolist()
@@ -276,5 +297,6 @@ def _rows(
             {"text": spelling(tokenizer, i), "end": i in tokenizer.eos_ids, "log_prob": finite(p), "shift": finite(s)}
             for i, p, s in numbers
         ]
-        rows.append({"text": tokenizer.decode(ids), "tokens": spelled, "share": float(shares[row]), "draws": draws[row]})
+        text, share = tokenizer.decode(ids), float(shares[row])
+        rows.append({"text": text, "cut": cut[row], "tokens": spelled, "share": share, "draws": draws[row]})
     return rows

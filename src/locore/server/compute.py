@@ -43,7 +43,8 @@ class Computer:
         """What the server tells of the model."""
         tokenizer = self.model.tokenizer
         fingerprint = self.model.fingerprint() or tokenizer.fingerprint()
-        return {"fingerprint": fingerprint[:16], "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME)}
+        chat = tokenizer.chat_fingerprint() is not None
+        return {"fingerprint": fingerprint[:16], "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME), "chat": chat}
 
 
 class Run:
@@ -125,7 +126,7 @@ class Run:
         drawn = particles.resample(task.n, seed=None if seed is None else seed + 1)
         ended = is_end(drawn.tokens, self.tokenizer.eos_ids).any(-1)
         lengths = (live_lengths(drawn.tokens, self.tokenizer.eos_ids) - ended.long()).tolist()
-        finished = ended if bool(ended.all()) else is_finished(self.circuit, drawn.tokens, self.tokenizer.eos_ids)
+        finished = is_finished(self.circuit, drawn.tokens, self.tokenizer.eos_ids)
         scorer = None if task.logprobs == NO_LOGPROBS else Scorer(self.target, self.circuit, task.logprobs)
         texts = [
             self._text(y[:length].tolist(), y, done, scorer, particles.log_evidence)

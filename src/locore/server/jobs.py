@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from locore.server.errors import ApiError, timed_out
-from locore.server.task import Result, Task
+from locore.server.task import BEGUN, Result, Task
 
 _numbers = itertools.count(1)
 
@@ -23,6 +23,7 @@ class Job:
         owner: whose it is; where several have runs waiting, they take turns.
         answer: a future of what the worker sent; an `ApiError` is its exception.
         alone: it is not run beside others, since one of them took too much memory.
+        progress: what the worker last told of it, where it tells.
     """
 
     def __init__(self, task: Task, seconds: float, owner: str = "") -> None:
@@ -31,6 +32,7 @@ class Job:
         self.task = task
         self.owner = owner
         self.alone = False
+        self.progress = BEGUN
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         # Nobody may be left to fetch it.
         self.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())

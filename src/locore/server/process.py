@@ -18,6 +18,7 @@ from locore.server.access import Metrics
 from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, timed_out, worker_died
 from locore.server.jobs import Job
 from locore.server.settings import Settings
+from locore.server.task import BEGUN
 
 log = logging.getLogger("locore.server")
 LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
@@ -107,7 +108,7 @@ class WorkerProcess:
 
     def take(self, job: Job) -> None:
         """Compute this too."""
-        self.jobs[job.number] = job
+        self.jobs[job.number], job.progress = job, BEGUN
         self._send({"id": job.number, "task": job.task.to_json()})
 
     def has_room(self, job: Job) -> bool:
@@ -143,9 +144,12 @@ class WorkerProcess:
                 message = reading.result()
                 if message is None:
                     return await self._given_up(Loss(worker_died(), set(self.jobs)))
-                self._finish(self.jobs.pop(message["id"]), message)
-                told.discard(message["id"])
-                freed()
+                if "progress" in message:
+                    self.jobs[message["id"]].progress = message["progress"]
+                else:
+                    self._finish(self.jobs.pop(message["id"]), message)
+                    told.discard(message["id"])
+                    freed()
                 reading = asyncio.ensure_future(self._receive())
         finally:
             reading.cancel()

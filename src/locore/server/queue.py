@@ -103,6 +103,22 @@ class Queue:
         self._dispatch()
         return Bundle(jobs)
 
+    def state(self, job: Job) -> dict[str, Any]:
+        """How far it is: where it stands among those that wait, or what its worker told last."""
+        position = self._position(job)
+        return {"state": "running", **job.progress} if position is None else {"state": "queued", "position": position}
+
+    def _position(self, job: Job) -> int | None:
+        """1 for the next to run, if nobody leaves or comes; owners take turns. None if it does not wait."""
+        mine = self._waiting.get(job.owner, deque())
+        if job not in mine:
+            return None
+        before = mine.index(job)  # of its owner; so many turns does each other owner have until then
+        owners = list(self._waiting)
+        turns = [before + (owners.index(owner) < owners.index(job.owner)) for owner in owners if owner != job.owner]
+        others = [len(self._waiting[owner]) for owner in owners if owner != job.owner]
+        return 1 + before + sum(map(min, turns, others))
+
     def _forget(self, job: Job) -> None:
         """Nobody waits for it any more, so it does not wait either."""
         mine = self._waiting.get(job.owner, ())

@@ -218,17 +218,6 @@ class Sampling(Strict):
         raise NotImplementedError
 
 
-class CompareRequest(Sampling):
-    """For the page: masking and Locore beside each other."""
-
-    prompt: str = Field(description="A text to go on from.")
-    max_tokens: Count = 16
-
-    def tasks(self, default_tokens: int) -> list[Task]:
-        """One."""
-        return [Task(self.prompt, self.max_tokens, compares=True, **self.settings())]
-
-
 class Common(Sampling):
     """What requests for texts share."""
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +25,39 @@ from locore.models import LanguageModel
 from locore.models.meeting import Meeting, can_meet
 from locore.server.compare import Comparison
 from locore.server.compute import Computer, Run
-from locore.server.task import Task
+from locore.server.task import BEGUN, Task
 
 Message = dict[str, Any]
+TELLING_SECONDS = 0.5  # between two lines on how far a run is
 PATIENCE = 0.25  # of a pass: how long requests wait for others that compute something else
 
 
 class Stopped(BaseException):
     """Nobody waits for the result any more. No `Exception`, so that nothing on the way takes it for an error."""
+
+
+class Progress:
+    """How far a run is, told at most twice a second."""
+
+    def __init__(self, tell: Callable[[Message], None]) -> None:
+        self._tell = tell
+        self._state = dict(BEGUN)
+        self._due = time.monotonic() + TELLING_SECONDS
+
+    def enter(self, phase: str) -> None:
+        """It begins with something else."""
+        self._state["phase"] = phase
+
+    def spend(self, lm_tokens: int) -> None:
+        """It has asked for so many next-token distributions more."""
+        self._state["lm_tokens"] += lm_tokens
+
+    def tell(self) -> None:
+        """If it is time."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + TELLING_SECONDS
+            self._tell(self._state)
 
 
 class Worker:
@@ -70,13 +96,17 @@ class Worker:
     def _answer(self, number: int, task: Message) -> None:
         """In a thread: one request."""
         stop = self._stops[number]
+        progress = Progress(lambda state: self._send({"id": number, "progress": state}))
+        tells = bool(task["compares"])
 
         def check() -> None:
             if stop.is_set():
                 raise Stopped
+            if tells:
+                progress.tell()
 
         try:
-            answer = {"result": self._computed(Task.from_json(task), check)}
+            answer = {"result": self._computed(Task.from_json(task), check, progress)}
         except Stopped:
             answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
@@ -91,14 +121,14 @@ class Worker:
         del self._stops[number]
         self._send({"id": number, **answer})
 
-    def _computed(self, task: Task, check: Callable[[], None]) -> Message:
+    def _computed(self, task: Task, check: Callable[[], None], progress: Progress) -> Message:
         check()
         model: LanguageModel = self._computer.model if self._meeting is None else self._meeting.model
-        with watched(check):
+        with watched(check, progress.spend):
             run = Run(self._computer, task, model)
             run.circuit  # noqa: B018  (compiled before anybody waits for this request)
             with self._attended():
-                return Comparison(run).result() if task.compares else run.result().to_json()
+                return Comparison(run, progress.enter).result() if task.compares else run.result().to_json()
 
     def _attended(self) -> AbstractContextManager[None]:
         return nullcontext() if self._meeting is None else self._meeting.attended()

@@ -16,8 +16,8 @@ def test_the_first_example_shows_the_point(visit):
     assert "Masking writes" in page.inner_text(".lead") and "The girl was" in page.inner_text(".lead")
     assert page.inner_text(".verdict") == "Trust"
     first = page.locator(".texts tbody tr").first
-    assert first.locator("th").text_content() == " very happy."
-    masking, ours = (float(first.locator(f"td.{side} > span:last-child").inner_text().split("\u202f")[0]) for side in SIDES)
+    assert first.locator("th .text").text_content() == " very happy."
+    masking, ours = (float(first.locator(f"td.{side} div > span:last-child").inner_text().split("\u202f")[0]) for side in SIDES)
     assert ours > 10 * masking
     for side in SIDES:
         assert page.locator(f".sides .{side} li:visible").count() == 6
@@ -67,7 +67,7 @@ def test_texts_are_texts(visit):
     page.fill("#json", json.dumps({"type": "choice", "texts": [evil[:20], "<b>bold</b>"]}))
     page.fill("#max_tokens", "16")
     run(page)
-    shown = page.locator(".texts tbody th").all_text_contents()
+    shown = page.locator(".texts tbody th .text").all_text_contents()
     assert "<b>bold</b>" in shown and evil[:20] in shown
     assert page.locator("img, #results b b, #results script").count() == 0
     assert page.title() == "Locore"

@@ -118,9 +118,11 @@ def test_a_wrong_number_is_explained_at_its_field(visit):
     page = visit()
     page.get_by_text("More settings").click()
     for field, value, says in (
-        ("max_tokens", "100000", "at most 512"),
-        ("num_particles", "0", "greater than"),
-        ("temperature", "-1", "greater than or equal to 0"),
+        ("max_tokens", "100000", "At most 512."),
+        ("num_particles", "0", "At least 1."),
+        ("num_particles", "1.5", "Only whole numbers."),
+        ("temperature", "-1", "At least 0."),
+        ("min_tokens", "7", "more than"),
     ):
         good = page.input_value(f"#{field}")
         page.fill(f"#{field}", value)

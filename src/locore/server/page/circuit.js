@@ -1,5 +1,5 @@
 // The circuit as a trellis: a column of states for each position, and the share of each side on the arcs between them.
-import { h, percent, svg, whole } from "./dom.js";
+import { folded, h, percent, svg, whole } from "./dom.js";
 
 const WIDTH = 760, GAP = 46, TOP = 34, EDGE = 34;
 const WIDEST = 13; // of an arc that everything passes
@@ -10,10 +10,8 @@ export function drawCircuit(circuit) {
   const { nodes, edges, classes, vocab_size: vocabulary, positions, trellis, relaxed } = circuit;
   const size = `${whole(nodes)} nodes and ${whole(edges)} edges over ${positions} ${positions === 1 ? "position" : "positions"}; ` +
     `the constraint tells ${whole(classes)} classes of tokens apart among ${whole(vocabulary)}.`;
-  return h(
-    "section",
-    { class: "card" },
-    h("h2", {}, "The constraint as a circuit"),
+  return folded(
+    "The constraint as a circuit",
     h("p", { class: "note" }, size, relaxed ? " It is a relaxation: finished texts are checked once more." : ""),
     trellis ? picture(trellis) : h("p", {}, "Too large to draw. Ask for fewer tokens or a simpler constraint to see it."),
   );

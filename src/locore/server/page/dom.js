@@ -23,6 +23,13 @@ function fill(element, attributes, children) {
   return element;
 }
 
+export const DIVERSE = 0.05; // no text is likelier: bars would be as long as each other, and say nothing
+export const MASKING_FAILED = "Masking found no text that fits.";
+
+/** After a text that the limit of tokens has cut off. */
+export const cutMark = () =>
+  h("span", { class: "cut", title: "Cut off by the limit of tokens" }, "…", h("span", { class: "hidden" }, " (cut off by the limit of tokens)"));
+
 // What cannot be seen in a text, made visible.
 export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll("\r", "␍");
 
@@ -44,6 +51,13 @@ export function chance(p) {
 export const signed = (nats) => (Math.abs(nats) < 0.05 ? "0.0" : `${nats > 0 ? "+" : "−"}${Math.abs(nats).toFixed(1)}`);
 export const decimal = (number, digits = 2) => number.toFixed(digits).replace(/^-(?=0\.?0*$)/, "").replace("-", "−");
 export const whole = (number) => Math.round(number).toLocaleString("en-US");
+
+/** A part of the results; on a narrow screen it is folded, so that the page stays short. */
+export function folded(title, ...children) {
+  const heading = h("h2", {}, title);
+  if (!matchMedia("(max-width: 52rem)").matches) return h("section", { class: "card" }, heading, ...children);
+  return h("details", { class: "card" }, h("summary", {}, heading), ...children);
+}
 
 /** A button that shows what is hidden, and then goes. */
 export function moreButton(label, hidden) {

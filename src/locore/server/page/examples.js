@@ -49,7 +49,7 @@ export const EXAMPLES = [
       type: "json_schema",
       schema: { type: "object", properties: { blue: { type: "boolean" } }, required: ["blue"], additionalProperties: false },
     },
-    max_tokens: 10,
+    max_tokens: 14,
     seed: 1,
   },
   {
@@ -65,6 +65,18 @@ export const EXAMPLES = [
       ],
     },
     max_tokens: 5,
+    seed: 1,
+  },
+  {
+    name: "A message to answer",
+    about: "For models that read chats: one of three answers, and few particles, for such models are slow without an accelerator.",
+    messages: [
+      { role: "system", content: "You answer in one short sentence." },
+      { role: "user", content: "Is a tomato a fruit?" },
+    ],
+    constraint: { type: "choice", texts: ["Yes, it is.", "No, it is not.", "It is both."] },
+    max_tokens: 8,
+    num_particles: 64,
     seed: 1,
   },
   { name: "Nothing yet", about: "Your own.", prompt: "", constraint: { type: "contains", text: "" }, max_tokens: 6 },

@@ -1,143 +1,183 @@
-// The form: examples, the run, its errors at the places that they are about.
-import { ServerError, compare, modelName, setKey } from "./api.js";
+// The page: an example or a link to begin with, the run, and what belongs to its result.
+import { ServerError, compare, modelFacts, setKey } from "./api.js";
 import { currentConstraint, setConstraint, startBuilder } from "./builder.js";
 import { $, h } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
+import { mistake, readFields, setFacts, startFields, writeFields } from "./fields.js";
+import { drawKept, keep } from "./kept.js";
+import { BadLink, fromFragment, toFragment } from "./link.js";
+import { clearErrors, complain, say, showError } from "./mistakes.js";
+import { beginProgress, endProgress, showProgress, status } from "./progress.js";
 import { showResults } from "./results.js";
 
-const SAMPLERS = ["exact", "rejection", "twisted", "swor", "smc", "masked", "masked-is", "lcr", "cars", "mcmc"];
-const NUMBERS = ["max_tokens", "num_particles", "seed", "temperature", "top_p", "min_tokens"];
-const PLACES = [...NUMBERS, "prompt", "constraint", "sampler", "ending", "key"];
-const PARTICLES = 512;
+const LOADING_MS = 1000; // between two questions whether the model is loaded
 
 let model = null;
 let running = null;
+let shown = null; // what the results are of, as `written` gives it
 
 function start() {
-  $("example").append(...EXAMPLES.map(({ name }, index) => h("option", { value: index }, name)));
-  $("sampler").append(h("option", { value: "" }, "chosen by itself"), ...SAMPLERS.map((name) => h("option", { value: name }, name)));
   $("example").addEventListener("change", () => showExample(EXAMPLES[$("example").value]));
   $("problem").addEventListener("submit", (event) => {
     event.preventDefault();
     run();
   });
-  $("stop").addEventListener("click", () => running?.abort());
-  $("problem").addEventListener("input", outdated);
-  startBuilder(() => say("constraint", ""));
-  showExample(EXAMPLES[0]);
+  $("cancel").addEventListener("click", () => running?.abort());
+  $("link").addEventListener("click", copyLink);
+  $("problem").addEventListener("input", compareWithShown);
+  window.addEventListener("hashchange", fromLink);
+  startFields();
+  startBuilder(() => {
+    say("constraint", "");
+    compareWithShown();
+  });
+  listExamples(false);
+  showFirst();
+  fromLink();
   findModel().catch(showError);
 }
 
-/** What is shown is of an earlier problem. */
-function outdated() {
-  if ($("results").querySelector(".verdict")) $("results").classList.add("stale");
+/** Those that this model can read; the one that is chosen stays. */
+function listExamples(chats) {
+  const chosen = $("example").value;
+  const options = EXAMPLES.map(({ name, messages }, index) => (chats || !messages ? h("option", { value: index }, name) : null));
+  $("example").replaceChildren(...options.filter(Boolean));
+  $("example").value = chosen;
 }
 
-/** Nothing is shown any more. */
-function clearResults() {
-  $("results").classList.remove("stale");
-  $("results").replaceChildren();
+/** What the form says, whether or not it can be run. */
+const written = () => JSON.stringify([readFields(), $("json").value]);
+
+/** Say so if the results are of an earlier problem. */
+function compareWithShown() {
+  const stale = shown !== null && written() !== shown;
+  if (stale && !running) status("");
+  $("stale").hidden = !stale;
+  $("results").classList.toggle("stale", stale);
 }
 
-function showExample({ about, prompt, constraint, ...settings }) {
-  clearErrors();
-  outdated();
+function showFirst() {
+  $("example").value = 0;
+  showExample(EXAMPLES[0]);
+}
+
+function showExample({ about, ...problem }) {
   $("about").textContent = about;
-  $("prompt").value = prompt;
-  for (const name of NUMBERS) $(name).value = settings[name] ?? "";
-  $("num_particles").value = settings.num_particles ?? PARTICLES;
-  $("ending").value = settings.ending ?? "";
-  $("sampler").value = "";
-  setConstraint(constraint);
+  showProblem(problem);
 }
 
-async function findModel() {
-  model = await modelName();
-  $("model").textContent = `Model: ${model}`;
+function showProblem(problem) {
+  clearErrors();
+  writeFields(problem);
+  setConstraint(problem.constraint);
+  compareWithShown();
 }
 
-/** What is asked, or null if something in the form has to be put right first. */
-function problem() {
+/** Fill in what the address says. */
+function fromLink() {
+  try {
+    const problem = fromFragment(location.hash);
+    if (problem === null) return;
+    $("example").value = "";
+    $("about").textContent = "From the link that you opened.";
+    showProblem(problem);
+  } catch (error) {
+    if (!(error instanceof BadLink)) throw error;
+    showFirst();
+    say("general", "This link is damaged, so here is the first example instead.");
+  }
+}
+
+async function copyLink() {
+  clearErrors();
+  const problem = readProblem();
+  if (problem === null) return;
+  history.replaceState(null, "", toFragment(problem));
+  const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+  if (!running) status(copied ? "The link is copied." : "The link is in the address bar.");
+}
+
+/** Ask until the model is loaded. */
+async function findModel(signal) {
+  while (model === null) {
+    try {
+      const facts = await modelFacts(signal);
+      setFacts(facts);
+      listExamples(facts.chat);
+      model = facts.id;
+      $("model").textContent = `Model: ${model}`;
+    } catch (error) {
+      if (!(error instanceof ServerError) || error.code !== "loading") throw error;
+      $("model").textContent = "The model is being loaded …";
+      await new Promise((resolve) => setTimeout(resolve, LOADING_MS));
+    }
+  }
+}
+
+/** What the form asks, or null if something has to be put right first. */
+function readProblem() {
   const constraint = currentConstraint();
   if (constraint === null) return null;
-  const asked = { model, prompt: $("prompt").value, constraint, effort: "high" };
-  for (const name of NUMBERS) {
-    if ($(name).validity.badInput) {
-      complain(name, "This is no number.");
-      return null;
-    }
-    if ($(name).value !== "") asked[name] = Number($(name).value);
-  }
-  for (const name of ["sampler", "ending"]) if ($(name).value) asked[name] = $(name).value;
-  return asked;
+  const wrong = mistake();
+  if (wrong !== null) complain(...wrong);
+  return wrong === null ? { ...readFields(), constraint } : null;
 }
 
 async function run() {
   if (running) return;
   clearErrors();
   setKey($("key").value);
+  const asked = readProblem();
+  if (asked === null) return;
+  const text = written();
   running = new AbortController();
+  busy(true);
+  clearResults();
+  let end = "";
   try {
-    if (model === null) await findModel();
-    const asked = problem();
-    if (asked === null) return;
-    clearResults();
-    busy(true);
-    const answer = await compare(asked, running.signal);
-    showResults($("results"), asked, answer);
-    status(`Done in ${((answer.sides.locore.seconds ?? 0) + answer.sides.masking.seconds).toFixed(1)} s of computing.`);
-    $("results").focus({ preventScroll: true });
-    $("results").scrollIntoView({ block: "nearest" });
+    await findModel(running.signal);
+    const answer = await compare({ model, effort: "high", ...asked }, running.signal, showProgress);
+    shown = text;
+    showResult(asked, answer);
+    end = `Done in ${(answer.sides.locore.seconds + answer.sides.masking.seconds).toFixed(1)} s of computing.`;
   } catch (error) {
-    if (error.name === "AbortError") status("Stopped.");
+    if (error.name === "AbortError") end = "Cancelled.";
     else showError(error);
   } finally {
     running = null;
     busy(false);
+    endProgress(end);
   }
+}
+
+function showResult(asked, answer) {
+  showResults($("results"), asked, answer, () => {
+    $("keep").hidden = true;
+    keep(asked, answer, () => {
+      if ($("keep")) $("keep").hidden = false;
+      $("run").focus();
+    });
+    status("Kept.");
+  });
+  drawKept({ asked, answer });
+  compareWithShown();
+  $("results").focus({ preventScroll: true });
+  $("shown").scrollIntoView({ block: "nearest" });
+}
+
+/** Nothing is shown any more but what was kept. */
+function clearResults() {
+  shown = null;
+  compareWithShown();
+  drawKept(null);
+  $("results").replaceChildren();
 }
 
 function busy(yes) {
+  if (yes) beginProgress();
   $("run").setAttribute("aria-disabled", String(yes));
-  $("stop").hidden = !yes;
+  $("cancel").hidden = !yes;
   $("results").setAttribute("aria-busy", String(yes));
-  if (yes) status("Sampling both ways …");
-  else if ($("status").textContent.startsWith("Sampling")) status("");
 }
-
-function showError(error) {
-  if (!(error instanceof ServerError)) throw error;
-  if (error.status === 401) {
-    const first = $("key-field").hidden;
-    $("key-field").hidden = false;
-    return complain("key", first && !$("key").value ? "This server wants an API key." : error.message);
-  }
-  const plain = error.param && error.message.startsWith(`${error.param}: `) ? error.message.slice(error.param.length + 2) : error.message;
-  const place = (error.param ?? "").split(".")[0];
-  const label = document.querySelector(`label[for="${PLACES.includes(place) ? place : "none"}"]`)?.textContent;
-  const named = label && plain.startsWith(`${place} `) ? `${label}: ${plain.slice(place.length + 1)}` : plain;
-  const message = named.charAt(0).toUpperCase() + named.slice(1);
-  complain(PLACES.includes(place) ? place : "general", message);
-}
-
-function complain(place, message) {
-  say(place, message);
-  const field = { constraint: "add", general: "run" }[place] ?? place;
-  const folded = $(field).closest("details");
-  if (folded) folded.open = true;
-  if (place !== "constraint") $(field).focus({ preventScroll: true });
-  $(`${place}-error`).scrollIntoView({ block: "center" });
-}
-
-function say(place, message) {
-  $(`${place}-error`).textContent = message;
-  const field = $(place);
-  if (field?.tagName === "FIELDSET") field.classList.toggle("wrong", Boolean(message));
-  else if (message) field?.setAttribute("aria-invalid", "true");
-  else field?.removeAttribute("aria-invalid");
-}
-
-const clearErrors = () => [...PLACES, "general"].forEach((place) => say(place, ""));
-const status = (message) => ($("status").textContent = message);
 
 start();

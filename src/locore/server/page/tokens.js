@@ -1,5 +1,5 @@
 // Sequences of both sides, each token coloured by how far its side moved it.
-import { decimal, h, moreButton, percent, signed, visible, whole } from "./dom.js";
+import { DIVERSE, MASKING_FAILED, cutMark, decimal, folded, h, moreButton, percent, signed, visible, whole } from "./dom.js";
 
 const FULL = 6; // nats of the strongest colour
 const FIRST = 6;
@@ -18,10 +18,8 @@ const ESTIMATED =
 const EXACT = "Exact, for every sequence was enumerated.";
 
 export function tokensSection({ sides, locore }) {
-  return h(
-    "section",
-    { class: "card" },
-    h("h2", {}, "Particles, token by token"),
+  return folded(
+    "Particles, token by token",
     h("p", { class: "note" }, "By how many nats each way moves a token from what the model would have said there. ",
       locore.log_evidence === null ? "" : `Given the constraint, the numbers of every text add up to the same${sides.locore.exact ? "" : ", but for the error of the estimates"}: −log p(constraint) = ${decimal(-locore.log_evidence, 1)}. Masking does not know what is to come, and pays late.`),
     legend(),
@@ -35,9 +33,9 @@ function legend() {
 }
 
 function side(name, title, { error, sequences, other_sequences: others, num_particles: number, lm_tokens: cost, exact }) {
-  if (error) return h("div", { class: name }, h("h3", {}, title), h("p", { class: "error" }, error));
+  if (error) return h("div", { class: name }, h("h3", {}, title), h("p", { class: "error" }, MASKING_FAILED));
   const most = Math.max(...sequences.map(({ share }) => share));
-  const items = sequences.map((sequence) => item(name, sequence, most));
+  const items = sequences.map((sequence) => item(name, sequence, most < DIVERSE ? null : most));
   items.slice(FIRST).forEach((element) => (element.hidden = true));
   const about = name === "locore" ? [...ABOUT.locore, exact ? EXACT : ESTIMATED] : ABOUT.masking;
   return h(
@@ -51,14 +49,14 @@ function side(name, title, { error, sequences, other_sequences: others, num_part
   );
 }
 
-function item(name, { tokens, share, draws, weighted_share: weighted }, most) {
+function item(name, { tokens, share, draws, weighted_share: weighted, cut }, most) {
   const total = tokens.some(({ shift }) => shift === null) ? null : tokens.reduce((sum, { shift }) => sum + shift, 0);
   const counted = name === "masking" ? `${draws} ${draws === 1 ? "draw" : "draws"}; weighted, they would count ${percent(weighted)}` : draws > 1 ? `${draws} particles` : "";
   return h(
     "li",
     {},
-    h("div", { class: "share" }, h("b", {}, percent(share)), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--share": share / most } }))),
-    h("div", { class: "tokens" }, tokens.map(token), total === null ? null : h("span", { class: "sum" }, `= ${decimal(total, 1)}`)),
+    h("div", { class: "share" }, h("b", {}, percent(share)), most === null ? null : h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--share": share / most } }))),
+    h("div", { class: "tokens" }, tokens.map(token), cut ? cutMark() : null, total === null ? null : h("span", { class: "sum" }, `= ${decimal(total, 1)}`)),
     counted ? h("p", { class: "quiet small" }, counted) : null,
   );
 }
