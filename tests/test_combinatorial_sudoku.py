@@ -102,13 +102,14 @@ def test_a_prefix_is_conditioned_on_as_by_one_upward_and_one_downward_pass():
         assert torch.equal(circuit.allowed(prefixes), allowed_by_conditioning(circuit, prefixes))
 
 
-def test_a_reading_with_too_many_states_has_no_table(monkeypatch):
+@pytest.mark.parametrize(("bound", "most"), [("MOST_STATES", 100), ("MOST_VISITS", 1000)])
+def test_a_reading_with_too_many_or_too_large_states_has_no_table(monkeypatch, bound, most):
     from locore.circuits import conditioned
 
     circuit = compile(sudoku("." * 16, box=2), 4, 16, use_cache=False)
-    monkeypatch.setattr(conditioned, "MOST_STATES", 100)
+    monkeypatch.setattr(conditioned, bound, most)
     assert not circuit.reader.tabulated
-    with pytest.raises(BudgetExceeded, match="more than 100 states"):
+    with pytest.raises(BudgetExceeded, match="too many for a table"):
         _ = circuit.reader.rows
     assert circuit.allowed(torch.tensor([0, 1])).tolist() == [False, False, True, True]
 

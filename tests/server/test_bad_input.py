@@ -37,7 +37,11 @@ FIELDS = [
     ({"store": True}, "unsupported_value", "store"),
     ({"tools": []}, "unknown_field", "tools"),  # of chats
     ({"constrain": {"type": "true"}}, "unknown_field", "constrain"),
-    ({"structured_outputs": {"regex": "a", "structural_tag": "b"}}, "unknown_field", "structured_outputs.structural_tag"),
+    ({"structured_outputs": {"regex": "a", "structural_tag": "b"}}, "unsupported_value", "structured_outputs.structural_tag"),
+    ({"structured_outputs": {"json": {}, "disable_any_whitespace": True}}, "unsupported_value", "structured_outputs.disable"),
+    ({"structured_outputs": {"json": {}, "whitespace_pattern": " "}}, "unsupported_value", "structured_outputs.whitespace_p"),
+    ({"structured_outputs": {"regex": "a", "regexp": "a"}}, "unknown_field", "structured_outputs.regexp"),
+    ({"response_format": {"type": "structural_tag", "format": {}}}, "unsupported_value", "response_format"),
     ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"grammar": "root ::= x"}}, "invalid_constraint", "constraint"),
@@ -137,6 +141,11 @@ def test_a_field_that_is_not_had_says_what_to_do(server):
     message = server.post({**GOOD, "tools": []})[2]["error"]["message"]
     assert "unknown field 'tools'" in message
     assert "temperature=0" in server.post({**GOOD, "best_of": 4})[2]["error"]["message"]
+    for tagged in ({"structured_outputs": {"structural_tag": "{}"}}, {"response_format": {"type": "structural_tag"}}):
+        message = server.post({**GOOD, **tagged})[2]["error"]["message"]
+        assert "tool_choice" in message and '"type": "after"' in message
+    nothing = {"structural_tag": None, "disable_any_whitespace": False, "whitespace_pattern": None}
+    assert server.post({**GOOD, "structured_outputs": {"choice": ["a"], **nothing}})[0] == 200
 
 
 def test_values_that_ask_for_nothing_are_taken(server):

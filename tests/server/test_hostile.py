@@ -15,7 +15,7 @@ from tests.server.conftest import Server
 from tests.server.hostile import Hostile
 from tests.server.test_faults import send
 
-ALLOWED = {200, 400, 404, 422, 501}
+ALLOWED = {200, 400, 404, 413, 422, 501, 504}
 MANY = int(os.environ.get("LOCORE_HOSTILE_REQUESTS", "10000"))
 HALF_OPEN = 1100  # more than are kept
 

@@ -16,8 +16,10 @@ from torch import Tensor
 from locore.circuits.chain import FALSE, TRUE, Block, classes_of_range
 from locore.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight
 from locore.errors import BudgetExceeded, InvalidArgument
+from locore.limits import may_stop
 
-MOST_STATES = 20_000  # of a table; two seconds or so
+MOST_STATES = 20_000  # of a table
+MOST_VISITS = 3_000_000  # of nodes, to make one: some seconds
 Key = tuple[int, int, int, int]
 
 
@@ -72,21 +74,28 @@ class ConditionedReader(LeftToRight):
         """For each position Int[states, classes], of all states that can be reached.
 
         Raises:
-            BudgetExceeded: more than MOST_STATES of them.
+            BudgetExceeded: more than MOST_STATES of them, or more than MOST_VISITS of nodes to make them.
         """
-        tables = []
+        tables, most_visits = [], self._nodes.visits + MOST_VISITS
         for position in range(self.length):
-            table = []
-            for state in range(len(self._node_of[position]) if position else 1):
-                flags = self._allowed_classes(position, state)
-                table.append([self._state_after(position, state, c) if flag else DEAD for c, flag in enumerate(flags)])
-                if self._num_states > MOST_STATES:
-                    raise BudgetExceeded(
-                        f"read from left to right, this circuit has more than {MOST_STATES:,} states, too many for a table of "
-                        "all of them; use a sampler that needs none, such as 'swor', 'smc' or 'greedy'."
-                    )
+            states = range(len(self._node_of[position]) if position else 1)
+            table = [self._row(position, state, most_visits) for state in states]
             tables.append(torch.tensor(table, dtype=torch.int32, device=self.token_class.device))
         return tuple(tables)
+
+    def _row(self, position: int, state: int, most_visits: int) -> list[int]:
+        """The states after one, by class."""
+        row = [DEAD] * self._num_classes
+        for number, flag in enumerate(self._allowed_classes(position, state)):
+            if flag:
+                row[number] = self._state_after(position, state, number)
+            may_stop()
+            if self._num_states > MOST_STATES or self._nodes.visits > most_visits:
+                raise BudgetExceeded(
+                    f"read from left to right, this circuit has more than {MOST_STATES:,} states, or large ones, too many for a "
+                    "table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'masked'."
+                )
+        return row
 
     @cached_property
     def live(self) -> tuple[Tensor, ...]:  # type: ignore[override]  # made late
@@ -154,9 +163,14 @@ def _require(look_ahead: bool) -> None:
 
 
 class _Nodes:
-    """Nodes (a ∧ b) ∨ (c ∧ d) and leaves, of the circuit and those that conditioning makes; children come before parents."""
+    """Nodes (a ∧ b) ∨ (c ∧ d) and leaves, of the circuit and those that conditioning makes; children come before parents.
+
+    Attributes:
+        visits: how many nodes were looked at so far, and how often it was asked for some.
+    """
 
     def __init__(self, block: Block, num_classes: int) -> None:
+        self.visits = 0
         self._leaf: list[tuple[int, int] | None] = [None, None]  # position, and the classes as a mask
         self._key: list[Key | None] = [None, None]
         self._scope = [0, 0]
@@ -196,6 +210,7 @@ class _Nodes:
     def _touched(self, root: int, position: int) -> list[int]:
         """The nodes below a root that speak about a position, children first."""
         bit, scope = 1 << position, self._scope
+        self.visits += 1
         if not scope[root] & bit:
             return []
         reached, pending = {root}, [root]
@@ -204,6 +219,7 @@ class _Nodes:
                 if scope[child] & bit and child not in reached:
                     reached.add(child)
                     pending.append(child)
+        self.visits += len(reached)
         return sorted(reached)
 
     def _node(self, a: int, b: int, c: int, d: int) -> int:

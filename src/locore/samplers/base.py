@@ -93,8 +93,8 @@ def left_to_right(circuit: Circuit) -> LeftToRight:
     """The circuit's left-to-right reading, which samplers that go token by token need."""
     if circuit.reader is None:
         raise InvalidArgument(
-            "this circuit has no left-to-right reading (it was compiled for a vtree); leave vtree out, or use sampler='lcr-published' or "
-            "'rejection'."
+            "this circuit has no left-to-right reading (it was compiled for a vtree); leave vtree out, or use "
+            "sampler='lcr' or 'rejection'."
         )
     return circuit.reader
 

@@ -46,6 +46,9 @@ class Metrics:
         self.rows = Gauge("locore_rows", "Rows of forward passes that these may fill.", registry=registry)
         self.stopped = Counter("locore_stopped", "Work that was stopped, by reason.", ("reason",), registry=registry)
         self.restarts = Counter("locore_worker_restarts", "Workers that ended and were started again.", registry=registry)
+        self.reloads = Counter("locore_reloads", "Models that were loaded anew on SIGHUP.", ("result",), registry=registry)
+        for result in ("success", "failure"):
+            self.reloads.labels(result)
         self.compiling = Histogram("locore_compile_seconds", "Of compiling a constraint.", buckets=SECONDS, registry=registry)
         self.sampling = Histogram("locore_sample_seconds", "Of compiling and sampling.", buckets=SECONDS, registry=registry)
         self.ess = Histogram("locore_ess_ratio", "Effective sample size over particles.", buckets=SHARES, registry=registry)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from locore.server.errors import ApiError
 from locore.server.jobs import Bundle
+from locore.server.schema import version
 from locore.server.task import Result, ScoredToken
 from locore.server.tools import Calls
 
@@ -181,7 +182,7 @@ class ErrorAnswer(BaseModel):
 class Shape:
     """How one answer is written: of which model, for completions or for chats, and what may be called."""
 
-    def __init__(self, model: str, fingerprint: str, chat: bool, include_usage: bool, calls: Calls | None = None) -> None:
+    def __init__(self, model: str, chat: bool, include_usage: bool, calls: Calls | None = None) -> None:
         self.chat = chat
         self.include_usage = include_usage
         self.calls = calls
@@ -189,18 +190,19 @@ class Shape:
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": model,
-            "system_fingerprint": fingerprint,
         }
 
     def whole(self, results: list[Result]) -> Json:
         """An answer at once."""
         choices = list(self._choices(results))
         kind = "chat.completion" if self.chat else "text_completion"
-        return {**self._common, "object": kind, "choices": choices, "usage": _usage(results), "locore": _diagnostics(results)}
+        common = self._common | {"object": kind, "system_fingerprint": _fingerprint(results)}
+        return {**common, "choices": choices, "usage": _usage(results), "locore": _diagnostics(results)}
 
     def chunks(self, results: list[Result]) -> Iterator[Json]:
         """The same as a stream: each text in one piece, since no part of it is known before all of it is."""
-        base = {**self._common, "object": "chat.completion.chunk" if self.chat else "text_completion"}
+        kind = "chat.completion.chunk" if self.chat else "text_completion"
+        base = self._common | {"object": kind, "system_fingerprint": _fingerprint(results)}
         usage: Json = {"usage": None} if self.include_usage else {}
         choices = list(self._choices(results))
         for index, choice in enumerate(choices):
@@ -231,6 +233,11 @@ class Shape:
             if text.ids is not None:
                 found |= {"token_ids": text.ids, "prompt_token_ids": result.prompt_ids}
             yield found
+
+
+def _fingerprint(results: list[Result]) -> str:
+    """Of what computed them: a model that is reloaded has another one."""
+    return f"locore-{version()}-{results[0].fingerprint}"
 
 
 def _diagnostics(results: list[Result]) -> Json | list[Json]:

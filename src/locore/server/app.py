@@ -300,7 +300,6 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas
         bundle = submit(request, body, queue, settings, metrics, quotas)
         shape = Shape(
             settings.model_id,
-            f"locore-{version()}-{require_facts(queue)['fingerprint']}",
             isinstance(body, ChatRequest),
             body.stream_options is not None and bool(body.stream_options.include_usage),
             body.calls() if isinstance(body, ChatRequest) else None,

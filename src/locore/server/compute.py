@@ -33,18 +33,19 @@ class Computer:
     Attributes:
         model: as it was loaded.
         limits: of compiling one constraint.
+        fingerprint: the beginning of the model's, or of its tokenizer's.
     """
 
     def __init__(self, model: LanguageModel, limits: Limits) -> None:
         self.model = model
         self.limits = limits
+        self.fingerprint = (model.fingerprint() or model.tokenizer.fingerprint())[:16]
 
     def facts(self) -> Json:
         """What the server tells of the model."""
         tokenizer = self.model.tokenizer
-        fingerprint = self.model.fingerprint() or tokenizer.fingerprint()
         chat = tokenizer.chat_fingerprint() is not None
-        return {"fingerprint": fingerprint[:16], "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME), "chat": chat}
+        return {"fingerprint": self.fingerprint, "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME), "chat": chat}
 
 
 class Run:
@@ -58,6 +59,7 @@ class Run:
     def __init__(self, computer: Computer, task: Task, model: LanguageModel) -> None:
         self.task = task
         self.limits = computer.limits
+        self._fingerprint = computer.fingerprint
         self.tokenizer = model.tokenizer
         self.prompt = _ids(model, task)
         self.constraint = constraint_of(task, bool(model.tokenizer.eos_ids))
@@ -133,7 +135,7 @@ class Run:
             for y, length, done in zip(drawn.tokens, lengths, finished.tolist(), strict=True)
         ]
         ids = self.prompt if task.return_ids else None
-        return Result(texts, len(self.prompt), diagnostics(particles, task), ids)
+        return Result(texts, len(self.prompt), diagnostics(particles, task), self._fingerprint, ids)
 
     def _text(self, ids: list[int], tokens: Tensor, finished: bool, scorer: Scorer | None, log_evidence: float) -> Text:
         task = self.task

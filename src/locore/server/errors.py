@@ -130,8 +130,9 @@ async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
     param = ".".join(part for part in place if not BRANCH.fullmatch(part)) or None
     if first["type"] == "extra_forbidden":
         return ApiError(400, unknown_field(place), "unknown_field", param).response()
-    if place and place[0] in REASONS:
-        return ApiError(400, not_supported(place[0]), "unsupported_value", param).response()
+    asked = first.get("ctx", {}).get("tag") if place == ["response_format"] else _first(place)
+    if asked in REASONS:
+        return ApiError(400, not_supported(asked), "unsupported_value", param).response()
     if place[:1] == ["prompt"] and first["type"] != "missing":
         return ApiError(400, PROMPTS, "invalid_value", "prompt").response()
     message = first["msg"].removeprefix("Value error, ")
@@ -142,6 +143,11 @@ async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
         return ApiError(400, message, "invalid_body", param).response()
     code = "missing_field" if first["type"] == "missing" else "invalid_value"
     return ApiError(400, f"{param}: {message}", code, param).response()
+
+
+def _first(place: list[str]) -> str | None:
+    """The field of the request, or of vLLM's `structured_outputs`, that a place lies in."""
+    return next((name for name in place if name != "structured_outputs"), None)
 
 
 def unknown_field(place: list[str]) -> str:

@@ -50,6 +50,7 @@ class WorkerProcess:
         facts: what it says of its model; None while it is loading.
         restarts: how often it had to be started again.
         jobs: what it computes, by number.
+        retired: it takes nothing more, and ends when it has computed what it took.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -58,6 +59,7 @@ class WorkerProcess:
         self.facts: dict[str, Any] | None = None
         self.restarts = -1
         self.jobs: dict[int, Job] = {}
+        self.retired = False
         self._process: asyncio.subprocess.Process | None = None
         self._memory_at_start = 0
 
@@ -113,7 +115,7 @@ class WorkerProcess:
 
     def has_room(self, job: Job) -> bool:
         """May this job be run beside those that are running? One of many rows may, where nothing else runs."""
-        if self.facts is None or not self.running:
+        if self.facts is None or self.retired or not self.running:
             return False
         if not self.jobs:
             return True
@@ -126,7 +128,7 @@ class WorkerProcess:
         return sum(job.rows for job in self.jobs.values())
 
     async def compute(self, freed: Callable[[], None]) -> list[Job]:
-        """Answer what it takes, until the process is gone; `freed` is called whenever there may be more room.
+        """Answer what it takes, until the process is gone, or done and retired; `freed` is called when there may be more room.
 
         Returns:
             Jobs that did nothing wrong and may be asked of another process.
@@ -134,7 +136,7 @@ class WorkerProcess:
         reading = asyncio.ensure_future(self._receive())
         told: set[int] = set()
         try:
-            while True:
+            while self.jobs or not self.retired:
                 await asyncio.wait({reading}, timeout=LOOK_SECONDS)
                 lost = self._look(told)
                 if lost is not None:
@@ -151,6 +153,8 @@ class WorkerProcess:
                     told.discard(message["id"])
                     freed()
                 reading = asyncio.ensure_future(self._receive())
+            await self.stop()
+            return []
         finally:
             reading.cancel()
 

@@ -32,7 +32,9 @@ class Queue:
         self.workers = [WorkerProcess(settings, metrics) for _ in range(settings.workers)]
         self.failure: StartFailed | None = None  # of the first start; later ones are tried again
         self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()  # by owner; the first has its turn
-        self._tasks: list[asyncio.Task[None]] = []
+        self._works: dict[WorkerProcess, asyncio.Task[None]] = {}
+        self._reloading: asyncio.Task[None] | None = None
+        self._wants_reload = False
         self._seconds = USUAL_SECONDS
         self.refuses = False  # new requests, since the server stops
 
@@ -62,7 +64,8 @@ class Queue:
 
     def open(self, on_failure: Callable[[], None]) -> None:
         """Start the workers; `on_failure` is called if the model cannot be loaded at all."""
-        self._tasks = [asyncio.create_task(self._work(worker, on_failure)) for worker in self.workers]
+        for worker in self.workers:
+            self._works[worker] = asyncio.create_task(self._begin(worker, on_failure))
 
     def drain(self) -> None:
         """Take no more requests; whoever waits or is computed for gets 503."""
@@ -74,9 +77,10 @@ class Queue:
     async def close(self) -> None:
         """Kill the workers; who still waits gets 503."""
         self.drain()
-        for task in self._tasks:
+        tasks = [*self._works.values(), *([] if self._reloading is None else [self._reloading])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for worker in self.workers:
             await worker.stop()
 
@@ -147,30 +151,72 @@ class Queue:
     def _measure(self, seconds: float) -> None:
         self._seconds += 0.2 * (seconds - self._seconds)
 
-    async def _work(self, worker: WorkerProcess, on_failure: Callable[[], None]) -> None:
-        """What one worker does all its life, however often its process ends."""
-        await self._started(worker, on_failure)
-        while self.failure is None:
+    async def _begin(self, worker: WorkerProcess, on_failure: Callable[[], None]) -> None:
+        """The life of a worker that is there from the beginning."""
+        try:
+            await worker.start()
+        except StartFailed as error:
+            self.failure = error
+            on_failure()
+        else:
+            await self._work(worker)
+
+    async def _work(self, worker: WorkerProcess) -> None:
+        """What a worker that is ready does all its life, however often its process ends."""
+        while True:
             self._dispatch()
             innocent = await worker.compute(self._dispatch)
             for job in reversed(innocent):
                 self._waiting.setdefault(job.owner, deque()).appendleft(job)
+            if worker.retired:
+                break
             log.warning("a worker ended and is started again")
             self.metrics.restarts.inc()
-            await self._started(worker, on_failure)
+            await self._started_again(worker)
+        self.workers.remove(worker)
+        del self._works[worker]
+        self._dispatch()
 
-    async def _started(self, worker: WorkerProcess, on_failure: Callable[[], None]) -> None:
+    async def _started_again(self, worker: WorkerProcess) -> None:
         pause = FIRST_PAUSE
-        while True:
+        while not worker.retired:
             try:
                 await worker.start()
-            except StartFailed as error:
-                if worker.restarts == 0:
-                    self.failure = error
-                    on_failure()
-                    return
+            except StartFailed:
                 log.error("a worker could not be started again; next try in %g seconds", pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 return
+
+    def reload(self) -> None:
+        """Load the model as it lies there now, and then let go of what is loaded; again, if that has begun already."""
+        self._wants_reload = True
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        while self._wants_reload and not self.refuses:
+            self._wants_reload = False
+            try:
+                for old in list(self.workers):
+                    await self._replace(old)
+            except StartFailed as error:
+                log.error("the model is not reloaded, and the old one stays: %s", error)
+                self.metrics.reloads.labels("failure").inc()
+            else:
+                log.info("the model is reloaded")
+                self.metrics.reloads.labels("success").inc()
+
+    async def _replace(self, old: WorkerProcess) -> None:
+        """By a worker that has loaded its model. Then the old one is gone: there is one model more than usual at most."""
+        new, ending = WorkerProcess(self.settings, self.metrics), self._works[old]
+        self.workers.append(new)
+        try:
+            await new.start()
+        except StartFailed:
+            self.workers.remove(new)
+            raise
+        old.retired = True
+        self._works[new] = asyncio.create_task(self._work(new))
+        await asyncio.wait({ending})

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import socket
+import sys
+import threading
 
 import uvicorn
 
@@ -20,9 +24,25 @@ TELLING_SECONDS = 2  # of these, to tell those who will get none
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's, which tells those who wait that it stops."""
+    """Uvicorn's, which tells those who wait that it stops, and loads the model anew on SIGHUP."""
 
-    queue: Queue
+    def __init__(self, config: uvicorn.Config, queue: Queue) -> None:
+        super().__init__(config)
+        self.queue = queue
+        self._has_terminal = _is_terminal()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen to SIGHUP, too, where there is such a signal."""
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
+        await super().startup(sockets)
+
+    def _hang_up(self) -> None:
+        """Somebody has changed the model, or closed the terminal, which sends the same signal."""
+        if self._has_terminal and not _is_terminal():
+            self.should_exit = True
+        else:
+            self.queue.reload()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """No new requests; those that are running have some seconds, and then 503."""
@@ -31,8 +51,13 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def _is_terminal() -> bool:
+    """Does a terminal read and write here, which is still open?"""
+    return sys.stdin is not None and os.isatty(sys.stdin.fileno())
+
+
 def serve(settings: Settings) -> None:
-    """Listen, print the address on standard output, and serve until SIGINT or SIGTERM.
+    """Listen, print the address on standard output, and serve until SIGINT or SIGTERM; SIGHUP loads the model anew.
 
     Raises:
         InvalidArgument: the address cannot be listened at.
@@ -57,8 +82,7 @@ def serve(settings: Settings) -> None:
         timeout_graceful_shutdown=LEAVING_SECONDS,
         server_header=False,
     )
-    server = Server(config)
-    server.queue = app.state.queue
+    server = Server(config, app.state.queue)
     host, port = listening.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     asyncio.run(server.serve(sockets=[listening]))

@@ -49,6 +49,8 @@ REASONS = {
     "allowed_token_ids": "say with a constraint of type token or count_tokens which tokens may stand where",
     "audio": "the model reads and writes text alone",
     "best_of": "it would change the law of the texts; temperature=0 gives the most probable text found",
+    "disable_additional_properties": "write additionalProperties=false into the schema",
+    "disable_any_whitespace": 'constraint={"type": "json_schema", "schema": ..., "whitespace": "compact"} writes none',
     "echo": "an answer in a chat is what the assistant says",
     "function_call": "send tools and tool_choice, which have replaced it",
     "functions": "send tools and tool_choice, which have replaced it",
@@ -62,11 +64,16 @@ REASONS = {
     "skip_special_tokens": "special tokens spell nothing",
     "stop_token_ids": "the model's own ends end a text; `stop` takes strings",
     "store": "nothing is stored",
+    "structural_tag": (
+        "in a chat, tools and tool_choice ask for free text or calls; "
+        'constraint={"type": "after", "marker": ..., "of": ...} for free text up to a marker and then what satisfies a constraint'
+    ),
     "suffix": "a model writes from left to right; say with ends_with how the text ends",
     "truncate_prompt_tokens": "a prompt is read as a whole or refused",
     "use_beam_search": "temperature=0 gives the most probable text found",
     "verbosity": "say with word_count how long the text may be",
     "web_search_options": "nothing is looked up",
+    "whitespace_pattern": 'JSON is written with at most single spaces; "whitespace" of a constraint of type json_schema changes that',
 }
 
 
@@ -112,6 +119,10 @@ class StructuredOutputs(Strict):
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = Field(default=None, description="Lark's; llama.cpp's where a line begins with a name and `::=`.")
+    structural_tag: None = None
+    whitespace_pattern: None = None
+    disable_any_whitespace: Literal[False] | None = None
+    disable_additional_properties: Literal[False] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> StructuredOutputs:

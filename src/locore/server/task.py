@@ -171,11 +171,13 @@ class Result:
 
     Attributes:
         diagnostics: the `locore` object of the answer.
+        fingerprint: of the model that computed it.
     """
 
     texts: list[Text]
     prompt_tokens: int
     diagnostics: Json
+    fingerprint: str
     prompt_ids: list[int] | None = None
 
     def to_json(self) -> Json:
@@ -186,4 +188,4 @@ class Result:
     def from_json(cls, plain: Json) -> Result:
         """What `to_json` wrote."""
         texts = [Text.from_json(text) for text in plain["texts"]]
-        return cls(texts, plain["prompt_tokens"], plain["diagnostics"], plain["prompt_ids"])
+        return cls(texts, plain["prompt_tokens"], plain["diagnostics"], plain["fingerprint"], plain["prompt_ids"])

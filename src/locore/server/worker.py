@@ -152,7 +152,10 @@ def _error(kind: str, message: str) -> Message:
 
 def main() -> None:
     """Settings come as JSON in the first argument."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A terminal sends its signals to all; what follows from them the server says.
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # whatever else prints must not come between
     try:

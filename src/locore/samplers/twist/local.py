@@ -60,7 +60,7 @@ class LocalTwist:
 def local_twist(model: LanguageModel, reader: LeftToRight, contexts: int, generator: torch.Generator) -> LocalTwist:
     """Draw contexts from the model, at the price of so many texts, and look ahead by the distributions around them.
 
-    Around ỹ every position draws from what the model said there, p(· | ỹ_<i), which drawing ỹ has told (`locore.local.Forward`).
+    Around ỹ every position draws from what the model said there, p(· | ỹ_<i), known from drawing ỹ (`locore.local.Forward`).
     """
     size = max(1, TOGETHER // (reader.length * model.vocab_size))
     drawn = [_around(model, reader, min(size, contexts - start), generator) for start in range(0, contexts, size)]
