@@ -92,8 +92,8 @@ class ConditionedReader(LeftToRight):
             may_stop()
             if self._num_states > MOST_STATES or self._nodes.visits > most_visits:
                 raise BudgetExceeded(
-                    f"read from left to right, this circuit has more than {MOST_STATES:,} states, or large ones, too many for a "
-                    "table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'masked'."
+                    f"read from left to right, this circuit has more than {MOST_STATES:,} states, or large ones, too many for "
+                    "a table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'masked'."
                 )
         return row
 

@@ -66,14 +66,15 @@ REASONS = {
     "store": "nothing is stored",
     "structural_tag": (
         "in a chat, tools and tool_choice ask for free text or calls; "
-        'constraint={"type": "after", "marker": ..., "of": ...} for free text up to a marker and then what satisfies a constraint'
+        'constraint={"type": "after", "marker": ..., "of": ...} for free text up to a marker and then what satisfies '
+        "a constraint"
     ),
     "suffix": "a model writes from left to right; say with ends_with how the text ends",
     "truncate_prompt_tokens": "a prompt is read as a whole or refused",
     "use_beam_search": "temperature=0 gives the most probable text found",
     "verbosity": "say with word_count how long the text may be",
     "web_search_options": "nothing is looked up",
-    "whitespace_pattern": 'JSON is written with at most single spaces; "whitespace" of a constraint of type json_schema changes that',
+    "whitespace_pattern": "JSON has at most single spaces; `whitespace` of a constraint of type json_schema changes that",
 }
 
 

@@ -106,4 +106,4 @@ def _step(rows: Tensor, around: Tensor, mass: Tensor) -> Tensor:
     padded = torch.nn.functional.pad(mass, (0, 1))  # a last column of zeros stands for DEAD
     targets = torch.where(rows == DEAD, mass.shape[1], rows)
     size = max(1, STEP_NUMBERS // (targets.shape[1] * len(mass)))
-    return torch.cat([torch.einsum("jc,jsc->js", around, padded[:, part]) for part in targets.split(size)], 1)
+    return torch.cat([torch.einsum("jc,jsc->js", around, padded[:, part]) for part in torch.split(targets, size)], 1)
