@@ -8,7 +8,7 @@ from pathlib import Path
 import typer.main
 
 from locore.cli import app
-from locore.server import answers, chats, errors, schema
+from locore.server import answers, chats, comparisons, errors, schema
 from locore.server.access import Metrics
 from tests.pages import blocks, run_page
 
@@ -33,7 +33,8 @@ def test_the_command_is_one():
 
 
 def test_every_field_is_described():
-    fields = {*schema.CompletionRequest.model_fields, *chats.ChatRequest.model_fields, *answers.Diagnostics.model_fields}
+    requests = (schema.CompletionRequest, chats.ChatRequest, comparisons.CompareRequest, answers.Diagnostics)
+    fields = {field for request in requests for field in request.model_fields}
     assert not [field for field in fields if f"`{field}`" not in PAGE]
 
 

@@ -130,8 +130,9 @@ function textsSection(asked, { texts, other_texts: others, sides }) {
   const known = !sides.masking.error;
   const bar = (value) => most < DIVERSE ? null : h("span", { class: "bar", "aria-hidden": "true" }, h("i", { vars: { "--share": Math.min(1, value / most) } }));
   const share = (side, value) => h("td", { class: side }, h("div", {}, bar(value), h("span", {}, side === "locore" ? chance(value) : percent(value))));
+  const everyCut = texts.every((row) => row.cut); // then it is said once
   const line = (row) =>
-    h("tr", {}, h("th", { scope: "row" }, h("span", { class: "text" }, visible(row.text) || "(nothing)"), row.cut ? cutMark() : null), known ? share("masking", row.masking) : null, share("locore", probable(row)));
+    h("tr", {}, h("th", { scope: "row" }, h("span", { class: "text" }, visible(row.text) || "(nothing)"), row.cut && !everyCut ? cutMark() : null), known ? share("masking", row.masking) : null, share("locore", probable(row)));
   const rest = others.number
     ? h("tr", { class: "rest" }, h("th", { scope: "row" }, `${whole(others.number)} other texts`), known ? h("td", {}, percent(others.masking)) : null, h("td", {}, texts.some((row) => row.probability !== null) ? "the rest" : percent(others.locore)))
     : null;
@@ -148,7 +149,7 @@ function textsSection(asked, { texts, other_texts: others, sides }) {
     h("p", { class: "note" }, beginning(asked), ". Masking: share of its draws, each of which counts as one. Locore: p(text | constraint), ",
       sides.locore.exact ? "exactly." : "the model’s probability of the text over the estimate of p(constraint)."),
     h("table", { class: "texts" }, head, h("tbody", {}, first.map(line), extra, rest)),
-    texts.some((row) => row.cut) ? h("p", { class: "note" }, "… after a text: the limit of tokens cut it off.") : null,
+    texts.some((row) => row.cut) ? h("p", { class: "note" }, everyCut ? "The limit of tokens cut all of these texts off." : "… after a text: the limit of tokens cut it off.") : null,
     more.length ? moreButton(`Show ${more.length} more`, extra) : null,
   );
 }
