@@ -9,9 +9,10 @@ import numpy as np
 from locore.automata.machines import NUM_BYTES
 from locore.automata.tables import Automaton, reachable
 from locore.errors import InvalidArgument
-from locore.limits import check_states
+from locore.limits import check_progress, check_states
 
 MOST_STOPS = 64
+WHAT, REMEDY = "looking for stop strings", "use fewer or shorter stop strings"
 
 
 class StopMachine:
@@ -37,8 +38,15 @@ class StopMachine:
         beginnings = {stop[:size] for stop in self.stops for size in range(len(stop))}
         self.pending = sorted(beginnings, key=lambda beginning: (len(beginning), beginning))
         self.stopped = len(self.pending)
-        self._number = {beginning: number for number, beginning in enumerate(self.pending)}
+        number_of = {beginning: number for number, beginning in enumerate(self.pending)}
+        self._longer = {(number_of[text[:-1]], text[-1]): number for text, number in number_of.items() if text}
         self._steps: dict[tuple[int, int], int] = {}
+        # Of each state, that of the longest end of its bytes with which a string begins, too; shorter ones come first.
+        self._fall: list[int] = []
+        for state, text in enumerate(self.pending):
+            self._fall.append(self.step(self._fall[number_of[text[:-1]]], text[-1]) if len(text) > 1 else 0)
+            if not state % 64:
+                check_progress(WHAT, REMEDY)
 
     def read(self, state: int, content: bytes) -> int:
         """The state after these bytes."""
@@ -50,18 +58,27 @@ class StopMachine:
 
     def step(self, state: int, byte: int) -> int:
         """The state after one byte more."""
-        if (state, byte) not in self._steps:
-            text = self.pending[state] + bytes([byte])
-            self._steps[state, byte] = self.stopped if self.found(text) else self._number[self._kept(text)]
-        return self._steps[state, byte]
+        passed: list[int] = []
+        after: int | None = None
+        while after is None:
+            after = self._known(state, byte)
+            passed.append(state)
+            state = self._fall[state] if after is None else state
+        for state in passed:
+            self._steps[state, byte] = after
+        return after
+
+    def _known(self, state: int, byte: int) -> int | None:
+        """The state after one byte more, if it can be told without falling back."""
+        if state == self.stopped or (state, byte) in self._steps:
+            return self._steps.get((state, byte), self.stopped)
+        if self.found(self.pending[state] + bytes([byte])):
+            return self.stopped
+        return self._longer.get((state, byte), None if state else 0)
 
     def found(self, text: bytes) -> bytes:
         """The longest string that ends here; nothing if there is none."""
         return max((stop for stop in self.stops if text.endswith(stop)), key=len, default=b"")
-
-    def _kept(self, text: bytes) -> bytes:
-        """The longest end of a text with which a string begins."""
-        return next(text[start:] for start in range(len(text) + 1) if text[start:] in self._number)
 
     def cut(self, text: bytes) -> bytes:
         """A text before the first string; the whole text if it holds none."""
@@ -82,7 +99,7 @@ class StopMachine:
         """
         inner, width = _Rows(automaton), self.stopped
         accepts, rejects = inner.states * width, inner.states * width + 1
-        check_states(rejects + 1, "looking for stop strings", "use fewer or shorter stop strings")
+        check_states(rejects + 1, WHAT, REMEDY)
         table = np.empty((rejects + 1, NUM_BYTES), dtype=np.int32)
         table[accepts], table[rejects] = accepts, rejects
         accepting = np.zeros(rejects + 1, dtype=np.bool_)
@@ -91,6 +108,7 @@ class StopMachine:
             pending = self.pending[state]
             here = np.arange(inner.states) * width + state
             accepting[here] = inner.accepting[inner.after(pending)]
+            check_progress(WHAT, REMEDY)
             for byte in range(NUM_BYTES):
                 text, following = pending + bytes([byte]), self.step(state, byte)
                 if following == self.stopped:
@@ -114,7 +132,12 @@ class _Rows:
         self._after: dict[bytes, np.ndarray] = {b"": np.arange(self.states)}
 
     def after(self, content: bytes) -> np.ndarray:
-        """Int[states], where each state leads."""
-        if content not in self._after:
-            self._after[content] = self._table[self.after(content[:-1]), content[-1]]
-        return self._after[content]
+        """Int[states], where each state leads.
+
+        What is asked for is kept without its last byte: beginnings of stop strings, by their lengths, and little else.
+        """
+        if content in self._after:
+            return self._after[content]
+        if content[:-1] not in self._after:
+            self._after[content[:-1]] = self.after(content[:-1])
+        return self._table[self._after[content[:-1]], content[-1]]
