@@ -140,4 +140,5 @@ class _Rows:
             return self._after[content]
         if content[:-1] not in self._after:
             self._after[content[:-1]] = self.after(content[:-1])
-        return self._table[self._after[content[:-1]], content[-1]]
+        rows: np.ndarray = self._table[self._after[content[:-1]], content[-1]]
+        return rows
