@@ -19,7 +19,7 @@ from locore.server.task import Task
 from tests.server.conftest import Server
 
 ASKED = {"model": "tiny", "prompt": "The girl was", "constraint": {"type": "contains", "text": " dragon"}, "seed": 2}
-LONG = {**ASKED, "max_tokens": 24, "num_particles": 512, "effort": "high", "stream": True}
+LONG = {**ASKED, "max_tokens": 8, "num_particles": 128, "effort": "high", "stream": True}
 PATH = "/page/compare"
 
 
