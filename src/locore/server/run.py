@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import socket
 import sys
@@ -53,7 +52,7 @@ class Server(uvicorn.Server):
 
 def _is_terminal() -> bool:
     """Does a terminal read and write here, which is still open?"""
-    return sys.stdin is not None and os.isatty(sys.stdin.fileno())
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def serve(settings: Settings) -> None:
