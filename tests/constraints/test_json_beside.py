@@ -142,4 +142,4 @@ def test_with_a_vtree_it_is_refused():
 def test_whole_tables_are_refused_with_the_way_out():
     model = MarkovModel(torch.full((18,), 1 / 18), torch.full((18, 18), 1 / 18), tokenizer=_spelling())
     with pytest.raises((BudgetExceeded, InvalidArgument), match=r"swor|smc"):
-        locore.generate(model, "", json_schema(INVOICE) & ban("a1"), max_new_tokens=60, sampler="lcr-published", num_particles=2)
+        locore.generate(model, "", json_schema(INVOICE) & ban("a1"), 60, sampler="lcr-published", num_particles=2)

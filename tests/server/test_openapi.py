@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import jsonschema
@@ -19,7 +22,8 @@ from locore.samplers import BY_NAME
 from locore.server import Settings, create_app
 from locore.server.app import published_schema
 from locore.server.schema import SAMPLERS
-from tests.server.conftest import PATIENCE
+from tests.chatting import talking
+from tests.server.conftest import PATIENCE, Server
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = published_schema()
@@ -114,3 +118,20 @@ def test_the_server_keeps_its_own_description(case, server):
         excluded_checks=[positive_data_acceptance],
         timeout=PATIENCE,
     )
+
+
+@pytest.mark.slow
+def test_the_server_keeps_its_own_description_in_all_phases(tmp_path):
+    """Examples, coverage, fuzzing and sequences of requests, as schemathesis itself runs them. Work is kept small."""
+    small = ("--max-tokens", "4", "--max-particles", "8", "--max-budget", "64", "--keep-alive", "0.2")
+    running = Server(tmp_path, "--model", str(talking(tmp_path / "model")), "--name", "tiny", *small, key=None).wait()
+    command = [str(Path(sysconfig.get_path("scripts")) / "schemathesis"), "run", f"{running.url}/openapi.json"]
+    command += ["--phases", "examples,coverage,fuzzing,stateful", "--exclude-checks", "positive_data_acceptance"]
+    command += ["-n", os.environ.get("LOCORE_OPENAPI_EXAMPLES", "25"), "--seed", "1", "--continue-on-failure", "--no-color"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    finally:
+        running.stop()
+    print(found.stdout[-2000:])
+    assert found.returncode == 0, found.stdout[-10_000:]
+    assert "internal error" not in running.log.read_text()

@@ -20,6 +20,9 @@ from locore.server.settings import Settings
 
 LEAVING_SECONDS = 10  # for answers that are on their way
 TELLING_SECONDS = 2  # of these, to tell those who will get none
+WAITING = 1024  # connections that nobody has accepted yet
+# Connections that are accepted at once: many fewer than are kept, or a flood would have a new one closed before it is read.
+ACCEPTED = 100
 
 
 class Server(uvicorn.Server):
@@ -31,10 +34,12 @@ class Server(uvicorn.Server):
         self._has_terminal = _is_terminal()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen to SIGHUP, too, where there is such a signal."""
+        """Listen, to SIGHUP too where there is such a signal."""
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(WAITING)  # asyncio has one number for both
 
     def _hang_up(self) -> None:
         """Somebody has changed the model, or closed the terminal, which sends the same signal."""
@@ -76,6 +81,7 @@ def serve(settings: Settings) -> None:
     config = uvicorn.Config(
         app,
         http=Connection,
+        backlog=ACCEPTED,
         access_log=False,
         log_config=None,
         timeout_graceful_shutdown=LEAVING_SECONDS,
@@ -100,7 +106,7 @@ def listen(host: str, port: int) -> socket.socket:
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind((host, port))
-            listening.listen(1024)
+            listening.listen(WAITING)
         except OSError:
             listening.close()
             raise

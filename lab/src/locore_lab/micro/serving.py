@@ -16,10 +16,10 @@ import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -34,6 +34,7 @@ WORDS = (" sun", " rain", " dog", " day", " good", " little", " house", " red")
 TOKENS, PARTICLES = 8, 8
 PATIENCE = 300.0
 HALF_OPEN = 2000
+HEADER = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"a" * 10_000
 PARTS = ("latency", "load", "half-open", "constraints", "kill", "stop")
 
 
@@ -173,17 +174,34 @@ def kills(server: Server, requests: int) -> list[Row]:
 
 
 def half_open(server: Server) -> list[Row]:
-    """Connections that send a header a byte at a time."""
-    lines = []
-    for _ in range(HALF_OPEN):
-        with suppress(OSError):
-            line = socket.create_connection((server.host, server.port), timeout=5)
-            line.sendall(b"P")
-            lines.append(line)
-    status, _, seconds = server.ask(body(server.model, 1))
+    """Connections that send a header a byte at a time; for one that is closed another one is opened."""
+    over, opened = threading.Event(), HALF_OPEN
+    lines = [socket.create_connection((server.host, server.port)) for _ in range(HALF_OPEN)]
+
+    def drip() -> None:
+        nonlocal opened
+        sent = [0] * HALF_OPEN
+        while not over.is_set():
+            for i, line in enumerate(lines):
+                try:
+                    line.sendall(HEADER[sent[i] : sent[i] + 1])
+                    sent[i] += 1
+                except OSError:
+                    lines[i], sent[i] = socket.create_connection((server.host, server.port)), 0
+                    opened += 1
+
+    dripping = threading.Thread(target=drip)
+    dripping.start()
+    while opened < 2 * HALF_OPEN:
+        time.sleep(0.1)
+    found = [server.ask(body(server.model, number)) for number in range(10)]
+    over.set()
+    dripping.join()
     for line in lines:
         line.close()
-    return [Row(f"{len(lines)} half-open connections", f"a request meanwhile: {status} after {seconds:.2f} s")]
+    statuses, slowest = _listed(Counter(map(_told, found))), max(seconds for _, _, seconds in found)
+    what = f"{HALF_OPEN} half-open connections, which send a byte at a time and come again"
+    return [Row(what, f"10 requests meanwhile: {statuses}, at most {slowest:.2f} s")]
 
 
 def many_constraints(server: Server, number: int) -> list[Row]:
