@@ -310,7 +310,8 @@ def _guided(
     else:
         rounds = run.alike(blocks, left, None)
     told = {"contexts": contexts, "left_aside": run.left_aside}
-    return pooled(rounds, num_particles, generator, guided=run.twisted, details=told)
+    # Not `guided`: around ỹ no token depends on the one before it, so a word of two tokens may be out of sight of every round.
+    return pooled(rounds, num_particles, generator, details=told)
 
 
 def audit(

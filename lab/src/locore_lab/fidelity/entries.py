@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from locore import samplers
 from locore.errors import InvalidArgument
 from locore.local import Exact
-from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo
+from locore.samplers import Auto, LocallyConstrainedResampling, Sampler, SequentialMonteCarlo
 from locore.samplers.swor import WithoutReplacement
 from locore.samplers.twist.ngram import NGramTable
 from locore.samplers.twisted import Twisted
@@ -36,6 +36,11 @@ class Entry:
     with_table: Callable[[NGramTable], Sampler] | None = None
     price: Callable[[int, int], int] | None = None
     package: str | None = None
+
+    @property
+    def reads_table(self) -> bool:
+        """Whether its runs depend on a table of the model being there."""
+        return self.with_table is not None or isinstance(self.sampler, Auto)
 
     def particles(self, length: int, vocab_size: int, budget: int) -> int:
         """How many to ask for."""

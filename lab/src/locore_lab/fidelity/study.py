@@ -91,6 +91,8 @@ class FidelityStudy:
         rows = []
         for problem in problems:
             task = self.task(problem)
+            if any(entry.reads_table for entry in entries):
+                self.table(problem.model)  # before all rows, so that none depends on their order
             for entry in entries:
                 for budget in self.plan.budgets:
                     row = self._cell(problem, task, entry, budget)

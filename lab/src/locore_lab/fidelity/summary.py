@@ -140,8 +140,12 @@ def worse_than_smc(rows: list[Row], axis: str) -> dict[str, dict[str, Any]]:
 
 
 def calibration(rows: list[Row]) -> dict[str, Any]:
-    """How often a run said "trust", how often so where the TV of one draw exceeds .1, and where it does so beyond noise."""
-    rows = [row for row in rows if row["tv"] is not None]
+    """How often a run said "trust", how often so where the TV of one draw exceeds .1, and where it does so beyond noise.
+
+    Of cells in which every run returned something.
+    """
+    # A run that returns nothing counts in the TV and has no verdict.
+    rows = [row for row in rows if row["tv"] is not None and not row["failed"]]
 
     def trusted(chosen: list[Row]) -> int:
         return sum(row["verdicts"].get("trust", 0) for row in chosen)
