@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.places import SHARED
 from locore_lab.warcraft import paths as p
-from locore_lab.warcraft.dataset import SPARE, generate_maps, horizon, labelled, load_maps, save_maps
+from locore_lab.warcraft.dataset import generate_maps, labelled, load_maps, save_maps
+from locore_lab.warcraft.encodings import EDGES, MOVES_TO_8, SPARE
 from locore_lab.warcraft.grading import grade
 from locore_lab.warcraft.terrain import EARTH, FOREST, MEAN_RGB, ROCK, TILE, WATER, WEIGHTS, draw_maps, draw_terrain
 
@@ -39,6 +40,12 @@ def simple_paths(height: int, width: int):
                 yield from grow([*path, cell])
 
     return grow([(0, 0)])
+
+
+def straight_paths(side: int):
+    """Those without diagonal steps, on a square."""
+    steps = lambda path: (abs(a - c) + abs(b - d) for (a, b), (c, d) in itertools.pairwise(path))  # noqa: E731
+    return [path for path in simple_paths(side, side) if set(steps(path)) == {1}]
 
 
 def cost(grid, cells) -> int:
@@ -231,10 +238,42 @@ def test_turned_maps_have_labels_of_their_own():
 
 def test_the_horizon_leaves_room():
     maps = generate_maps(6, seed=1, height=5, width=5)
-    assert horizon(maps, maps.first(2)) == max(map(len, maps.paths)) + SPARE
-    assert maps.moves(horizon(maps)).shape == (6, horizon(maps))
+    assert maps.horizon == max(max(map(len, maps.paths)) + SPARE, 10)
+    assert maps.tokens(maps.horizon).shape == (6, maps.horizon)
     with pytest.raises(InvalidArgument, match="tokens"):
-        maps.moves(2)
+        maps.tokens(2)
+
+
+def test_edge_bits_are_a_path_where_the_constraint_says_so():
+    """All 4,096 assignments of the 12 edges of a 3 × 3 grid; there are 12 simple paths between its corners."""
+    alpha, found = EDGES.constraint(3, 3).bind(EDGES.tokenizer), []
+    for bits in itertools.product((0, 1), repeat=12):
+        cells = EDGES.path(bits, 3, 3)
+        assert (cells is not None) == alpha.evaluate(list(bits), EDGES.tokenizer)
+        if cells is not None:
+            found.append(cells)
+            assert EDGES.tokens(cells, 3, 3, 12) == list(bits)
+    straight = [
+        path for path in simple_paths(3, 3) if all(abs(a - c) + abs(b - d) == 1 for (a, b), (c, d) in itertools.pairwise(path))
+    ]
+    assert sorted(found) == sorted(straight) and len(found) == 12
+    with pytest.raises(InvalidArgument, match="four"):
+        EDGES.tokens(((0, 0), (1, 1), (2, 2)), 3, 3, 12)
+    with pytest.raises(InvalidArgument, match="12 edges, not 11"):
+        EDGES.tokens(found[0], 3, 3, 11)
+
+
+def test_labels_of_edges_are_cheapest_among_paths_without_diagonals():
+    maps = generate_maps(12, seed=2, height=4, width=4, encoding=EDGES)
+    straight = [
+        path for path in simple_paths(4, 4) if all(abs(a - c) + abs(b - d) == 1 for (a, b), (c, d) in itertools.pairwise(path))
+    ]
+    for index, path in enumerate(maps.paths):
+        assert path in straight and cost(maps.weights[index], path) == min(
+            cost(maps.weights[index], other) for other in straight
+        )
+    assert grade(maps.tokens(maps.horizon), maps).equal.all()
+    assert maps.written(MOVES_TO_8).tokens(20).max() == p.STOP and maps.written(EDGES) is maps
 
 
 def test_grades():

@@ -37,13 +37,15 @@ def warcraft(
     quick: Quick = False,
     data: Data = None,
     seed: Seed = 0,
+    encoding: Annotated[str, typer.Option(help="How a path is written: edges, as the authors do, or moves.")] = "edges",
     weights: Annotated[list[Path] | None, typer.Option(help="Trained models, one for each training seed.")] = None,
     maps: Annotated[int | None, typer.Option(help="Test maps.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Drafts or particles for each path.")] = None,
+    samples: Annotated[list[int] | None, typer.Option(help="Drafts, pairs or particles for each path; several times.")] = None,
     row: Annotated[list[str] | None, typer.Option(help="Only these rows, such as lcr; may be given several times.")] = None,
 ) -> None:
     """Minimum-cost paths on terrain maps, from pictures: a CNN-LSTM with and without the constraint "a simple path"."""
-    _run("warcraft", output, quick, data, seed, weights=weights or [], maps=maps, samples=samples, rows=row or [])
+    options = {"weights": weights or [], "maps": maps, "samples": samples or [], "rows": row or []}
+    _run("warcraft", output, quick, data, seed, encoding=encoding, **options)
 
 
 @reproduce.command(epilog="Example: locore reproduce sudoku --quick -o results")

@@ -6,60 +6,47 @@ import hashlib
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
 
-from locore import simple_moves
 from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Journal, Record, only_writer, write_report
 from locore_lab.shared import seed_of, shown
-from locore_lab.warcraft.dataset import Maps, generate_maps, horizon, load_maps
+from locore_lab.warcraft.dataset import Maps, load_maps
 from locore_lab.warcraft.figures import draw_paths
 from locore_lab.warcraft.grading import grade
-from locore_lab.warcraft.methods import METHODS, Task
+from locore_lab.warcraft.methods import Row, Task, chosen_rows, few_edges
 from locore_lab.warcraft.model import PathModel
-from locore_lab.warcraft.paths import STOP
-from locore_lab.warcraft.training import WEIGHTS, Settings, train
+from locore_lab.warcraft.plan import QUICK, WHOLE, WarcraftPlan
+from locore_lab.warcraft.training import WEIGHTS, train
 
-DATA_SEED = 0
 MEASURED = ["exact %", "label %", "consistent %", "no answer", "LM tokens", "seconds"]
-COLUMNS = ["row", *MEASURED, "paper: exact %", "paper: consistent %"]
+COLUMNS = ["row", "samples", "maps", *MEASURED, "paper: exact %", "paper: consistent %"]
 SHARES = {"exact %": "exact", "label %": "equal", "consistent %": "consistent"}
 PAPER = {
     "CNN-LSTM": (62.00, 76.60),
     "+ oversampling": (69.10, 84.50),
-    "+ Locore, the paper's sampler (lcr)": (78.13, 100.00),
+    "+ the paper's sampler (lcr-published)": (78.13, 100.00),
 }
 SHOWN_MAPS = 5
 
 
 @dataclass(frozen=True)
-class WarcraftPlan:
-    """How large the experiment is.
+class Line:
+    """A line of the table: a row with the number of samples that it draws, and the maps that it gets."""
 
-    Attributes:
-        size: rows and columns of cells.
-        maps: test maps.
-        samples: drafts or particles of every method but the first.
-        seeds: models trained here, where no weights are given.
-        train, epochs: maps and epochs of their training.
-        memory: cells that the circuit remembers, see `locore.simple_moves`.
-    """
+    row: Row
+    samples: int | None
+    maps: int
 
-    size: int = 12
-    maps: int = 1000
-    samples: int = 10
-    seeds: int = 3
-    train: int = 10_000
-    epochs: int = Settings.epochs
-    memory: int = 2
-
-
-QUICK = WarcraftPlan(size=5, maps=12, samples=5, seeds=2, train=350, epochs=10)
+    @property
+    def name(self) -> str:
+        """In the journal."""
+        return self.row.name if self.samples is None else f"{self.row.name}, {self.samples}"
 
 
 def run(
@@ -67,74 +54,102 @@ def run(
     quick: bool = False,
     data: Path | None = None,
     seed: int = 0,
+    encoding: str = "edges",
     weights: Sequence[Path] = (),
     maps: int | None = None,
-    samples: int | None = None,
+    samples: Sequence[int] = (),
     rows: Sequence[str] = (),
 ) -> list[Record]:
     """Draw one path for each test map by each method, and write `results.json`, `table.md` and `paths.png`.
 
     Args:
         output: folder of the results; a run that was killed goes on where it stopped.
-        quick: maps of 4 × 4 and models trained in seconds; every row and column.
+        quick: small maps and models trained in seconds; every row and column.
         data: folder of the original `.npy` files; maps are generated if it is not given.
         seed: of the draws.
+        encoding: how a path is written as tokens: "edges", as the authors do, or "moves".
         weights: files of trained models, one for each seed of the training; without any, models are trained here first.
         maps: how many of the test maps.
-        samples: drafts or particles of every method but the first.
+        samples: drafts, pairs or particles of the rows that draw several; each row is repeated for each number.
         rows: names of methods, or the beginnings of such names; all if empty.
 
     Returns:
         The rows of the table.
 
     Raises:
-        InvalidArgument: there are not so many maps, no such method, or the folder holds results of other settings.
+        InvalidArgument: there are not so many maps, no such method or encoding, or the folder holds results of other settings.
     """
-    plan = QUICK if quick else WarcraftPlan()
-    num, samples = maps or plan.maps, samples or plan.samples
-    if num < 1 or samples < 1:
-        raise InvalidArgument(f"maps and samples must be at least 1, got {num} and {samples}.")
-    methods = _chosen(rows)
+    plan = _planned(encoding, quick, maps, samples)
+    wanted = chosen_rows(plan.paths, rows)
     with only_writer(output):
-        test = load_maps(data, "test") if data else generate_maps(max(num, 1), DATA_SEED, "test", plan.size, plan.size)
-        test = test.first(num)
+        test = load_maps(data, "test").written(plan.paths) if data else plan.drawn("test", plan.maps)
+        test = test.first(plan.maps)
         models = [_load(path, test) for path in weights] or _trained(plan, data, output)
-        length = max(horizon(test), 2 * plan.size)
-        corner = (test.height - 1, test.width - 1)
-        alpha = simple_moves(test.height, test.width, (0, 0), corner, memory=plan.memory)
-        settings: Record = {"seed": seed, "maps": num, "samples": samples, "horizon": length, "memory": plan.memory}
+        alpha = plan.paths.constraint(test.height, test.width, plan.memory)
+        settings: Record = {
+            "seed": seed,
+            "encoding": encoding,
+            "maps": plan.maps,
+            "horizon": test.horizon,
+            "memory": plan.memory,
+        }
         settings |= {"data": _digest(test), "models": [model.fingerprint() for model in models]}
         journal = Journal(output / "rows.jsonl", settings)
-        _measure(journal, models, test, Task(alpha, length, samples), methods, seed)
-        table = [_row(name, journal, len(models), num) for name in methods]
+        lines = _lines(wanted, plan, len(test))
+        _measure(journal, models, test, Task(alpha, test.horizon, 1), lines, seed)
+        table = [_record(line, journal, len(models)) for line in lines]
         text = _text(test, settings, len(models))
         write_report(output, "Warcraft: minimum-cost paths", text, table, COLUMNS, settings=settings)
-        _picture(output, journal, test, methods)
+        _picture(output, journal, test, lines)
     return table
 
 
-def _measure(journal: Journal, models: list[PathModel], test: Maps, task: Task, methods: Sequence[str], seed: int) -> None:
-    """Fill the journal: one line for each method, model and map."""
-    todo = [(name, m, i) for m in range(len(models)) for i in range(len(test)) for name in methods]
-    todo = [key for key in todo if key not in journal]
+def _planned(encoding: str, quick: bool, maps: int | None, samples: Sequence[int]) -> WarcraftPlan:
+    """The plan with what was asked for."""
+    plans = QUICK if quick else WHOLE
+    if encoding not in plans:
+        raise InvalidArgument(f"there is no encoding {encoding!r}; the encodings are {', '.join(plans)}.")
+    plan = plans[encoding]
+    plan = replace(plan, maps=plan.maps if maps is None else maps, samples=tuple(samples) or plan.samples)
+    if plan.maps < 1 or min(plan.samples) < 1:
+        raise InvalidArgument(f"maps and samples must be at least 1, got {plan.maps} and {', '.join(map(str, plan.samples))}.")
+    return plan
+
+
+def _lines(rows: Sequence[Row], plan: WarcraftPlan, maps: int) -> list[Line]:
+    """Every row with each number of samples."""
+    fewer = min(plan.costly, maps)
+    return [
+        Line(row, number, fewer if row.costly else maps)
+        for row in rows
+        for number in (plan.samples if row.samples else (None,))
+    ]
+
+
+def _measure(journal: Journal, models: list[PathModel], test: Maps, task: Task, lines: Sequence[Line], seed: int) -> None:
+    """Fill the journal: one line for each method, number of samples, model and map."""
+    todo = [(line, m, i) for m in range(len(models)) for i in range(len(test)) for line in lines if i < line.maps]
+    todo = [(line, m, i) for line, m, i in todo if (line.name, m, i) not in journal]
     prompted: dict[tuple[int, int], PathModel] = {}
-    for name, m, i in shown(todo, "warcraft"):
+    for line, m, i in shown(todo, "warcraft"):
         if (m, i) not in prompted:
             prompted = {(m, i): models[m].prompted(test.images[i])}
+        one = test.one(i)
+        asked = replace(task, samples=line.samples or 1)
+        if line.row.few_edges:
+            asked = few_edges(asked, test.height, test.width)
         with torch.no_grad():
-            answer = METHODS[name](prompted[m, i], task, seed_of(seed, name, m, i))
+            answer = line.row.method(prompted[m, i], asked, seed_of(seed, line.name, m, i))
         record: Record = {"tokens": answer.tokens, "lm_tokens": answer.lm_tokens, "seconds": round(answer.seconds, 4)}
-        one = Maps(test.images[i : i + 1], test.weights[i : i + 1], test.labels[i : i + 1])
-        tokens = [STOP] * task.length if answer.tokens is None else answer.tokens
-        grades = grade(torch.tensor([tokens]), one)
-        record |= {share: bool(getattr(grades, share)[0]) for share in SHARES.values()}
-        journal.append((name, m, i), {**record, **answer.notes})
+        grades = None if answer.tokens is None else grade(torch.tensor([answer.tokens]), one)
+        record |= {share: grades is not None and bool(getattr(grades, share)[0]) for share in SHARES.values()}
+        journal.append((line.name, m, i), {**record, **answer.notes})
 
 
-def _row(name: str, journal: Journal, models: int, maps: int) -> Record:
+def _record(line: Line, journal: Journal, models: int) -> Record:
     """Means over maps for each model, then over models, with the standard error over models."""
-    found = [[journal[name, m, i] for i in range(maps)] for m in range(models)]
-    row: Record = {"row": name}
+    found = [[journal[line.name, m, i] for i in range(line.maps)] for m in range(models)]
+    row: Record = {"row": line.row.name, "samples": line.samples or 1, "maps": line.maps}
     for column, share in SHARES.items():
         each = [100 * mean(record[share] for record in records) for records in found]
         row[column] = f"{mean(each):.2f}" + (f" ± {stdev(each) / math.sqrt(models):.2f}" if models > 1 else "")
@@ -143,39 +158,43 @@ def _row(name: str, journal: Journal, models: int, maps: int) -> Record:
     row["no answer"] = sum(record["tokens"] is None for record in flat)
     row["LM tokens"] = round(mean(record["lm_tokens"] for record in flat))
     row["seconds"] = mean(record["seconds"] for record in flat)
-    row["paper: exact %"], row["paper: consistent %"] = PAPER.get(name, (None, None))
+    row["paper: exact %"], row["paper: consistent %"] = PAPER.get(line.row.name, (None, None))
     return row
 
 
 def _text(test: Maps, settings: Record, models: int) -> str:
+    bits = "one bit for each edge of the grid with 4 neighbours"
+    written = bits if settings["encoding"] == "edges" else "moves to 8 neighbours"
     return (
-        f"{len(test)} test maps of {test.height} × {test.width} cells, {models} trained models (± is the standard error over "
-        f"them), one path for each map and row; {settings['samples']} samples for each path where a row draws several, horizon "
-        f"{settings['horizon']} tokens. Exact: a path of minimum cost. Label: the very path of the label. Consistent: a simple "
-        "path between the corners. LM tokens and seconds (of wall time, one thread, without reading the picture) are for one "
-        "path. The paper's model was trained on the original maps, which are not these."
+        f"Test maps of {test.height} × {test.width} cells, {models} trained models (± is the standard error over them), one "
+        f"path for each map and row; paths are written as {written}, {settings['horizon']} tokens at most. Exact: a path of "
+        "minimum cost. Label: the very path of the label. Consistent: a simple path between the corners. LM tokens and seconds "
+        "(of wall time, one thread, without reading the picture) are for one path. The paper's model was trained on the "
+        "original maps, which are not these."
     )
 
 
 def _trained(plan: WarcraftPlan, data: Path | None, output: Path) -> list[PathModel]:
     """Models trained in the folder, as far as they are not there yet."""
     if data:
-        maps, val = load_maps(data, "train"), load_maps(data, "val")
+        maps, val = (load_maps(data, split).written(plan.paths) for split in ("train", "val"))
     else:
-        maps = generate_maps(plan.train, DATA_SEED, "train", plan.size, plan.size)
-        val = generate_maps(max(plan.train // 10, 1), DATA_SEED, "val", plan.size, plan.size)
+        maps, val = plan.drawn("train", plan.train), plan.drawn("val", plan.val)
     for seed in range(plan.seeds):
-        settings = Settings(seed=seed, epochs=plan.epochs, warmup=min(Settings.warmup, plan.train // 70))
-        train(settings, maps, val, output / f"model{seed}", lambda line, seed=seed: _say(seed, line))  # type: ignore[misc]
+        train(plan.seeded(seed), maps, val, output / f"model{seed}", lambda line, seed=seed: _say(seed, line))  # type: ignore[misc]
     return [PathModel.load(output / f"model{seed}" / WEIGHTS) for seed in range(plan.seeds)]
 
 
 def _say(seed: int, line: dict[str, Any]) -> None:
-    print(f"model {seed}, epoch {line['epoch']}: {line['exact']:.1%} exact on validation maps", file=sys.stderr, flush=True)
+    print(f"model {seed}, epoch {line['epoch']:g}: {line['exact']:.1%} exact on validation maps", file=sys.stderr, flush=True)
 
 
 def _load(path: Path, test: Maps) -> PathModel:
     model = PathModel.load(path)
+    if model.network.encoding != test.encoding:
+        raise InvalidArgument(
+            f"{path} is a model of {model.network.encoding.name}, not of {test.encoding.name}; give others, or --encoding."
+        )
     if (model.network.height, model.network.width) != (test.height, test.width):
         raise InvalidArgument(
             f"{path} is a model of {model.network.height} × {model.network.width} maps, the test maps are {test.height} × "
@@ -184,26 +203,14 @@ def _load(path: Path, test: Maps) -> PathModel:
     return model
 
 
-def _chosen(rows: Sequence[str]) -> list[str]:
-    """The methods whose names begin with, or contain in brackets, one of these."""
-    unknown = [row for row in rows if not any(_is_meant(row, name) for name in METHODS)]
-    if unknown:
-        raise InvalidArgument(f"there is no row {unknown[0]!r}; the rows are {'; '.join(METHODS)}.")
-    return [name for name in METHODS if not rows or any(_is_meant(row, name) for row in rows)]
-
-
-def _is_meant(row: str, name: str) -> bool:
-    return bool(row) and (name.startswith(row) or f"({row})" in name)
-
-
-def _picture(output: Path, journal: Journal, test: Maps, methods: Sequence[str]) -> None:
-    """The paths of the first maps by the first model; without matplotlib a line that says so."""
+def _picture(output: Path, journal: Journal, test: Maps, lines: Sequence[Line]) -> None:
+    """The paths of the first maps by the first model, with most samples; without matplotlib a line that says so."""
     num = min(SHOWN_MAPS, len(test))
     rows = {}
-    for name in methods:
-        paths = [journal[name, 0, i]["tokens"] for i in range(num)]
-        if all(path is not None for path in paths):
-            rows[name] = torch.tensor(paths)
+    for line in lines:
+        paths = [journal[line.name, 0, i]["tokens"] for i in range(min(num, line.maps))]
+        if len(paths) == num and all(path is not None for path in paths):
+            rows[line.row.name] = torch.tensor(paths)
     try:
         draw_paths(test.first(num), rows, output / "paths.png")
     except MissingExtra as error:

@@ -18,20 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.errors import InvalidArgument
+from locore_lab.warcraft.encodings import MOVES_TO_8, Encoding
 from locore_lab.warcraft.paths import (
     Cell,
     cells_of_mask,
     integer_weights,
     is_minimum_cost,
     mask_of,
-    moves_of,
     path_cost,
     shortest_path,
 )
 from locore_lab.warcraft.terrain import SPLITS, STANDARD, TILE, Recipe, draw_maps
 
 _FILES = {"images": "maps", "weights": "vertex_weights", "labels": "shortest_paths"}
-SPARE = 4  # tokens of the horizon beyond the longest label
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +41,13 @@ class Maps:
         images: uint8[num, TILE · height, TILE · width, 3].
         weights: Float[num, height, width], the costs of the cells; no model sees them.
         labels: uint8[num, height, width], 1 on the path.
+        encoding: how paths are written; it says which cells are neighbours.
     """
 
     images: NDArray[np.uint8]
     weights: NDArray[np.floating[Any]]
     labels: NDArray[np.uint8]
+    encoding: Encoding = MOVES_TO_8
 
     def __len__(self) -> int:
         return len(self.images)
@@ -64,20 +65,34 @@ class Maps:
     @cached_property
     def paths(self) -> tuple[tuple[Cell, ...], ...]:
         """The cells of each label in order."""
-        return tuple(cells_of_mask(label) for label in self.labels)
+        return tuple(cells_of_mask(label, self.encoding.steps) for label in self.labels)
 
     @property
     def longest(self) -> int:
         """Tokens of the longest label, its end included."""
-        return max(len(path) for path in self.paths)
+        return self.encoding.length(self.paths, self.height, self.width)
 
-    def moves(self, length: int) -> Tensor:
-        """Long[num, length]: the labels as moves, padded with `STOP`.
+    @property
+    def horizon(self) -> int:
+        """Length of sequences among which paths like these are sought."""
+        return self.encoding.horizon(self.paths, self.height, self.width)
+
+    def tokens(self, length: int) -> Tensor:
+        """Long[num, length]: the labels, padded.
 
         Raises:
             InvalidArgument: a label is longer.
         """
-        return torch.tensor([moves_of(path, length) for path in self.paths])
+        return torch.tensor([self.encoding.tokens(path, self.height, self.width, length) for path in self.paths])
+
+    def one(self, index: int) -> Maps:
+        """One of them, alone."""
+        part = slice(index, index + 1)
+        return Maps(self.images[part], self.weights[part], self.labels[part], self.encoding)
+
+    def written(self, encoding: Encoding) -> Maps:
+        """The same terrain with labels for this encoding."""
+        return self if encoding == self.encoding else labelled(self.images, self.weights, encoding)
 
     def first(self, num: int) -> Maps:
         """The first `num` maps.
@@ -87,7 +102,7 @@ class Maps:
         """
         if not 1 <= num <= len(self):
             raise InvalidArgument(f"There are {len(self)} maps; give a number from 1 to that, not {num}.")
-        return Maps(self.images[:num], self.weights[:num], self.labels[:num])
+        return Maps(self.images[:num], self.weights[:num], self.labels[:num], self.encoding)
 
     def turned(self, symmetry: int) -> Maps:
         """The maps seen from another side, with labels of their own.
@@ -97,25 +112,26 @@ class Maps:
         anew.
         """
         turned = [_turn(values, symmetry) for values in (self.images, self.weights)]
-        return labelled(turned[0], turned[1]) if symmetry else self
+        return labelled(turned[0], turned[1], self.encoding) if symmetry else self
 
 
-def horizon(*maps: Maps) -> int:
-    """Length of sequences that leaves room beyond every label of these maps: the longest and `SPARE` tokens more."""
-    return max(part.longest for part in maps) + SPARE
-
-
-def labelled(images: NDArray[np.uint8], weights: NDArray[np.floating[Any]]) -> Maps:
-    """Maps with labels by the original rule (`shortest_path`)."""
-    labels = np.stack([mask_of(shortest_path(grid), *grid.shape) for grid in weights])
-    return Maps(images, weights, labels)
+def labelled(images: NDArray[np.uint8], weights: NDArray[np.floating[Any]], encoding: Encoding = MOVES_TO_8) -> Maps:
+    """Maps with labels by the original rule (`shortest_path`), among the paths of an encoding."""
+    labels = np.stack([mask_of(shortest_path(grid, encoding.steps), *grid.shape) for grid in weights])
+    return Maps(images, weights, labels, encoding)
 
 
 def generate_maps(
-    num: int, seed: int, split: str = "train", height: int = 12, width: int = 12, recipe: Recipe = STANDARD
+    num: int,
+    seed: int,
+    split: str = "train",
+    height: int = 12,
+    width: int = 12,
+    recipe: Recipe = STANDARD,
+    encoding: Encoding = MOVES_TO_8,
 ) -> Maps:
     """Maps of `terrain.draw_maps` (which see) with their labels."""
-    return labelled(*draw_maps(num, seed, split, height, width, recipe))
+    return labelled(*draw_maps(num, seed, split, height, width, recipe), encoding)
 
 
 def save_maps(maps: Maps, folder: Path, split: str) -> None:

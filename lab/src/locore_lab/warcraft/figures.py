@@ -12,7 +12,7 @@ from torch import Tensor
 from locore_lab import shared
 from locore_lab.warcraft.dataset import Maps
 from locore_lab.warcraft.grading import grade
-from locore_lab.warcraft.paths import Cell, cells_of, path_cost
+from locore_lab.warcraft.paths import Cell, path_cost
 from locore_lab.warcraft.terrain import TILE
 
 COLOUR = {"exact": "#ffffff", "consistent": "#f0e442", "neither": "#ff5fa2"}
@@ -20,14 +20,14 @@ CELL_INCHES = 0.17
 
 
 def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
-    """Maps side by side: the label in the first row, and one sequence of moves for each map in every other row.
+    """Maps side by side: the label in the first row, and one sequence for each map in every other row.
 
     A path is white if no other is cheaper, yellow if it is valid but dear, and pink if it is not valid; it stops at the edge
     of the map. Below it stand its cost, or what is wrong with it.
 
     Args:
         maps: a few.
-        rows: name of a row to moves Long[num, length], such as {"model alone": ..., "constrained": ...}.
+        rows: name of a row to tokens Long[num, length], such as {"model alone": ..., "constrained": ...}.
         path: file to write, its ending says which kind.
 
     Raises:
@@ -51,7 +51,7 @@ def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
 def _graded(maps: Maps, tokens: Tensor) -> tuple[Sequence[tuple[Cell, ...]], list[str]]:
     """Cells of sequences, and which mark each deserves."""
     grades = grade(tokens, maps)
-    paths = [cells_of(sequence) for sequence in tokens.tolist()]
+    paths = [maps.encoding.trace(sequence, maps.height, maps.width) for sequence in tokens.tolist()]
     pairs = zip(grades.exact.tolist(), grades.consistent.tolist(), strict=True)
     return paths, ["exact" if exact else "consistent" if consistent else "neither" for exact, consistent in pairs]
 

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from locore.errors import InvalidArgument
 from locore_lab.warcraft.dataset import Maps
-from locore_lab.warcraft.paths import cells_of, is_minimum_cost, is_valid_path
+from locore_lab.warcraft.paths import is_minimum_cost
 
 
 @dataclass(frozen=True, eq=False)
 class Grades:
-    """Of sequences of moves, one row a map.
+    """Of sequences of tokens, one row a map.
 
     Attributes:
         consistent: Bool[num], a simple path on the grid from the upper left to the lower right cell.
@@ -35,7 +35,7 @@ def grade(tokens: Tensor, maps: Maps) -> Grades:
     """Grade one sequence for each map.
 
     Args:
-        tokens: Long[num, length], moves and `STOP`; without a `STOP` the path ends with the sequence.
+        tokens: Long[num, length], in the encoding of the maps.
         maps: of as many maps.
 
     Raises:
@@ -45,10 +45,11 @@ def grade(tokens: Tensor, maps: Maps) -> Grades:
         raise InvalidArgument(f"There are {len(tokens)} sequences for {len(maps)} maps; give one for each.")
     rows = []
     for index, sequence in enumerate(tokens.tolist()):
-        cells = cells_of(sequence)
-        if not is_valid_path(cells, maps.height, maps.width):
+        cells = maps.encoding.path(sequence, maps.height, maps.width)
+        if cells is None:
             rows.append((False, False, False))
         else:
-            rows.append((True, is_minimum_cost(maps.weights[index], cells), cells == maps.paths[index]))
+            cheap = is_minimum_cost(maps.weights[index], cells, maps.encoding.steps)
+            rows.append((True, cheap, cells == maps.paths[index]))
     consistent, exact, equal = torch.tensor(rows).unbind(1)
     return Grades(consistent, exact, equal)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
 import locore
 from locore.constraints import Constraint
-from locore.errors import ZeroWeights
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.local import Exact
 from locore.models import Counted
-from locore.samplers import Sampler
+from locore.samplers import LocallyConstrainedResampling, Sampler, Twisted
+from locore_lab.warcraft.encodings import Encoding
 from locore_lab.warcraft.model import PathModel
+from locore_lab.warcraft.training import draw
 
 MOST_DRAWS = 2_000  # of the rejection that stands for the exact law
 
@@ -23,7 +26,7 @@ class Task:
     """What is asked of every method.
 
     Attributes:
-        constraint: the moves are a simple path between the corners.
+        constraint: the tokens are a simple path between the corners.
         length: the horizon, in tokens.
         samples: how many each method but the first may draw, particles or drafts.
     """
@@ -38,7 +41,7 @@ class Proposal:
     """One path, or none.
 
     Attributes:
-        tokens: moves, `length` of them with the padding; None if there was nothing to return.
+        tokens: `length` of them with the padding; None if there was nothing to return.
         lm_tokens: next-token distributions asked for.
         seconds: of wall time.
         notes: what else is worth keeping, such as the effective sample size.
@@ -112,11 +115,91 @@ def exact(model: PathModel, task: Task, seed: int) -> Proposal:
     return Proposal(None, counted.lm_tokens, time.perf_counter() - start, {"draws": float(drawn)})
 
 
-METHODS: dict[str, Method] = {
-    "CNN-LSTM": alone,
-    "+ oversampling": oversampled,
-    "+ Locore, the paper's sampler (lcr)": constrained("lcr-published"),
-    "+ Locore, without replacement (swor)": constrained("swor"),
-    "+ Locore, default (auto)": constrained("auto"),
-    "exact (rejection until accepted)": exact,
+def rounded(model: PathModel, task: Task, seed: int) -> Proposal:
+    """The likelier token at each place, as the precursor's code evaluates."""
+    start = time.perf_counter()
+    tokens = draw(model.network, model.embedding, task.length, None)[0].tolist()
+    return Proposal(tokens, task.length - 1, time.perf_counter() - start)
+
+
+def most_probable(model: PathModel, task: Task, seed: int) -> Proposal:
+    """The mode of the local distribution around the rounded answer ỹ, given the constraint: argmax of p̃_ỹ(y | α)."""
+    start, counted = time.perf_counter(), Counted(model)
+    around = torch.tensor([rounded(model, task, seed).tokens])
+    circuit = locore.compile(task.constraint, model.tokenizer, task.length)
+    tokens, _ = circuit.most_probable(Exact(floor=0.0).distributions(counted, around))
+    return Proposal(tokens[0].tolist(), counted.lm_tokens + task.length - 1, time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table.
+
+    Attributes:
+        name: of the row.
+        method: how it gets a path.
+        samples: whether it draws several, so that it is repeated for each number of them.
+        costly: whether it asks for every neighbour of a draft, and gets fewer maps.
+        few_edges: whether the path has to have fewer edges than about 1.5 of the fewest, as in the precursor's code.
+    """
+
+    name: str
+    method: Method
+    samples: bool = True
+    costly: bool = False
+    few_edges: bool = False
+
+    @property
+    def constrained(self) -> bool:
+        """Whether every answer is a path."""
+        return self.name.startswith("+") and self.method is not oversampled
+
+
+PAIRS = LocallyConstrainedResampling(kernel=Exact(floor=0.0), as_published=True)
+COMMON = (
+    Row("CNN-LSTM", alone, samples=False),
+    Row("CNN-LSTM, likeliest tokens", rounded, samples=False),
+    Row("+ oversampling", oversampled),
+)
+REST = (
+    Row("+ Locore, from left to right (lcr)", constrained("lcr")),
+    Row("+ Locore, guided by n-grams (twisted)", constrained(Twisted(None))),
+    Row("+ Locore, without replacement (swor)", constrained("swor")),
+    Row("+ Locore, default (auto)", constrained("auto")),
+    Row("+ masked decoding with its weight (masked)", constrained("masked")),
+    Row("+ sequential Monte Carlo (smc)", constrained("smc")),
+    Row("+ exact (rejection until accepted)", exact, samples=False),
+)
+ROWS: dict[str, tuple[Row, ...]] = {
+    "edges": (
+        *COMMON,
+        Row("+ the paper's sampler (lcr-published)", constrained(PAIRS), costly=True),
+        Row("+ most probable path around the likeliest tokens (mpe)", most_probable, samples=False, costly=True),
+        *REST,
+        Row("+ fewer edges: default (auto)", constrained("auto"), costly=True, few_edges=True),
+    ),
+    "moves": (*COMMON, Row("+ the paper's sampler (lcr-published)", constrained("lcr-published")), *REST),
 }
+
+
+def few_edges(task: Task, height: int, width: int) -> Task:
+    """The task with fewer edges than 1.5 times the fewest: 33 on maps of 12 × 12 cells, as in Ahmed et al. (NeurIPS 2022)."""
+    most = (height + width - 2) * 3 // 2 - 1
+    return replace(task, constraint=task.constraint & locore.count_tokens(1, range(task.length), at_most=most))
+
+
+def chosen_rows(encoding: Encoding, wanted: Sequence[str]) -> list[Row]:
+    """The rows whose names begin with, or contain in brackets, one of these; all if there are none.
+
+    Raises:
+        InvalidArgument: no row is meant by one of them.
+    """
+    rows = ROWS[encoding.name]
+    unknown = [name for name in wanted if not any(_is_meant(name, row.name) for row in rows)]
+    if unknown:
+        raise InvalidArgument(f"there is no row {unknown[0]!r}; the rows are {'; '.join(row.name for row in rows)}.")
+    return [row for row in rows if not wanted or any(_is_meant(name, row.name) for name in wanted)]
+
+
+def _is_meant(wanted: str, name: str) -> bool:
+    return bool(wanted) and (name.startswith(wanted) or f"({wanted})" in name)

@@ -1,4 +1,4 @@
-"""The CNN-LSTM of the paper as a language model over moves, whose prompt is the picture of a map."""
+"""The CNN-LSTM of the paper as a language model over paths, whose prompt is the picture of a map."""
 
 from __future__ import annotations
 
@@ -15,24 +15,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from locore import Tokenizer
 from locore.chat import Prompt
 from locore.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.io import replacing
 from locore.models import Cursor, LanguageModel
+from locore_lab.warcraft.encodings import ENCODINGS, MOVES_TO_8, Encoding
 from locore_lab.warcraft.network import PathNetwork, State
-from locore_lab.warcraft.paths import STOP, VOCAB_SIZE
 from locore_lab.warcraft.terrain import TILE
-
-# What the moves spell, in the order of `paths.MOVES`; the end spells nothing.
-ARROWS = "↖↑↗←→↙↓↘"
-MOVES_TOKENIZER = Tokenizer.from_tokens([*ARROWS, None], eos_ids=(STOP,))
 
 Picture = NDArray[np.uint8] | Tensor
 
 
 class PathModel(LanguageModel):
-    """p(moves | picture). Before a picture it has a vocabulary, but no distribution.
+    """p(path | picture), in the tokens of an encoding. Before a picture it has a vocabulary, but no distribution.
 
     Attributes:
         network: the network, in evaluation mode.
@@ -41,7 +36,7 @@ class PathModel(LanguageModel):
     def __init__(self, network: PathNetwork, embedding: Tensor | None = None) -> None:
         """A model around a network, after the picture with this embedding Float[1, IMAGE_SIZE], if one is given."""
         self.network = network.eval().requires_grad_(False)
-        self.tokenizer = MOVES_TOKENIZER
+        self.tokenizer = network.encoding.tokenizer
         self.full_support = True
         self._embedding = embedding
 
@@ -58,7 +53,8 @@ class PathModel(LanguageModel):
             with safe_open(path, "pt") as file:
                 sides = file.metadata() or {}
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            network = PathNetwork(int(sides["height"]), int(sides["width"]))
+            encoding: Encoding = ENCODINGS[sides.get("encoding", MOVES_TO_8.name)]
+            network = PathNetwork(int(sides["height"]), int(sides["width"]), encoding)
             network.load_state_dict({name: _widened(values) for name, values in weights.items()})
         except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
             raise ModelNotFound(f"{path} holds no weights of a path network: {error}") from error
@@ -129,29 +125,29 @@ class PathModel(LanguageModel):
 
     def _token_scores(self, tokens: Tensor) -> Tensor:
         """A prefix that several sequences have is read once: neighbours of a sequence differ from it in one place only."""
-        scores = torch.zeros(tokens.shape, dtype=torch.float64)
+        scores, end, vocab_size = torch.zeros(tokens.shape, dtype=torch.float64), self.network.encoding.end, self.vocab_size
         going = torch.arange(len(tokens))  # sequences that have not ended
         row = torch.zeros_like(going)  # of the cursor, where their prefix is
         cursor = self._begin(1)
         for position in range(tokens.shape[1]):
             token = tokens[going, position]
             scores[going, position] = cursor.log_probs[row, token].double()
-            live = token != STOP
+            live = torch.ones_like(token, dtype=torch.bool) if end is None else token != end
             going = going[live]
             if not len(going) or position + 1 == tokens.shape[1]:
                 break
-            branches, row = torch.unique(row[live] * VOCAB_SIZE + token[live], return_inverse=True)
-            cursor = cursor.advance(branches % VOCAB_SIZE, branches // VOCAB_SIZE)
+            branches, row = torch.unique(row[live] * vocab_size + token[live], return_inverse=True)
+            cursor = cursor.advance(branches % vocab_size, branches // vocab_size)
         return scores
 
     def _begin(self, batch: int) -> Cursor:
-        start = torch.full((batch,), STOP)
+        start = torch.full((batch,), self.network.encoding.begin)
         return _PathCursor.after(self.network, self.embedding, start, None)
 
 
 @dataclass(frozen=True, eq=False)
 class _PathCursor(Cursor):
-    """The LSTM's state after the moves of a batch of rows."""
+    """The LSTM's state after the tokens of a batch of rows."""
 
     network: PathNetwork
     embedding: Tensor
@@ -166,7 +162,7 @@ class _PathCursor(Cursor):
 
     @property
     def log_probs(self) -> Tensor:
-        """Float[batch, vocab]: log p of the next move."""
+        """Float[batch, vocab]: log p of the next token."""
         return self.rows
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _PathCursor:
@@ -183,8 +179,9 @@ def save_weights(network: PathNetwork, path: Path) -> None:
     """Write the weights of a network as safetensors: matrices in 16 bits, what has one axis as it is."""
     state = network.state_dict()
     weights = {name: (v.half() if v.ndim > 1 else v).contiguous() for name, v in state.items()}
+    facts = {"height": str(network.height), "width": str(network.width), "encoding": network.encoding.name}
     with replacing(path) as temporary:
-        save_file(weights, temporary, {"height": str(network.height), "width": str(network.width)})
+        save_file(weights, temporary, facts)
 
 
 def _widened(values: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Minimum-cost paths on a grid with weights on its vertices, and paths as sequences of moves.
 
-A path goes from the upper left to the lower right cell, to one of 8 neighbours at a time; its cost is the sum of the weights
-of its cells, both ends included. A move is one of 8 directions; the token `STOP` after the last move is the end of sequence.
+A path goes from the upper left to the lower right cell, to one of 8 neighbours (or 4) at a time; its cost is the sum of the
+weights of its cells, both ends included. A move is one of 8 directions; the token `STOP` after the last move is the end of
+sequence.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ Cell = tuple[int, int]
 # Row and column offsets of the moves, ordered by row, then by column.
 MOVES: tuple[Cell, ...] = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 MOVE_NAMES = ("NW", "N", "NE", "W", "E", "SW", "S", "SE")
+STRAIGHT = tuple(step for step in MOVES if 0 in step)  # to the 4 neighbours that share a side
 STOP = len(MOVES)
 VOCAB_SIZE = STOP + 1
 
@@ -49,7 +51,7 @@ def integer_weights(weights: NDArray[np.floating]) -> NDArray[np.int64]:
     return np.rint(grid * _PER_UNIT).astype(np.int64)
 
 
-def shortest_path(weights: NDArray[np.floating]) -> tuple[Cell, ...]:
+def shortest_path(weights: NDArray[np.floating], steps: Sequence[Cell] = MOVES) -> tuple[Cell, ...]:
     """One path of minimum cost, chosen among equals as the original labels are (Vlastelica et al. 2020).
 
     Dijkstra's algorithm with a heap on (cost, (row, column)); neighbours in order of row, then column; a predecessor is
@@ -57,6 +59,7 @@ def shortest_path(weights: NDArray[np.floating]) -> tuple[Cell, ...]:
 
     Args:
         weights: Float[height, width].
+        steps: offsets of a cell's neighbours, `MOVES` or `STRAIGHT`.
 
     Returns:
         The cells from the upper left to the lower right one.
@@ -79,7 +82,7 @@ def shortest_path(weights: NDArray[np.floating]) -> tuple[Cell, ...]:
         if cell == goal:
             break
         done.add(cell)
-        for row_step, column_step in MOVES:
+        for row_step, column_step in steps:
             row, column = cell[0] + row_step, cell[1] + column_step
             if 0 <= row < height and 0 <= column < width and (row, column) not in done:
                 total = reached + cost[row][column]
@@ -99,12 +102,12 @@ def path_cost(weights: NDArray[np.floating], cells: Iterable[Cell]) -> float:
     return sum(int(grid[cell]) for cell in cells) / _PER_UNIT
 
 
-def is_minimum_cost(weights: NDArray[np.floating], cells: Sequence[Cell]) -> bool:
-    """Whether a valid path (see `is_valid_path`) costs no more than any other."""
+def is_minimum_cost(weights: NDArray[np.floating], cells: Sequence[Cell], steps: Sequence[Cell] = MOVES) -> bool:
+    """Whether a valid path (see `is_valid_path`) costs no more than any other that goes by these steps."""
     grid = integer_weights(weights)
     if not is_valid_path(cells, *grid.shape):
         return False
-    least = sum(int(grid[cell]) for cell in shortest_path(weights))
+    least = sum(int(grid[cell]) for cell in shortest_path(weights, steps))
     return sum(int(grid[cell]) for cell in cells) == least
 
 
@@ -157,7 +160,7 @@ def mask_of(cells: Iterable[Cell], height: int, width: int) -> NDArray[np.uint8]
     return mask
 
 
-def cells_of_mask(mask: NDArray[np.generic]) -> tuple[Cell, ...]:
+def cells_of_mask(mask: NDArray[np.generic], steps: Sequence[Cell] = MOVES) -> tuple[Cell, ...]:
     """The one path whose cells are those of a 0/1 matrix.
 
     A path of minimum cost with positive weights has no short cuts, so each of its cells touches its predecessor and its
@@ -165,6 +168,7 @@ def cells_of_mask(mask: NDArray[np.generic]) -> tuple[Cell, ...]:
 
     Args:
         mask: [height, width] of 0 and 1.
+        steps: offsets of a cell's neighbours, `MOVES` or `STRAIGHT`.
 
     Raises:
         InvalidArgument: other numbers than 0 and 1, or the cells are not one path without short cuts between the corners.
@@ -177,7 +181,7 @@ def cells_of_mask(mask: NDArray[np.generic]) -> tuple[Cell, ...]:
     path: list[Cell] = [(0, 0)]
     while True:
         row, column = path[-1]
-        around = {(row + down, column + right) for down, right in MOVES} & on_path
+        around = {(row + down, column + right) for down, right in steps} & on_path
         onward = around - set(path[-2:])
         if len(onward) != 1:
             break

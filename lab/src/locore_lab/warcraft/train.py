@@ -7,33 +7,38 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from locore_lab.places import RUNS
-from locore_lab.warcraft.dataset import generate_maps, load_maps
-from locore_lab.warcraft.training import Settings, train
-
-DATA_SEED = 0
+from locore_lab.warcraft.dataset import load_maps
+from locore_lab.warcraft.plan import WHOLE
+from locore_lab.warcraft.training import train
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--epochs", type=int, default=Settings.epochs)
+    parser.add_argument("--encoding", choices=list(WHOLE), default="edges", help="how paths are written as tokens")
+    parser.add_argument("--size", type=int, help="cells of a side of the maps")
+    parser.add_argument("--epochs", type=int, help="at most")
     parser.add_argument("--data", type=Path, help="folder of the original .npy files")
     parser.add_argument("--out", type=Path, default=RUNS / "warcraft")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    plan = WHOLE[arguments.encoding]
+    plan = replace(plan, size=arguments.size or plan.size)
     if arguments.data is None:
-        maps, val = generate_maps(10_000, DATA_SEED, "train"), generate_maps(1_000, DATA_SEED, "val")
+        maps, val = plan.drawn("train", plan.train), plan.drawn("val", plan.val)
     else:
-        maps, val = load_maps(arguments.data, "train"), load_maps(arguments.data, "val")
-    settings = Settings(seed=arguments.seed, epochs=arguments.epochs)
-    folder = arguments.out / f"seed{arguments.seed}"
+        maps, val = (load_maps(arguments.data, split).written(plan.paths) for split in ("train", "val"))
+    settings = plan.seeded(arguments.seed)
+    settings = replace(settings, epochs=arguments.epochs or settings.epochs)
+    folder = arguments.out / plan.encoding / f"seed{arguments.seed}"
     train(settings, maps, val, folder, lambda line: print(json.dumps(line), flush=True))
 
 

@@ -16,13 +16,18 @@ from torch import Tensor, nn
 
 from locore.errors import InvalidArgument
 from locore_lab.shared import load_checkpoint, save_checkpoint, write_log
-from locore_lab.warcraft.dataset import Maps, horizon
+from locore_lab.warcraft.dataset import Maps
+from locore_lab.warcraft.encodings import Encoding
 from locore_lab.warcraft.grading import grade
 from locore_lab.warcraft.model import save_weights
 from locore_lab.warcraft.network import PathNetwork, State
-from locore_lab.warcraft.paths import STOP
 
-CHECKPOINT, WEIGHTS, LOG = "checkpoint.pt", "weights.safetensors", "log.jsonl"
+CHECKPOINT, WEIGHTS, ROUNDED, LOG = "checkpoint.pt", "weights.safetensors", "rounded.safetensors", "log.jsonl"
+# Which share of validation maps decides what is kept: a path of minimum cost by a draw, or by the likelier token at each place.
+KEPT = {WEIGHTS: "exact", ROUNDED: "rounded_exact"}
+
+
+LARGEST_GRADIENT = 1.0  # norm; without a bound the loss of edge bits doubled within an eighth of an epoch
 
 
 @dataclass(frozen=True)
@@ -32,18 +37,20 @@ class Settings:
     Attributes:
         seed: of the weights and of the order of the maps.
         epochs: the most there will be; the learning rate falls to zero over them, along half a cosine.
+        looks: validations in an epoch, each after an equal part of it.
         batch: maps in a step.
         learning_rate: of Adam, after a warm-up.
         warmup: steps until the rate is reached.
         symmetries: views of each map, 1 or 4 (`Maps.turned`); each map is seen in one of them an epoch.
-        target: share of sampled paths that are of minimum cost. Training ends with the first epoch that reaches it, and the
-            weights that are kept are those of the epoch closest to it.
+        target: share of sampled paths that are of minimum cost. Training ends with the first validation that reaches it, and
+            the weights that are kept are those that came closest to it (`KEPT`).
         draws: paths sampled for each validation map.
-        bfloat16: whether pictures are read in 16 bits while training; validation uses 32.
+        bfloat16: whether pictures (and bits of edges, which are many) are read in 16 bits while training; validation uses 32.
     """
 
     seed: int = 0
     epochs: int = 24
+    looks: int = 1
     batch: int = 70
     learning_rate: float = 1e-3
     warmup: int = 100
@@ -69,55 +76,64 @@ class Trainer:
         self.settings, self.val = settings, val
         self.views = [train.turned(symmetry) for symmetry in range(settings.symmetries)]
         self.length = max(view.longest for view in self.views)
-        self.targets = torch.stack([view.moves(self.length) for view in self.views])
+        self.targets = torch.stack([view.tokens(self.length) for view in self.views])
         with torch.random.fork_rng():
             torch.manual_seed(settings.seed)
-            self.network = PathNetwork(train.height, train.width)
+            self.network = PathNetwork(train.height, train.width, train.encoding)
         self.network.set_normalisation(torch.from_numpy(train.images))
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
         self.history: list[dict[str, Any]] = []
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Full batches in an epoch."""
-        return len(self.views[0]) // self.settings.batch
+    def steps_per_look(self) -> int:
+        """Full batches between two validations."""
+        return len(self.views[0]) // self.settings.batch // self.settings.looks
+
+    @property
+    def _what(self) -> dict[str, Any]:
+        """What a checkpoint is of."""
+        return asdict(self.settings) | {"encoding": self.network.encoding.name}
 
     @property
     def finished(self) -> bool:
         """Whether the target or the last epoch is reached."""
         done = self.history
         best = max((float(report["exact"]) for report in done), default=0.0)
-        return best >= self.settings.target or len(done) >= self.settings.epochs
+        return best >= self.settings.target or len(done) >= self.settings.epochs * self.settings.looks
 
-    def epoch(self) -> dict[str, Any]:
-        """Train for one epoch, validate, and note both in `history`."""
+    def look(self) -> dict[str, Any]:
+        """Train for one epoch or its part, validate, and note both in `history`."""
         settings, start = self.settings, time.perf_counter()
-        number = len(self.history)
+        epoch, part = divmod(len(self.history), settings.looks)
         # No state but the epoch's number decides order and views, so going on from a checkpoint is exact.
-        rng = np.random.default_rng([settings.seed, number])
+        rng = np.random.default_rng([settings.seed, epoch])
         order = rng.permutation(len(self.views[0]))
         view = rng.integers(0, settings.symmetries, len(order))
         losses = []
         self.network.train()
-        for step in range(self.steps_per_epoch):
+        for step in range(part * self.steps_per_look, (part + 1) * self.steps_per_look):
             chosen = order[step * settings.batch : (step + 1) * settings.batch]
-            self._set_rate(number * self.steps_per_epoch + step)
+            self._set_rate(epoch * settings.looks * self.steps_per_look + step)
             losses.append(self._step(chosen, view[chosen]))
         seconds = time.perf_counter() - start
-        report = {"epoch": number + 1, "train_loss": float(np.mean(losses)), "train_seconds": round(seconds, 1)}
+        report = {
+            "epoch": len(self.history) + 1 if settings.looks == 1 else epoch + (part + 1) / settings.looks,
+            "train_loss": float(np.mean(losses)),
+            "train_seconds": round(seconds, 1),
+        }
         report |= validate(self.network, self.val, settings.draws, settings.seed)
         self.history.append(report)
         return report
 
-    def is_closest(self) -> bool:
-        """Whether no earlier epoch came closer to the target than the last one."""
-        distance = [abs(float(report["exact"]) - self.settings.target) for report in self.history]
+    def is_closest(self, share: str = "exact") -> bool:
+        """Whether no earlier validation came closer to the target than the last one."""
+        distance = [abs(float(report[share]) - self.settings.target) for report in self.history]
         return distance[-1] <= min(distance)
 
     def save(self, path: Path) -> None:
         """Atomic: a kill at any moment leaves the old or the new checkpoint, never half of one."""
         state = {
-            "settings": asdict(self.settings),
+            "settings": self._what,
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "history": self.history,
@@ -130,7 +146,7 @@ class Trainer:
         Raises:
             InvalidArgument: it was made with other settings.
         """
-        state = load_checkpoint(path, asdict(self.settings))
+        state = load_checkpoint(path, self._what)
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.history = state["history"]
@@ -139,23 +155,33 @@ class Trainer:
         """One step of the optimizer; returns nats per path."""
         images = torch.from_numpy(np.stack([self.views[v].images[i] for i, v in zip(chosen, view, strict=True)]))
         tokens = self.targets[view, chosen]
-        read = (tokens != STOP).sum(1, keepdim=True) >= torch.arange(self.length)  # the first STOP is learned too
+        read = _read(tokens, self.network.encoding)
         tokens, read = tokens[:, : int(read.sum(1).max())], read[:, : int(read.sum(1).max())]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.bfloat16):
             embedding = self.network.embed(images)
-        logits = self.network.logits(embedding, tokens)
+        fixed = self.network.encoding.end is None
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.bfloat16 and fixed):
+            logits = self.network.logits(embedding, tokens)
         loss = nn.functional.cross_entropy(logits[read], tokens[read], reduction="sum") / len(chosen)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
         self.optimizer.step()
         return float(loss.detach())
 
     def _set_rate(self, step: int) -> None:
         settings = self.settings
-        progress = step / (settings.epochs * self.steps_per_epoch)
+        progress = step / (settings.epochs * settings.looks * self.steps_per_look)
         rate = settings.learning_rate * min((step + 1) / settings.warmup, 0.5 * (1 + math.cos(math.pi * progress)))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+
+
+def _read(tokens: Tensor, encoding: Encoding) -> Tensor:
+    """Bool[batch, time]: which tokens are learned, up to the first end of each row."""
+    if encoding.end is None:
+        return torch.ones_like(tokens, dtype=torch.bool)
+    return (tokens != encoding.end).sum(1, keepdim=True) >= torch.arange(tokens.shape[1])
 
 
 def train(
@@ -167,11 +193,12 @@ def train(
         settings: how.
         maps: to train on.
         val: to validate on.
-        folder: gets `checkpoint.pt`, `weights.safetensors` (the epoch closest to the target) and `log.jsonl`.
-        report: is told what each epoch gave.
+        folder: gets `checkpoint.pt`, `weights.safetensors` (closest to the target), `rounded.safetensors` (the
+            same when the likelier token is taken at each place) and `log.jsonl`.
+        report: is told what each validation gave.
 
     Returns:
-        What each epoch gave: loss, nats per label, and shares of sampled paths (`Grades`) on the validation maps.
+        What each validation gave: loss, nats per label, and shares of sampled paths (`Grades`) on the validation maps.
 
     Raises:
         InvalidArgument: as `Trainer` says.
@@ -181,9 +208,10 @@ def train(
     if (folder / CHECKPOINT).is_file():
         trainer.load(folder / CHECKPOINT)
     while not trainer.finished:
-        report(trainer.epoch())
-        if trainer.is_closest():
-            save_weights(trainer.network, folder / WEIGHTS)
+        report(trainer.look())
+        for name, share in KEPT.items():
+            if trainer.is_closest(share):
+                save_weights(trainer.network, folder / name)
         trainer.save(folder / CHECKPOINT)
         write_log(folder / LOG, asdict(settings), trainer.history)
     return trainer.history
@@ -194,25 +222,31 @@ def validate(network: PathNetwork, maps: Maps, draws: int, seed: int) -> dict[st
     """Nats per label, and the shares of sampled paths that are consistent, exact and equal to the label."""
     network.eval()
     embedding = torch.cat([network.embed(torch.from_numpy(part)) for part in np.array_split(maps.images, len(maps) // 64 + 1)])
-    tokens = maps.moves(maps.longest)
+    tokens = maps.tokens(maps.longest)
     scores = network.logits(embedding, tokens).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
-    read = (tokens != STOP).sum(1, keepdim=True) >= torch.arange(tokens.shape[1])
+    read = _read(tokens, network.encoding)
     generator = torch.Generator().manual_seed(seed)
-    rates = [grade(draw(network, embedding, horizon(maps), generator), maps).rates() for _ in range(draws)]
+    rates = [grade(draw(network, embedding, maps.horizon, generator), maps).rates() for _ in range(draws)]
     means = {name: float(np.mean([each[name] for each in rates])) for name in rates[0]}
-    return {"nats": float(-(scores * read).sum(1).mean()), **means}
+    rounded = grade(draw(network, embedding, maps.horizon, None), maps).rates()
+    rounded = {f"rounded_{name}": share for name, share in rounded.items()}
+    return {"nats": float(-(scores * read).sum(1).mean()), **means, **rounded}
 
 
 @torch.no_grad()
-def draw(network: PathNetwork, embedding: Tensor, length: int, generator: torch.Generator) -> Tensor:
-    """Long[batch, length]: one sequence for each picture, drawn move by move; `STOP` repeats itself."""
-    tokens = torch.full((len(embedding), 1), STOP)
+def draw(network: PathNetwork, embedding: Tensor, length: int, generator: torch.Generator | None) -> Tensor:
+    """Long[batch, length]: a sequence for each picture, drawn token by token; without a generator the likeliest token each."""
+    end = network.encoding.end
+    tokens = torch.full((len(embedding), 1), network.encoding.begin)
     ended = torch.zeros(len(embedding), 1, dtype=torch.bool)
     state: State | None = None
     drawn = []
     for _ in range(length):
         logits, state = network.step(embedding, tokens, state)
-        tokens = torch.multinomial(logits[:, 0].softmax(-1), 1, generator=generator).masked_fill(ended, STOP)
-        ended |= tokens == STOP
+        law = logits[:, 0].softmax(-1)
+        tokens = law.argmax(1, keepdim=True) if generator is None else torch.multinomial(law, 1, generator=generator)
+        if end is not None:
+            tokens = tokens.masked_fill(ended, end)
+            ended |= tokens == end
         drawn.append(tokens)
     return torch.cat(drawn, 1)
