@@ -155,6 +155,18 @@ def test_the_look_ahead_of_a_markov_chain_is_its_future():
         assert found.item() == pytest.approx(truth.item(), abs=0.02)
 
 
+def test_the_look_ahead_reaches_further_than_single_precision():
+    """Of 40 tokens 25 are to be a rare one: of states at the same position some are 1e50 times as good as others."""
+    law, length = torch.tensor([1 - 1e-6, 1e-6]).double(), 40
+    circuit = compile(Count(tuple(range(length)), frozenset({1}), 25, length), Tokenizer.integers(2), length)
+    counts = NGramCounts(2, ())
+    for _ in range(4000):
+        counts.add(torch.full((2,), -1), torch.arange(2), law.log().expand(2, 2))
+    twist = look_ahead(counts.table(), circuit.reader)
+    found = twist.of(0, circuit.reader.initial(1), *torch.full((2, 1), -1))
+    assert float(found) == pytest.approx(float(circuit.log_mass(law.log().expand(1, length, 2))), abs=0.1)
+
+
 def test_a_trial_tells_a_twist_that_foretells_from_one_that_does_not():
     """Where every prefix is kept, exact forecasts do not change, and those of a twist upside down change more than none."""
     model, circuit, _, twist = chain_and_its_twist()

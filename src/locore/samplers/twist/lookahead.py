@@ -29,6 +29,7 @@ NUMBERS = 40_000_000  # β values that are kept
 CPU = torch.device("cpu")
 SETTLED = 0.01  # nats by which β may be off where it is no longer computed, far less than what a table says wrong
 STEP_NUMBERS = 2**15  # of each position, where there are too many positions to keep them all
+SMALLEST = 1e-300  # a scale that may be divided by
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,21 +225,33 @@ class _Rows:
         size = (len(last), len(self.column_class))
         with warnings.catch_warnings():  # torch warns that its sparse matrices are young
             warnings.simplefilter("ignore", UserWarning)
-            self.matrix = torch.sparse_csr_tensor(start, columns, probs, size, check_invariants=False)
+            self._matrix = torch.sparse_csr_tensor(start, columns, probs.float(), size, check_invariants=False)
+        self._targets: tuple[object, Tensor] | None = None  # of the latest kind of position
         mass = torch.zeros(len(last), dtype=torch.float64).index_add_(0, owner, probs)
         self.backoff = (1 - mass).clamp_min(0.0)
 
     def step(self, position: int, beta: Tensor) -> Tensor:
         """f64[contexts, states] at `position` from those at the next one."""
-        rows = self.reader.rows[position].long()
-        padded = torch.cat([beta, beta.new_zeros(len(beta), 1)], 1)  # a last column of zeros stands for DEAD
-        targets = torch.where(rows == DEAD, beta.shape[1], rows)[:, self.column_class].T
-        result: Tensor = self.matrix @ padded[self.column_context[:, None], targets]
+        padded = torch.nn.functional.pad(beta, (0, 1))  # a last column of zeros stands for DEAD
+        after = padded.view(-1).index_select(0, self._after(position)).view(len(self.column_class), -1)
+        # Single precision is enough for sums of products and takes half the time, but β of different states may lie further
+        # apart than it reaches: each has a scale of its own.
+        scale = after.amax(0).clamp_min(SMALLEST)
+        result: Tensor = (self._matrix @ (after / scale).float()).double() * scale
         first_pair, backoff = self.table.first_pair, self.backoff[:, None]
         result[1:first_pair] += backoff[1:first_pair] * result[0]
         # Pairs last: they back off to single tokens, which are finished now.
         result[first_pair:] += backoff[first_pair:] * result[self.table.parent[first_pair:]]
         return result
+
+    def _after(self, position: int) -> Tensor:
+        """Int[columns · states]: where β behind each column's class from each state lies, in β with a column for DEAD, flat."""
+        kind = self.reader.kinds[position]
+        if self._targets is None or self._targets[0] != kind:
+            rows, states = self.reader.rows[position].long(), len(self.reader.live[position + 1])
+            targets = torch.where(rows == DEAD, states, rows)[:, self.column_class].T
+            self._targets = kind, (self.column_context[:, None] * (states + 1) + targets).flatten()
+        return self._targets[1]
 
 
 def _singled_out(reader: LeftToRight) -> Tensor:

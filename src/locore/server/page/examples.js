@@ -1,5 +1,7 @@
 // What the page begins with, and what else there is to try. Measured on the bundled model; another model says other things.
 
+const MANY = 512; // particles, where texts are short
+
 export const EXAMPLES = [
   {
     name: "A given ending",
@@ -7,6 +9,7 @@ export const EXAMPLES = [
     prompt: "The girl was",
     constraint: { type: "ends_with", text: " happy." },
     max_tokens: 3,
+    num_particles: MANY,
     seed: 1,
   },
   {
@@ -15,6 +18,7 @@ export const EXAMPLES = [
     prompt: "Is it good? The answer is",
     constraint: { type: "choice", texts: [" yes.", " no.", " not at all."] },
     max_tokens: 5,
+    num_particles: MANY,
     seed: 1,
   },
   {
@@ -23,6 +27,7 @@ export const EXAMPLES = [
     prompt: "Once upon a time there was a little",
     constraint: { type: "contains", text: " dragon" },
     max_tokens: 6,
+    num_particles: MANY,
     seed: 1,
   },
   {
@@ -31,6 +36,7 @@ export const EXAMPLES = [
     prompt: "The weather is",
     constraint: { type: "ban", phrases: [" not", " very", " so"] },
     max_tokens: 4,
+    num_particles: MANY,
     seed: 1,
   },
   {
@@ -39,6 +45,7 @@ export const EXAMPLES = [
     prompt: "The train leaves at",
     constraint: { type: "regex", pattern: " [0-2][0-9]:[0-5][0-9]\\." },
     max_tokens: 7,
+    num_particles: MANY,
     seed: 1,
   },
   {
@@ -50,6 +57,7 @@ export const EXAMPLES = [
       schema: { type: "object", properties: { blue: { type: "boolean" } }, required: ["blue"], additionalProperties: false },
     },
     max_tokens: 14,
+    num_particles: MANY,
     seed: 1,
   },
   {
@@ -65,6 +73,7 @@ export const EXAMPLES = [
       ],
     },
     max_tokens: 5,
+    num_particles: MANY,
     seed: 1,
   },
   {

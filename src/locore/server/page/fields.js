@@ -4,7 +4,7 @@ import { $, h } from "./dom.js";
 export const SAMPLERS = ["exact", "rejection", "twisted", "swor", "smc", "masked", "masked-is", "lcr", "cars", "mcmc"];
 export const NUMBERS = ["max_tokens", "num_particles", "seed", "temperature", "top_p", "min_tokens"];
 const CHOICES = ["sampler", "ending"];
-const PARTICLES = 512;
+const PARTICLES = 32; // as in `locore.generate`: many are slow where texts are long and the model is large
 const WORDS = {
   text: { prompt: "The text begins", constraint: "and goes on so that", spaces: "Spaces count: what follows a prompt usually begins with one." },
   chat: { prompt: "The user says", constraint: "The answer is such that it", spaces: "Spaces count: an answer usually begins without one." },
