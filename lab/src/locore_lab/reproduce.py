@@ -31,6 +31,17 @@ def _run(name: str, output: Path, quick: bool, data: Path | None, seed: int, **o
     print((output / "table.md").read_text())
 
 
+@reproduce.command(name="all", epilog="Example: locore reproduce all --quick -o results")
+def everything(output: Output, quick: Quick = False, seed: Seed = 0) -> None:
+    """Every experiment at toy size, and each row of the paper's tables beside what was measured: checklist.md."""
+    if not quick:
+        raise InvalidArgument("all of them run at toy size only: give --quick, or run them one by one, with their data.")
+    found = import_module("locore_lab.paper_checklist").run_all(output, seed)
+    print(found.text)
+    if found.failed:
+        raise typer.Exit(1)
+
+
 @reproduce.command(epilog="Example: locore reproduce warcraft --quick -o results")
 def warcraft(
     output: Output,

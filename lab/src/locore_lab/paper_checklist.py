@@ -1,0 +1,274 @@
+"""`locore reproduce all`: every experiment at toy size, and each row of the paper's tables beside what was measured.
+
+An experiment has a folder of its own, in which a killed run goes on. One that fails says so in its lines, and the others
+still run. What an experiment trained at toy size is removed once its table is written: it is large, and nobody needs it again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from locore.errors import InvalidArgument
+from locore.io import Journal, Record, markdown_table, only_writer, write_whole
+from locore_lab.detox.command import PAPER as DETOX
+from locore_lab.detox.plan import ALONE, PAPERS, DetoxPlan
+from locore_lab.detox.plan import QUICK as DETOX_QUICK
+from locore_lab.places import RESULTS
+from locore_lab.progress import say
+from locore_lab.sudoku.model import TRAINED
+from locore_lab.sudoku.study import COSTLY, HARD_METHODS, PUBLISHED
+from locore_lab.warcraft.command import PAPER as WARCRAFT
+
+COLUMNS = ["paper", "row there", "row here", "numbers", "there", "this run", "full size"]
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of a table of the paper.
+
+    Attributes:
+        where: the table.
+        name: of the row there.
+        here: how its row here begins.
+        numbers: which they are.
+        there: these numbers, as printed.
+        begins: how its row here begins, where that is not the same at toy size and at full size.
+    """
+
+    where: str
+    name: str
+    here: str
+    numbers: str
+    there: str
+    begins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's.
+
+    Attributes:
+        name: of its command and of its folder.
+        rows: of its tables.
+        read: the numbers of a row, from `results.json`.
+        run: writes `results.json` at toy size into a folder, with a seed.
+        committed: folder of the full-size results.
+        scratch: names of folders that hold what was trained at toy size, as patterns.
+    """
+
+    name: str
+    rows: tuple[PaperRow, ...]
+    read: Callable[[Record, PaperRow], str]
+    run: Callable[[Path, int], object]
+    committed: Path
+    scratch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an experiment.
+
+    Attributes:
+        experiment: which.
+        seconds: of wall time, those of an earlier run of this folder if it was finished there.
+        error: what went wrong, in a line; None if nothing did.
+    """
+
+    experiment: Experiment
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Checklist:
+    """The page, and the experiments that failed."""
+
+    text: str
+    failed: tuple[str, ...]
+
+
+def run_all(output: Path, seed: int = 0, experiments: Sequence[Experiment] | None = None) -> Checklist:
+    """Run every experiment at toy size, each in a folder of its own, and write `checklist.md`.
+
+    Args:
+        output: folder of the results; a run that was killed goes on where it stopped.
+        seed: of all of them.
+        experiments: which; the paper's if None.
+
+    Returns:
+        What `checklist.md` holds, and what failed.
+
+    Raises:
+        InvalidArgument: the folder holds a run with another seed, or another process is writing to it.
+    """
+    with only_writer(output):
+        journal = Journal(output / "rows.jsonl", {"what": "all", "seed": seed})
+        outcomes = [_outcome(experiment, output / experiment.name, seed, journal) for experiment in experiments or papers()]
+        found = _checklist(outcomes, output)
+        write_whole(output / "checklist.md", found.text)
+    return found
+
+
+def papers() -> tuple[Experiment, ...]:
+    """The paper's experiments, in the order of the paper."""
+    return (
+        Experiment("overview", _overview_rows(), _overview, _quick("overview"), RESULTS / "overview"),
+        Experiment("warcraft", _warcraft_rows(), _warcraft, _quick("warcraft"), RESULTS / "warcraft", ("model*",)),
+        Experiment("sudoku", _sudoku_rows(), _sudoku, _quick("sudoku"), RESULTS / "sudoku", ("model",)),
+        Experiment("detox", _detox_rows(), _detox, _quick("detox"), RESULTS / "detox" / "tiny"),
+    )
+
+
+def _quick(name: str) -> Callable[[Path, int], object]:
+    def run(output: Path, seed: int) -> object:
+        return import_module(f"locore_lab.{name}.command").run(output, quick=True, seed=seed)
+
+    return run
+
+
+def _outcome(experiment: Experiment, folder: Path, seed: int, journal: Journal) -> Outcome:
+    """Run it, unless this folder has it."""
+    key = (experiment.name,)
+    if key not in journal:
+        say(f"{experiment.name}:")
+        start = time.perf_counter()
+        try:
+            experiment.run(folder, seed)
+        except Exception as error:  # whatever it is, the others are to run
+            traceback.print_exc()
+            return Outcome(experiment, time.perf_counter() - start, _in_a_line(error))
+        journal.append(key, {"seconds": round(time.perf_counter() - start, 1)})
+    # Only now, when no later call will train again: weights of another training would not be those of the finished rows.
+    for path in (path for pattern in experiment.scratch for path in folder.glob(pattern) if path.is_dir()):
+        shutil.rmtree(path)
+    return Outcome(experiment, journal[key]["seconds"])
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".replace("|", "/").split())
+
+
+def _checklist(outcomes: Sequence[Outcome], output: Path) -> Checklist:
+    table: list[Record] = []
+    failed: list[str] = []
+    for outcome in outcomes:
+        measured, wrong = _measured(outcome, output / outcome.experiment.name)
+        failed += [outcome.experiment.name] * wrong
+        for row, numbers in zip(outcome.experiment.rows, measured, strict=True):
+            full, _ = _numbers(outcome.experiment, row, outcome.experiment.committed)
+            shown = (row.where, row.name, row.here, row.numbers, row.there, numbers, full)
+            table.append(dict(zip(COLUMNS, shown, strict=True)))
+    seconds = ", ".join(f"{outcome.experiment.name} {outcome.seconds:.0f} s" for outcome in outcomes)
+    parts = [
+        "# The paper's tables",
+        "Toy size, made to see that every row runs; nothing follows from its numbers. Full size: what the repository holds in "
+        "`lab/results`, on the models and data that `docs/reproduce.md` names, which are not the paper's. "
+        f"Wall time: {seconds}.",
+        markdown_table(table, COLUMNS),
+        f"Failed: {', '.join(failed)}." if failed else "Every experiment ran to its end.",
+    ]
+    return Checklist("\n\n".join(parts) + "\n", tuple(failed))
+
+
+def _measured(outcome: Outcome, folder: Path) -> tuple[list[str], bool]:
+    """The numbers of all rows of this run, and whether any is missing."""
+    rows = outcome.experiment.rows
+    if outcome.error is not None:
+        return [f"failed: {outcome.error}"] * len(rows), True
+    found = [_numbers(outcome.experiment, row, folder) for row in rows]
+    return [text for text, _ in found], not all(there for _, there in found)
+
+
+def _numbers(experiment: Experiment, row: PaperRow, folder: Path) -> tuple[str, bool]:
+    """The numbers of a row as a folder has them, and whether it has them."""
+    path = folder / "results.json"
+    if not path.is_file():
+        return NONE, False
+    try:
+        return experiment.read(json.loads(path.read_text(encoding="utf-8")), row), True
+    except (InvalidArgument, KeyError) as error:
+        return f"failed: {_in_a_line(error)}", False
+
+
+def _the_row(rows: Sequence[Record], row: PaperRow) -> Record:
+    """The first that begins as it should."""
+    begins = row.begins or (row.here,)
+    for found in rows:
+        if str(found["row"]).startswith(begins):
+            return found
+    raise InvalidArgument(f"no row begins with {' or '.join(map(repr, begins))}.")
+
+
+def _overview_rows() -> tuple[PaperRow, ...]:
+    numbers = "entropy of p̃, of p; KL(p̃ ‖ p), nats"
+    return (PaperRow("Section 3.1, Figure 1", "p̃_ỹ", "the longest texts", numbers, "low, –; low"),)
+
+
+def _overview(results: Record, row: PaperRow) -> str:
+    last = results["rows"][-1]
+    return f"{last['entropy of p̃']}, {last['entropy of the model']}; {last['KL(p̃ ‖ p)']} ({last['tokens']} tokens)"
+
+
+def _warcraft_rows() -> tuple[PaperRow, ...]:
+    return tuple(
+        PaperRow("Table 1", name, here, "exact, consistent %", f"{exact:.2f}, {consistent:.2f}")
+        for name, (here, (exact, consistent)) in zip(
+            ("CNN-LSTM", "+ oversampling", "+ LCR (ours)"), WARCRAFT.items(), strict=True
+        )
+    )
+
+
+def _warcraft(results: Record, row: PaperRow) -> str:
+    found = _the_row(results["rows"], row)
+    return f"{found['exact %']}, {found['consistent %']}"
+
+
+def _sudoku_rows() -> tuple[PaperRow, ...]:
+    """Models behind an API are asked by nobody here: the small model alone stands in their rows."""
+    rows = []
+    for (model, method), exact in PUBLISHED.items():
+        constrained = method == COSTLY
+        name = f"{model} + LCR (ours)" if constrained else model
+        here = COSTLY if constrained else HARD_METHODS[0]
+        there = f"{exact:.2f}, {exact:.2f}"  # both columns of the paper are equal
+        rows.append(PaperRow("Table 2", name, here, "exact, consistent %", there))
+    return tuple(rows)
+
+
+def _sudoku(results: Record, row: PaperRow) -> str:
+    found = _the_row([each for each in results["rows"] if each["model"] == TRAINED], row)
+    return f"{found['exact %']:.2f}, {found['consistent %']:.2f}"
+
+
+def _detox_rows() -> tuple[PaperRow, ...]:
+    """The paper does not print its k; here the one at which τ is chosen, with that τ, whose row is the first of this k."""
+    published = f"{PAPERS} as published"
+    begins = tuple(f"{published}, k={plan.k}," for plan in (DETOX_QUICK, DetoxPlan()))
+    rows = []
+    for here, (name, *numbers) in zip((ALONE.name, "word banning", published), DETOX, strict=True):
+        there = _toxicity(numbers[:3], numbers[3:6], numbers[6])
+        which = "EMT full, toxic, non-toxic; TP % the same; perplexity"
+        rows.append(PaperRow("Table 3", name, here, which, there, begins if here == published else ()))
+    return tuple(rows)
+
+
+def _detox(results: Record, row: PaperRow) -> str:
+    title, table = next((title, table) for title, table in results["tables"].items() if title.startswith("Every row"))
+    g, found = title.rsplit(" ", 1)[1], _the_row(table, row)
+    parts = ("full", "toxic", "non-toxic")
+    emt = [found[f"EMT@{g} {part}, numbers"]["value"] for part in parts]
+    tp = [100 * found[f"TP@{g} % {part}, numbers"]["value"] for part in parts]
+    return _toxicity(emt, tp, found["perplexity of all tokens, numbers"]["value"])
+
+
+def _toxicity(emt: Sequence[float], tp: Sequence[float], perplexity: float) -> str:
+    parts = (", ".join(f"{value:.2f}" for value in values) for values in (emt, tp, [perplexity]))
+    return "; ".join(parts)
