@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from locore_lab import paper_checklist
 from locore_lab.paper_checklist import Experiment, PaperRow, papers, run_all
+from locore_lab.places import REPOSITORY
 
 from locore.cli import main
 from locore.errors import InvalidArgument
@@ -100,6 +102,26 @@ def test_the_repository_has_a_number_for_every_row_of_the_paper():
             if row.where in tables:
                 tables[row.where] += 1
     assert tables == {"Table 1": 3, "Table 2": 3, "Table 3": 3}
+
+
+def numbers(text):
+    return [float(number) for number in re.findall(r"(?<![\w.])\d*\.?\d+", text)]
+
+
+@pytest.mark.parametrize("table", ["Table 1", "Table 2", "Table 3"])
+def test_the_page_has_these_numbers(table):
+    """Those of the paper in their row, those of the committed results somewhere in the table."""
+    (section,) = re.findall(
+        rf"^### {table}.*\n((?:(?!^##).*\n)*)", (REPOSITORY / "docs" / "paper.md").read_text(), re.MULTILINE
+    )
+    _, _, *lines = (line for line in section.splitlines() if line.startswith("|"))
+    found = numbers("".join(lines))
+    (rows,) = ([(each, row) for row in each.rows] for each in papers() if each.rows[0].where == table)
+    for (each, row), line in zip(rows, lines, strict=True):
+        assert set(numbers(line.split("|")[2])) == set(numbers(row.there))
+        here = each.read(json.loads((each.committed / "results.json").read_text()), row)
+        for number in numbers(here):
+            assert number == 0 or any(abs(number - other) <= max(0.006, 0.002 * number) for other in found), (row.name, here)
 
 
 @pytest.mark.slow
