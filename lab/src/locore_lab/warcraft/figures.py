@@ -16,7 +16,7 @@ from locore_lab.warcraft.paths import Cell, path_cost
 from locore_lab.warcraft.terrain import TILE
 
 COLOUR = {"exact": "#ffffff", "consistent": "#f0e442", "neither": "#ff5fa2"}
-CELL_INCHES = 0.17
+CELL_INCHES, MAP_INCHES = 0.17, 2.2  # a cell of a large map; a small one, below which its words would not fit
 
 
 def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
@@ -37,7 +37,8 @@ def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
     pyplot = shared.pyplot()
     labels = [("cheapest path (label)", maps.paths, ["exact"] * len(maps))]
     every = labels + [(name, *_graded(maps, tokens)) for name, tokens in rows.items()]
-    size = (len(maps) * (maps.width + 1) * CELL_INCHES, len(every) * (maps.height + 2.5) * CELL_INCHES)
+    cell = max(CELL_INCHES, MAP_INCHES / (maps.width + 1))
+    size = (len(maps) * (maps.width + 1) * cell, len(every) * (maps.height + 2.5) * cell)
     figure, axes = pyplot.subplots(len(every), len(maps), squeeze=False, figsize=size, layout="constrained")
     for (name, paths, marks), row in zip(every, axes, strict=True):
         row[0].set_ylabel(textwrap.fill(name, 20), fontsize=8)
