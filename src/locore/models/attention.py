@@ -258,10 +258,8 @@ class SharedCache(Cache):
         if self._handed is None or self._handed[1] is not key or self._handed[2] is not value:
             raise _not_plain("other keys and values than it stores")
         layer, self._handed = self._handed[0], None
-        self._seen.add(layer)
         new = torch.cat([key, value], -1)
-        if self._keeps:
-            self._keep(layer, new)
+        self.keep(layer, new)
         batch, heads, time, size = query.shape
         shared = key.shape[1]
         # Heads with the same keys are more queries to them.
@@ -292,8 +290,14 @@ class SharedCache(Cache):
         later = torch.ones(time, self._before + time, dtype=torch.bool, device=device).triu(self._before + 1)
         return later.repeat(groups, 1)
 
-    def _keep(self, layer: int, new: Tensor) -> None:
-        """Into one piece of memory for all layers: many small ones would leave holes between what is needed for moments."""
+    def keep(self, layer: int, new: Tensor) -> None:
+        """Remember what the rows read now, Float[batch, heads, time, key size + value size], if it is wanted.
+
+        It goes into one piece of memory for all layers: many small ones would leave holes between what is needed for moments.
+        """
+        self._seen.add(layer)
+        if not self._keeps:
+            return
         if not self._new:
             shapes = [(len(new), keys.shape[1], keys.shape[3] + values.shape[3]) for keys, values in self._prompt.layers]
             self._new = allocate(shapes, new)

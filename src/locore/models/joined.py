@@ -1,6 +1,8 @@
 """One forward pass for rows behind different prompts.
 
-All layers but attention see one batch. Attention looks at the rows of each prompt by themselves, as if these were alone.
+All layers but attention see one batch. Attention gathers what all rows have read and looks at them together where that is
+little: prompts and tails are short, and a request by itself would hardly keep the processor busy. Where it is much it looks at
+the rows of each prompt by themselves, as if these were alone, and no prompt is copied.
 """
 
 from __future__ import annotations
@@ -11,9 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache, DynamicLayer
 
+from locore.limits import may_stop
 from locore.models.attention import KeyValues, SharedCache, Tails
+
+GATHERED_BYTES = 2**25  # of keys and values of one layer that are gathered for all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +45,17 @@ class Part:
         return self.prompt.length + self.tails.length
 
 
+def _visible(parts: Sequence[Part], longest: int) -> Tensor | None:
+    """Bool[rows, 1, 1, longest + 1]: which keys each row has, its new one at the end; None if all rows have as many."""
+    read = torch.tensor([part.read for part in parts])
+    if bool((read == longest).all()):
+        return None
+    of_rows = torch.repeat_interleave(read, torch.tensor([len(part) for part in parts]))[:, None]
+    places = torch.arange(longest + 1)
+    seen = (places < of_rows) | (places == longest)
+    return seen[:, None, None].to(parts[0].tokens.device)
+
+
 class JoinedCache(Cache):
     """What one forward pass over several parts reads, and what it adds to each: a `SharedCache` for every part."""
 
@@ -46,9 +63,10 @@ class JoinedCache(Cache):
         """Rows in the order of the parts."""
         super().__init__(layers=[DynamicLayer() for _ in parts[0].prompt.layers])  # type: ignore[no-untyped-call]
         self.caches = [SharedCache(part.prompt, part.tails, keeps=True) for part in parts]
-        self._sizes = [len(part) for part in parts]
+        self._parts, self._sizes = parts, [len(part) for part in parts]
         self._longest = max(part.read for part in parts)
         self._layer = 0
+        self._visible = _visible(parts, self._longest)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """The most that a row has read; where each row stands is told by its position."""
@@ -65,12 +83,37 @@ class JoinedCache(Cache):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """As `SharedCache.attend`, for the rows of each part."""
+        numbers = (self._longest + 1) * (key.numel() + value.numel())
+        if numbers * key.itemsize <= GATHERED_BYTES:
+            return self._together(query, key, value, scaling)
         found = []
         split = (torch.split(tensor, self._sizes) for tensor in (query, key, value))
         for cache, queries, keys, values in zip(self.caches, *split, strict=True):
             cache.update(keys, values, self._layer)
             found.append(cache.attend(queries, keys, values, scaling))
         return torch.cat(found)
+
+    def _together(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attention of all rows at once, to copies of what each has read."""
+        may_stop()
+        (batch, heads, _, size), shared = query.shape, key.shape[1]
+        new = torch.cat([key, value], -1)
+        read = new.new_zeros(self._longest + 1, batch, shared, new.shape[-1])  # nothing undefined, also where nobody looks
+        for cache, part, rows, some in zip(
+            self.caches, self._parts, torch.split(read, self._sizes, 1), torch.split(new, self._sizes), strict=True
+        ):
+            cache.keep(self._layer, some)
+            prompt = part.prompt.layers[self._layer]
+            for stored, place in zip(prompt, torch.split(rows[: part.prompt.length], [size, value.shape[-1]], -1), strict=True):
+                place.copy_(stored[0].transpose(0, 1)[:, None].expand_as(place))
+            if part.tails.length:
+                part.tails.fill(self._layer, rows[part.prompt.length : part.read])
+        read[-1] = new[:, :, 0]
+        keys, values = torch.split(read.permute(1, 2, 0, 3), [size, value.shape[-1]], -1)
+        # Heads with the same keys are more queries to them.
+        grouped = query.reshape(batch, shared, -1, size)
+        found = scaled_dot_product_attention(grouped, keys, values, self._visible, scale=scaling)
+        return found.reshape(batch, heads, 1, -1).transpose(1, 2)
 
     def record(self, hidden: Tensor) -> None:
         """As `SharedCache.record`, for the rows of each part."""

@@ -118,8 +118,7 @@ class Meeting:
             return self._causal.next_step(prompt, tails, tokens)
         ticket = _Ticket(Part(prompt, tails, tokens), threading.get_ident(), time.monotonic())
         with self._changed:
-            self._waiting.append(ticket)
-            self._changed.notify_all()
+            self._waiting.append(ticket)  # nobody else need wake: if this was the last to come, it makes the pass itself
         while ticket.is_open:
             with self._changed:
                 tickets = self._taken(ticket)

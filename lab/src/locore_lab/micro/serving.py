@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPException
@@ -126,9 +127,9 @@ def load(server: Server, clients: int, requests: int, mixed: bool) -> tuple[floa
     return requests / (time.perf_counter() - start), sorted(seconds), sum(status != 200 for status, _, _ in found)
 
 
-def under_load(server: Server, requests: int, numbers: list[int]) -> list[Row]:
+def under_load(server: Server, requests: int, numbers: list[int]) -> Iterator[Row]:
     """Throughput and latency by the number of clients; the first number is what the others are compared with."""
-    rows, alone = [], {}
+    alone: dict[bool, tuple[float, float]] = {}
     load(server, 4, 24, True)  # what is compiled once
     for mixed in (True, False):
         for clients in numbers:
@@ -138,8 +139,7 @@ def under_load(server: Server, requests: int, numbers: list[int]) -> list[Row]:
             times = f"{rate / alone[mixed][0]:.1f} times the throughput of one, p95 {p95 / alone[mixed][1]:.1f} times"
             kind = "different constraints" if mixed else "one constraint"
             seen = f"{rate:.2f} requests/s, p50 {p50:.2f} s, p95 {p95:.2f} s, p99 {p99:.2f} s, {lost} without a text; {times}"
-            rows.append(Row(f"{clients} clients, {kind}", seen))
-    return rows
+            yield Row(f"{clients} clients, {kind}", seen)
 
 
 def latencies(server: Server) -> list[Row]:
@@ -256,7 +256,7 @@ def main() -> None:
     server = Server(options.model)
     print("| tried | seen |\n|---|---|", flush=True)
     rows = []
-    parts = {
+    parts: dict[str, Callable[[], Iterable[Row]]] = {
         "latency": lambda: latencies(server),
         "load": lambda: under_load(server, options.requests, options.clients or [1, 4, 16, 100]),
         "half-open": lambda: half_open(server),
