@@ -45,7 +45,7 @@ class Settings:
         target: share of sampled paths that are of minimum cost. Training ends with the first validation that reaches it, and
             the weights that are kept are those that came closest to it (`KEPT`).
         draws: paths sampled for each validation map.
-        bfloat16: whether pictures (and bits of edges, which are many) are read in 16 bits while training; validation uses 32.
+        bfloat16: whether pictures are read in 16 bits while training; validation uses 32.
     """
 
     seed: int = 0
@@ -159,9 +159,7 @@ class Trainer:
         tokens, read = tokens[:, : int(read.sum(1).max())], read[:, : int(read.sum(1).max())]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.bfloat16):
             embedding = self.network.embed(images)
-        fixed = self.network.encoding.end is None
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.bfloat16 and fixed):
-            logits = self.network.logits(embedding, tokens)
+        logits = self.network.logits(embedding.float(), tokens)
         loss = nn.functional.cross_entropy(logits[read], tokens[read], reduction="sum") / len(chosen)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
