@@ -136,10 +136,10 @@ class Exact(Floored):
 class TopK(Floored):
     """The pseudolikelihood over the k tokens with the largest p(v | ỹ_<i), and the floor over all.
 
-    `TopK(k, own=True, off_candidates=-300.0, floor=0.0)` follows the authors' earlier code for language models (Ahmed, Chang and
-    Van den Broeck, "A Pseudo-Semantic Loss for Autoregressive Models with Logical Constraints", NeurIPS 2023): the token
-    of the sequence is always a candidate, and what is none is not excluded but 300 nats below. Nothing is impossible then, so the
-    weight is proper without a floor; a way that leaves the candidates is as good as impossible all the same.
+    `TopK(k, own=True, off_candidates=-300.0, floor=0.0)` follows the authors' earlier code for language models (Ahmed, Chang,
+    Van den Broeck, "A Pseudo-Semantic Loss for Autoregressive Models with Logical Constraints", NeurIPS 2023): the token of
+    the sequence is always a candidate, and what is none is not excluded but 300 nats below. Nothing is impossible then, so
+    the weight is proper without a floor; a way that leaves the candidates is as good as impossible all the same.
 
     Attributes:
         k: candidates at each position.

@@ -44,6 +44,7 @@ def run(
     tuning: int | None = None,
     tau: float | None = None,
     words: bool = False,
+    paired: bool = False,
     rows: Sequence[str] = (),
 ) -> dict[str, list[Record]]:
     """Continue prompts in every way, and write `results.json`, `table.md` and pictures.
@@ -61,6 +62,8 @@ def run(
         prompts, generations, costly, tuning: instead of those of the `DetoxPlan`.
         tau: of the rows that differ in k; None to choose it.
         words: ban whole words only, instead of phrases anywhere.
+        paired: all rows draw with the same seeds and read no context twice: closer to each other, and much less for a large
+            model to read. What a row costs is told as if it were alone.
         rows: names of rows, or the beginnings of such names; all if empty.
 
     Returns:
@@ -79,9 +82,10 @@ def run(
         asked = split(material, plan, prompts)
         writer = locore.load(model, device=device)
         parts = Parts(writer, open_judge(judge, writer, device), open_scorer(scorer, output, device))
-        task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words)
+        task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words, paired)
         settings: Record = {"seed": seed, "model": writer.fingerprint(), "phrases": material.digest(), "words": words}
         settings |= {"length": plan.length, "particles": plan.particles, "pairs": plan.pairs}
+        settings |= {"paired": True} if paired else {}
         study = DetoxStudy(output, parts, task, plan, seed, settings)
         if any(row.name in PREPARED for row in likely):
             locore.prepare(writer)
