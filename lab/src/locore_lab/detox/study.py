@@ -26,8 +26,8 @@ from locore_lab.shared import seed_of, shown
 
 Answers = dict[int, Continuation]  # by the number of the generation
 PAIRED = "paired"  # the word that seeds all rows of a paired run
-BESIDE = 8  # prompts of a paired run that share forward passes
-CONTEXT_BYTES = 2**29  # of the contexts of each of them
+BESIDE = 24  # prompts of a paired run that share forward passes
+CONTEXT_BYTES = 2**28  # of the contexts of each of them
 
 
 @dataclass(frozen=True, eq=False)
