@@ -17,6 +17,7 @@ from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split
 from locore_lab.detox.prompts import Material, built_in, load_material
 from locore_lab.detox.report import columns, table
 from locore_lab.detox.scorers.opening import open_scorer
+from locore_lab.detox.side_by_side import NUCLEUS
 from locore_lab.detox.study import DetoxStudy, Parts, measure_all
 from locore_lab.detox.task import Task
 
@@ -177,5 +178,9 @@ def _text(study: DetoxStudy, asked: Split, material: Material, facts: Record) ->
         f"{facts['scorer']}; perplexity for each of its tokens by {facts['judge']}. LM tokens and seconds (wall time) are for "
         f"one generation. S = {plan.pairs} pairs in each run of the paper's sampler, {plan.particles} particles in the "
         "library's; the table of n-grams that auto and twisted read is made once for a model and not counted. All weights "
-        "zero: the share of runs of the paper's sampler in which it took a proposal at random."
+        "zero: the share of runs of the paper's sampler in which it took a proposal at random; off candidates: of those whose "
+        "sequence was taken although a token of its draft is no candidate around it. Nucleus: p is the model with the nucleus of "
+        f"{NUCLEUS} of each next-token distribution, behind the ban if there is one."
+        + " All rows draw with the same seeds, by races, and read no context twice; the bill is that of a row alone."
+        * study.task.paired
     )
