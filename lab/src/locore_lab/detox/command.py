@@ -179,8 +179,8 @@ def _text(study: DetoxStudy, asked: Split, material: Material, facts: Record) ->
         f"one generation. S = {plan.pairs} pairs in each run of the paper's sampler, {plan.particles} particles in the "
         "library's; the table of n-grams that auto and twisted read is made once for a model and not counted. All weights "
         "zero: the share of runs of the paper's sampler in which it took a proposal at random; off candidates: of those whose "
-        "sequence was taken although a token of its draft is no candidate around it. Nucleus: p is the model with the nucleus of "
-        f"{NUCLEUS} of each next-token distribution, behind the ban if there is one."
+        "sequence was taken although a token of its draft is no candidate around it. Nucleus: p is the model with the nucleus "
+        f"of {NUCLEUS} of each next-token distribution, behind the ban if there is one."
         + " All rows draw with the same seeds, by races, and read no context twice; the bill is that of a row alone."
         * study.task.paired
     )
