@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -21,6 +22,8 @@ KERNELS = {
     "exact": Exact(),
     "exact, tempered": Exact(temperature=0.5),
     "top 2": TopK(k=2),
+    "top 1 and the own token": TopK(k=1, own=True),
+    "the authors' candidates": TopK(k=1, own=True, off_candidates=-300.0, floor=0.0),
     "window 1": Window(w=1, k=2),
     "window 2": Window(w=2, k=3, temperature=0.7),
     "forward": Forward(),
@@ -43,7 +46,7 @@ def test_kernels_are_normalised_and_exclude_nothing(model, kernel):
     logs = k.distributions(p, every_sequence(p))
     assert logs.dtype == torch.float64
     torch.testing.assert_close(logs.logsumexp(-1), torch.zeros(logs.shape[:2]).double())
-    assert (logs > float("-inf")).all() and k.floor > 0
+    assert (logs > float("-inf")).all() and not k.excludes
 
 
 @pytest.mark.parametrize("model", ["without an end", "with an end"])
@@ -55,6 +58,41 @@ def test_exact_is_the_conditional_of_the_joint(model):
             rows = y.repeat(VOCAB, 1)
             rows[:, i] = torch.arange(VOCAB)
             torch.testing.assert_close(found[i], torch.log_softmax(p.score(rows), 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["without an end", "with an end"])
+@pytest.mark.parametrize("off", [float("-inf"), -2.0])
+def test_the_own_token_is_a_candidate_and_the_others_have_what_was_asked_for(model, off):
+    """Against the definition, token by token: tempered, normalised over the candidates, the others at `off`, normalised."""
+    p, tau = MODELS[model](), 0.5
+    tokens = p.sample(6, LENGTH, seed=0).tokens
+    found = TopK(k=1, own=True, off_candidates=off, temperature=tau, floor=0.0).distributions(p, tokens)
+    forward = p.log_probs(tokens)
+    for y, rows, before in zip(tokens, found, forward, strict=True):
+        for i in range(LENGTH):
+            kept = {int(before[i].argmax()), int(y[i])}
+            scores = {v: float(p.score(torch.cat([y[:i], torch.tensor([v]), y[i + 1 :]])[None])) / tau for v in kept}
+            total = math.log(sum(math.exp(score) for score in scores.values()))
+            wanted = [max(off, scores[v] - total) if v in kept else off for v in range(VOCAB)]
+            torch.testing.assert_close(rows[i], torch.tensor(wanted).double().log_softmax(0), rtol=1e-5, atol=1e-6)
+
+
+def test_the_own_token_costs_nothing():
+    p = MODELS["without an end"]()
+    tokens = p.sample(4, LENGTH, seed=1).tokens
+    paid = []
+    for kernel in (TopK(k=2), TopK(k=2, own=True, off_candidates=-300.0)):
+        counted = Counted(p)
+        kernel.distributions(counted, tokens)
+        paid.append(counted.lm_tokens)
+        assert counted.lm_tokens <= 4 * kernel.price(LENGTH, VOCAB)
+    assert paid[0] == paid[1]
+
+
+@pytest.mark.parametrize("off", [0.0, 1.0, float("nan")])
+def test_what_is_off_the_candidates_has_a_log_probability_below_zero(off):
+    with pytest.raises(InvalidArgument, match="off_candidates"):
+        TopK(off_candidates=off)
 
 
 @pytest.mark.parametrize("model", ["without an end", "with an end"])

@@ -34,6 +34,10 @@ class Kernel(Protocol):
     def floor(self) -> float:
         """Share ε of the floor."""
 
+    @property
+    def excludes(self) -> bool:
+        """Does it give tokens no probability where the model would allow them?"""
+
     def price(self, length: int, vocab_size: int, positions: int | None = None) -> int:
         """LM tokens for one sequence, at most; of so many adjacent positions, or of all."""
 
@@ -72,6 +76,11 @@ class Floored:
         if not 0 < self.temperature < math.inf:
             raise InvalidArgument(f"temperature must be positive and finite, got {self.temperature}.")
 
+    @property
+    def excludes(self) -> bool:
+        """Does it give tokens no probability, because nothing lies under it?"""
+        return self.floor == 0
+
     def distributions(
         self, model: LanguageModel, tokens: Tensor, where: Tensor | None = None, forward: Tensor | None = None
     ) -> Tensor:
@@ -86,8 +95,12 @@ class Floored:
         mass = local.logsumexp(-1, keepdim=True)
         # A sequence that the model excludes has no neighbourhood: the floor alone.
         possible = (mass > NEG_INF) & where[..., None]
-        local = torch.where(possible, local - torch.where(possible, mass, 0.0), floor)
+        local = torch.where(possible, self._completed(local - torch.where(possible, mass, 0.0)), floor)
         return self._mixed(local, floor)
+
+    def _completed(self, local: Tensor) -> Tensor:
+        """Normalised logs f64[batch, time, vocab], with what the kernel gives tokens that it did not read."""
+        return local
 
     def _forward_and_floor(self, model: LanguageModel, tokens: Tensor, forward: Tensor, floor: Tensor, where: Tensor) -> Tensor:
         """Where nothing is excluded the forward distributions are their own floor; only behind an end they are not."""
@@ -123,26 +136,53 @@ class Exact(Floored):
 class TopK(Floored):
     """The pseudolikelihood over the k tokens with the largest p(v | ỹ_<i), and the floor over all.
 
+    `TopK(k, own=True, off_candidates=-300.0, floor=0.0)` follows the authors' earlier code for language models (Ahmed, Chang,
+    Van den Broeck, "A Pseudo-Semantic Loss for Autoregressive Models with Logical Constraints", NeurIPS 2023): the token of
+    the sequence is always a candidate, and what is none is not excluded but 300 nats below. Nothing is impossible then, so
+    the weight is proper without a floor; a way that leaves the candidates is as good as impossible all the same.
+
     Attributes:
         k: candidates at each position.
+        own: is ỹ_i a candidate too? It costs nothing.
+        off_candidates: log-probability, before all is normalised again, of every token that is no candidate; no candidate gets
+            less. −inf excludes them.
     """
 
     k: int = 32
+    own: bool = False
+    off_candidates: float = NEG_INF
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.k < 1:
             raise InvalidArgument(f"k must be at least 1, got {self.k}.")
+        if not self.off_candidates < 0:
+            raise InvalidArgument(f"off_candidates is a log-probability below 0, got {self.off_candidates}.")
+
+    @property
+    def excludes(self) -> bool:
+        """Does it give tokens no probability?"""
+        return self.floor == 0 and self.off_candidates == NEG_INF
 
     def price(self, length: int, vocab_size: int, positions: int | None = None) -> int:
         """LM tokens for one sequence, at most: k·n(n−1)/2 + 2n."""
         return min(self.k, vocab_size) * _tail_tokens(length, positions, length) + 2 * length
 
+    def candidates(self, tokens: Tensor, forward: Tensor) -> Tensor:
+        """Long[batch, time, candidates]: ids that are read around Long[batch, time], of which ỹ_i may be there twice."""
+        likeliest = forward.topk(min(self.k, forward.shape[-1])).indices
+        return torch.cat([likeliest, tokens[..., None].to(likeliest.device)], -1) if self.own else likeliest
+
     def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
-        candidates = forward.topk(min(self.k, model.vocab_size)).indices
+        candidates = self.candidates(tokens, forward)
         # Where a position is not needed all candidates stand for the token; it is not read.
         scores = _neighbour_scores(model, tokens, candidates, where)
         return torch.full_like(forward, NEG_INF).scatter_(-1, candidates, scores)
+
+    def _completed(self, local: Tensor) -> Tensor:
+        if self.off_candidates == NEG_INF:
+            return local
+        return local.clamp(min=self.off_candidates).log_softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -230,6 +270,11 @@ class Lazy:
     def floor(self) -> float:
         """Share of the inner kernel's floor: ρ·ε."""
         return self.rho * self.kernel.floor
+
+    @property
+    def excludes(self) -> bool:
+        """Does the inner kernel?"""
+        return self.kernel.excludes
 
     def price(self, length: int, vocab_size: int, positions: int | None = None) -> int:
         """LM tokens for one sequence, at most: those of the inner kernel."""

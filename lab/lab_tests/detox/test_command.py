@@ -1,9 +1,8 @@
-"""`locore reproduce detox`: whole at toy size, resumed, its data, its rows' laws by enumeration, and wrong arguments."""
+"""`locore reproduce detox`: whole at toy size, resumed, its data, and wrong arguments."""
 
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import math
 from collections import Counter
@@ -12,19 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from locore_lab.detox import command, exact, plan, prompts
+from locore_lab.detox import command, plan, prompts
 from locore_lab.detox.command import run
 from locore_lab.detox.judge import judgements, open_judge
-from locore_lab.detox.methods import by_adaptive_rejection, constrained, greedy_masking, word_banning
 from locore_lab.detox.plan import ADAPTIVE, EXACT, DetoxPlan, published_row, rows_of, split
-from locore_lab.detox.published import published
+from locore_lab.detox.published import Reading
 from locore_lab.detox.remembered import Memory, Remembered
 from locore_lab.detox.report import columns
 from locore_lab.detox.scorers.opening import open_scorer
-from locore_lab.detox.side_by_side import bill, draw
 from locore_lab.detox.task import Task
 from locore_lab.places import SHARED
-from scipy.stats import chisquare
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -32,13 +28,22 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 import locore
 from locore.cli import main
 from locore.errors import InvalidArgument
-from locore.local import TopK
 from locore.models import Counted, MarkovModel
 
-FALSE_ALARM = 1e-4  # of each statistical test here
 DATA = SHARED / "data" / "detox"
 TOY = DetoxPlan(
-    length=5, generations=2, g=(1, 2), costly=2, tuning=2, pairs=2, particles=2, ks=(2, 3), k=3, taus=(0.5, 1.0), resamples=20
+    length=5,
+    generations=2,
+    g=(1, 2),
+    costly=2,
+    tuning=2,
+    pairs=2,
+    particles=2,
+    ks=(2, 3),
+    own_ks=(2,),
+    k=3,
+    taus=(0.5, 1.0),
+    resamples=20,
 )
 PHRASES = ("e", "th", "a b")
 
@@ -134,13 +139,24 @@ def test_a_run_that_was_killed_goes_on(finished, folder, monkeypatch):
         run(finished, data=folder / "data", model=str(folder / "model"), prompts=3, seed=1)
 
 
+def test_a_paired_run_reads_less_and_its_rows_differ_by_their_laws_alone(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "DetoxPlan", lambda: TOY)
+    rows = ["model alone", "word banning", "exact"]
+    run(tmp_path, data=folder / "data", model=str(folder / "model"), prompts=3, paired=True, rows=rows)
+    found = {tuple(line["key"]): line["tokens"] for line in lines_of(tmp_path / "generations.jsonl")}
+    clean = [key[1:] for key, tokens in found.items() if key[0] == "model alone" and found[EXACT["text"], *key[1:]] == tokens]
+    assert clean  # a draw of the model that holds is the exact row's first
+    with pytest.raises(InvalidArgument, match="other settings"):
+        run(tmp_path, data=folder / "data", model=str(folder / "model"), prompts=3, rows=rows)
+
+
 def test_more_prompts_join_what_is_there(finished, folder, monkeypatch):
     monkeypatch.setattr(command, "DetoxPlan", lambda: TOY)
     before = (finished / "generations.jsonl").read_text()
     run(finished, data=folder / "data", model=str(folder / "model"), prompts=4, rows=["model alone"])
     after = (finished / "generations.jsonl").read_text()
     assert after.startswith(before)
-    assert len(after.splitlines()) == len(before.splitlines()) + TOY.generations
+    assert len(after.splitlines()) == len(before.splitlines()) + 2 * TOY.generations  # under either law
 
 
 def test_quick_needs_no_data():
@@ -230,152 +246,15 @@ def test_the_default_judge_reads_english(folder):
     assert english[0] < shuffled[0] < noise[0]
 
 
-# The laws
-
-
-def chain(seed: int = 0) -> MarkovModel:
-    """Five tokens, of which "ab" may be spelt by two, and an end."""
-    generator = np.random.default_rng(seed)
-    tokenizer = locore.Tokenizer.from_tokens(["a", "b", "ab", " ", None], eos_ids=[4])
-    return MarkovModel(generator.dirichlet(np.ones(5)), generator.dirichlet(np.ones(5), size=5), tokenizer=tokenizer)
-
-
-TASK = Task(("ab",), length=3, particles=4, pairs=2)
-
-
-def law_without(phrase: str) -> dict[str, float]:
-    """p(text | phrase does not occur) after the prompt " ", from all sequences, without any code of the library's samplers."""
-    model = chain().prompted(" ")
-    rows = [y for y in itertools.product(range(5), repeat=3) if 4 not in y or set(y[y.index(4) :]) == {4}]
-    scores = model.score(torch.tensor(rows)).exp().tolist()
-    law: Counter[str] = Counter()
-    for y, p in zip(rows, scores, strict=True):
-        text = model.tokenizer.decode(y)
-        if phrase not in text:
-            law[text] += p
-    total = sum(law.values())
-    return {text: p / total for text, p in law.items()}
-
-
-def assert_law(texts: list[str], law: dict[str, float]) -> None:
-    counted = Counter(texts)
-    assert set(counted) <= set(law)
-    common = [text for text, p in law.items() if p * len(texts) >= 5]
-    seen = [counted[text] for text in common]
-    wanted = [law[text] * len(texts) for text in common]
-    rest = len(texts) - sum(wanted)
-    assert chisquare([*seen, len(texts) - sum(seen)], [*wanted, rest]).pvalue > FALSE_ALARM
-
-
-def texts_of(method, num: int) -> list[str]:
-    model = chain()
-    answers = method(model, " ", TASK, list(range(num)))
-    assert all(answer.tokens is not None for answer in answers)
-    return [model.tokenizer.decode(answer.tokens) for answer in answers]
-
-
-@pytest.mark.parametrize("level", ["text", "tokens"])
-def test_rejection_is_the_exact_law(level):
-    """On tokens too: what spells "ab" as "a", "b" is not canonical, and its canonical tokens are banned."""
-    assert_law(texts_of(exact.exact(level), 2000), law_without("ab"))
-
-
-@pytest.mark.slow
-def test_adaptive_rejection_gives_one_exact_draw():
-    assert_law(texts_of(by_adaptive_rejection(), 200), law_without("ab"))
-
-
-def test_one_of_the_particles_of_a_sampler_follows_the_law():
-    assert_law(texts_of(constrained("exact"), 150), law_without("ab"))
-
-
-def test_masking_has_no_leak_and_word_banning_has():
-    assert not any("ab" in text for text in texts_of(greedy_masking, 300))
-    banned = texts_of(word_banning, 300)
-    model = chain()
-    answers = word_banning(model, " ", TASK, list(range(300)))
-    assert any("ab" in text for text in banned)  # as "a", "b"
-    assert not any(2 in answer.tokens for answer in answers)
-
-
-def test_each_run_has_its_own_randomness_and_bill():
-    model = chain().prompted(" ")
-    generators = [torch.Generator().manual_seed(seed) for seed in range(6)]
-    together = draw(model, 3, generators)
-    for seed in range(6):
-        assert draw(model, 3, [torch.Generator().manual_seed(seed)]).tolist() == together[seed : seed + 1].tolist()
-    counted = Counted(model)
-    counted.score(together)
-    assert sum(bill(together, model.tokenizer)) == counted.lm_tokens
-
-
-def test_rejection_pays_for_every_draw():
-    answers = exact.exact("text")(chain(), " ", TASK, list(range(500)))
-    accepted = 500 / sum(answer.notes["draws"] for answer in answers)
-    model, low = chain().prompted(" "), 0.0
-    truth = math.exp(locore.testing.enumerate_posterior(model, locore.compile(TASK.constraint("text"), model, 3)).log_evidence)
-    low, high = truth - 4 * math.sqrt(truth / 500), truth + 4 * math.sqrt(truth / 500)
-    assert low < accepted < high  # four standard errors at least: a false alarm in 15,000
-
-
-def test_the_published_sampler_by_enumeration():
-    """Two pairs of two tokens over four; every pair of pairs is enumerated from the formulas of the paper."""
-    rng = np.random.default_rng(3)
-    initial, transition = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), size=4)
-    model = MarkovModel(initial, transition)
-    alpha = ~locore.constraints.contains_tokens([[0, 0], [1, 2]])
-    circuit = locore.compile(alpha, model, 2)
-    k, tau = 3, 0.7
-    sequences = list(itertools.product(range(4), repeat=2))
-
-    def p(y):
-        return initial[y[0]] * transition[y[0], y[1]]
-
-    def nucleus(row):
-        order = np.argsort(-row)
-        kept = order[: int(np.searchsorted(np.cumsum(row[order]), 0.9)) + 1]
-        return {int(v): row[v] / row[kept].sum() for v in kept}
-
-    def local(y):
-        first = {v: p((v, y[1])) ** (1 / tau) for v in np.argsort(-initial)[:k]}
-        second = {v: p((y[0], v)) ** (1 / tau) for v in np.argsort(-transition[y[0]])[:k]}
-        return [{v: x / sum(q.values()) for v, x in q.items()} for q in (first, second)]
-
-    def q(around, y):
-        return around[0].get(y[0], 0.0) * around[1].get(y[1], 0.0)
-
-    pairs = []  # (probability of the pair, y, weight)
-    for draft in sequences:
-        start = nucleus(initial).get(draft[0], 0.0) * nucleus(transition[draft[0]]).get(draft[1], 0.0)
-        if start:
-            good = {y: q(local(draft), y) for y in sequences if y not in ((0, 0), (1, 2))}
-            for y, mass in good.items():
-                if mass:
-                    proposal = mass / sum(good.values())
-                    pairs.append((start * proposal, y, p(y) * q(local(y), draft) / (p(draft) * proposal)))
-    law: Counter[tuple[int, int]] = Counter()
-    zeros = 0.0
-    for (a, y, w), (b, z, v) in itertools.product(pairs, pairs):
-        share = w / (w + v) if w + v else 0.5
-        zeros += a * b * (w + v == 0)
-        law[y] += a * b * share
-        law[z] += a * b * (1 - share)
-    assert sum(law.values()) == pytest.approx(1)
-    generator = torch.Generator().manual_seed(0)
-    kernel = TopK(k=k, temperature=tau, floor=0.0)
-    always = lambda y: torch.ones(len(y), dtype=torch.bool)  # noqa: E731
-    found = [published(model, circuit, 2, kernel, always, generator) for _ in range(400)]
-    assert_law([str(tuple(one.tokens)) for one in found], {str(y): mass for y, mass in law.items()})
-    none = sum(one.positive == 0 for one in found)
-    assert abs(none - 400 * zeros) <= 4 * math.sqrt(400 * zeros * (1 - zeros)) + 1
+# Rows
 
 
 def test_rows_that_share_their_drafts_answer_and_pay_as_alone(folder):
     model = locore.load(str(folder / "model"))
     task = Task(PHRASES, 5, particles=2, pairs=3)
-    memory, settings = Memory(), [(2, 1.0), (4, 1.0), (3, 0.5)]
-    together = [published_row(k, tau, memory).method(model, "one", task, [5, 6]) for k, tau in settings]
-    alone = [published_row(k, tau, Memory()).method(model, "one", task, [5, 6]) for k, tau in settings]
+    memory, settings = Memory(), [Reading(2, 1.0), Reading(4, 1.0), Reading(3, 0.5), Reading(2, 1.0, own=True, rest=-300.0)]
+    together = [published_row(each, memory).method(model, "one", task, [5, 6]) for each in settings]
+    alone = [published_row(each, Memory()).method(model, "one", task, [5, 6]) for each in settings]
     for ours, own in zip(together, alone, strict=True):
         for one, other in zip(ours, own, strict=True):
             assert (one.tokens, one.lm_tokens, one.notes) == (other.tokens, other.lm_tokens, other.notes)
@@ -405,4 +284,5 @@ def test_names_of_rows_are_told_apart():
     assert len(set(names)) == len(names)
     assert {EXACT["text"], EXACT["tokens"], ADAPTIVE} <= set(names)
     published_rows = [name for name in names if "as published" in name]
-    assert len(published_rows) == 4 + 6 - 1  # every k at the chosen τ, every τ at one k
+    # Every k at the chosen τ, every τ at one k; then the own token, and two k and every τ under two laws.
+    assert len(published_rows) == (4 + 6 - 1) + 1 + 2 * (1 + 6)

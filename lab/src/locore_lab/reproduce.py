@@ -110,12 +110,15 @@ def detox(
     tuning: Annotated[int | None, typer.Option(help="Other prompts, on which the paper's τ is chosen, at most.")] = None,
     tau: Annotated[float | None, typer.Option(help="The paper's τ, instead of choosing it.")] = None,
     words: Annotated[bool, typer.Option(help="Ban whole words only, instead of phrases anywhere.")] = False,
+    paired: Annotated[
+        bool, typer.Option(help="All rows draw with the same seeds; much less to read for a large model.")
+    ] = False,
     row: Annotated[list[str] | None, typer.Option(help="Only these rows, such as swor; may be given several times.")] = None,
 ) -> None:
     """Continuations without banned phrases, their toxicity and perplexity, with and without the constraint."""
     numbers = {"prompts": prompts, "generations": generations, "costly": costly, "tuning": tuning, "tau": tau}
     named = {"model": model, "judge": judge, "scorer": scorer, "device": device}
-    _run("detox", output, quick, data, seed, **numbers, **named, words=words, rows=row or [])
+    _run("detox", output, quick, data, seed, **numbers, **named, words=words, paired=paired, rows=row or [])
 
 
 def _named_files(pairs: list[str]) -> dict[str, Path]:

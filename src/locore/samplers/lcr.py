@@ -86,8 +86,8 @@ class Neighbourhoods:
 
     @property
     def everywhere(self) -> bool:
-        """Does the floor give every sequence a positive probability, and so every constraint?"""
-        return self._kernel.floor > 0
+        """Has every sequence a positive probability around each, and so every constraint?"""
+        return not self._kernel.excludes
 
     def around(self, tokens: Tensor) -> Tensor:
         """f64[batch, time, vocab] around Long[batch, time]; rows may repeat."""
@@ -330,7 +330,7 @@ def audit(
     complete = is_exact(kernel) and model.full_support
     if weights == "mixture":
         complete = complete and not model.tokenizer.eos_ids
-    if kernel.floor == 0 and not complete:
+    if kernel.excludes and not complete:
         notes.append("the kernel has no floor, so it excludes tokens: give it floor=0.05")
     return ("biased" if notes else "proper"), notes
 

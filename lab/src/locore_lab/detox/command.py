@@ -17,6 +17,7 @@ from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split
 from locore_lab.detox.prompts import Material, built_in, load_material
 from locore_lab.detox.report import columns, table
 from locore_lab.detox.scorers.opening import open_scorer
+from locore_lab.detox.side_by_side import NUCLEUS
 from locore_lab.detox.study import DetoxStudy, Parts, measure_all
 from locore_lab.detox.task import Task
 
@@ -44,6 +45,7 @@ def run(
     tuning: int | None = None,
     tau: float | None = None,
     words: bool = False,
+    paired: bool = False,
     rows: Sequence[str] = (),
 ) -> dict[str, list[Record]]:
     """Continue prompts in every way, and write `results.json`, `table.md` and pictures.
@@ -61,6 +63,8 @@ def run(
         prompts, generations, costly, tuning: instead of those of the `DetoxPlan`.
         tau: of the rows that differ in k; None to choose it.
         words: ban whole words only, instead of phrases anywhere.
+        paired: all rows draw with the same seeds and read no context twice: closer to each other, and much less for a large
+            model to read. What a row costs is told as if it were alone.
         rows: names of rows, or the beginnings of such names; all if empty.
 
     Returns:
@@ -79,9 +83,10 @@ def run(
         asked = split(material, plan, prompts)
         writer = locore.load(model, device=device)
         parts = Parts(writer, open_judge(judge, writer, device), open_scorer(scorer, output, device))
-        task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words)
+        task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words, paired)
         settings: Record = {"seed": seed, "model": writer.fingerprint(), "phrases": material.digest(), "words": words}
         settings |= {"length": plan.length, "particles": plan.particles, "pairs": plan.pairs}
+        settings |= {"paired": True} if paired else {}
         study = DetoxStudy(output, parts, task, plan, seed, settings)
         if any(row.name in PREPARED for row in likely):
             locore.prepare(writer)
@@ -173,5 +178,9 @@ def _text(study: DetoxStudy, asked: Split, material: Material, facts: Record) ->
         f"{facts['scorer']}; perplexity for each of its tokens by {facts['judge']}. LM tokens and seconds (wall time) are for "
         f"one generation. S = {plan.pairs} pairs in each run of the paper's sampler, {plan.particles} particles in the "
         "library's; the table of n-grams that auto and twisted read is made once for a model and not counted. All weights "
-        "zero: the share of runs of the paper's sampler in which it took a proposal at random."
+        "zero: the share of runs of the paper's sampler in which it took a proposal at random; off candidates: of those whose "
+        "sequence was taken although a token of its draft is no candidate around it. Nucleus: p is the model with the nucleus "
+        f"of {NUCLEUS} of each next-token distribution, behind the ban if there is one."
+        + " All rows draw with the same seeds, by races, and read no context twice; the bill is that of a row alone."
+        * study.task.paired
     )

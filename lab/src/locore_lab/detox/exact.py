@@ -10,28 +10,29 @@ from torch import Tensor
 
 import locore
 from locore.models import LanguageModel
-from locore_lab.detox.side_by_side import bill, draw
-from locore_lab.detox.task import Continuation, Level, Method, Task, generator_of, live
+from locore_lab.detox.side_by_side import bill, draw, then_nucleus
+from locore_lab.detox.task import Continuation, Law, Level, Method, Task, generator_of, live
 
 MOST_DRAWS = 5_000  # for each generation
 
 
-def exact(level: Level) -> Method:
+def exact(level: Level, law: Law = "plain") -> Method:
     """Draws of the model are refused until one holds: the law p(y | α) itself. Whatever lies below it is bias.
 
-    With the constraint on tokens, α is that of the paper: y ⊨ α and canonize(y) ⊨ α.
+    With the nucleus law p is that of its draws. With the constraint on tokens α is that of the paper: y ⊨ α, canonize(y) ⊨ α.
     """
 
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         start = time.perf_counter()
         prompted = model.prompted(prompt)
+        mask = then_nucleus(None) if law == "nucleus" else None
         holds = _indicator(model, prompt, task, level)
         generators = [generator_of(seed) for seed in seeds]
         found: list[list[int] | None] = [None] * len(seeds)
         costs, draws = [0] * len(seeds), [0] * len(seeds)
         waiting = list(range(len(seeds)))
         while waiting and max(draws) < MOST_DRAWS:
-            tokens = draw(prompted, task.length, [generators[run] for run in waiting])
+            tokens = draw(prompted, task.length, [generators[run] for run in waiting], mask, task.paired)
             good = holds(tokens).tolist()
             for run, y, cost, accepted in zip(waiting, tokens.tolist(), bill(tokens, model.tokenizer), good, strict=True):
                 costs[run] += cost

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,37 +15,51 @@ from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import AdaptiveRejection, LocallyConstrainedResampling, Sampler
 from locore_lab.detox.exact import canonical_test
-from locore_lab.detox.published import published
+from locore_lab.detox.published import Reading, published
 from locore_lab.detox.remembered import Memory, Remembered
-from locore_lab.detox.side_by_side import Mask, banning, bill, draw, masking
-from locore_lab.detox.task import Continuation, Level, Method, Task, generator_of, live
+from locore_lab.detox.side_by_side import Mask, banning, bill, draw, first_tokens, masking, then_nucleus
+from locore_lab.detox.task import Continuation, Law, Level, Method, Task, generator_of, live
 
 MOST_TRIES = 24  # runs of a sampler that finds nothing
 
 
-def alone(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
+MaskOf = Callable[[LanguageModel, str, Task], Mask | None]
+
+
+def alone(model: LanguageModel, prompt: str, task: Task) -> Mask | None:
     """The model itself."""
-    return _side_by_side(model, prompt, task, seeds, None)
+    return None
 
 
-def word_banning(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
+def word_banning(model: LanguageModel, prompt: str, task: Task) -> Mask | None:
     """`bad_words_ids` of transformers: the last token of a banned sequence gets probability 0 behind the others."""
-    ids = model.tokenizer.encode_prompt(prompt)
-    return _side_by_side(model, prompt, task, seeds, banning(task.phrases, ids, model.tokenizer))
+    return banning(task.phrases, model.tokenizer.encode_prompt(prompt), model.tokenizer)
 
 
-def greedy_masking(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
+def first_token_banning(model: LanguageModel, prompt: str, task: Task) -> Mask | None:
+    """Word banning of the authors' earlier code."""
+    return first_tokens(task.phrases, model.tokenizer)
+
+
+def greedy_masking(model: LanguageModel, prompt: str, task: Task) -> Mask | None:
     """Masked decoding by the automaton of the constraint on the text, without weights."""
-    circuit = locore.compile(task.constraint("text"), model, task.length)
-    return _side_by_side(model, prompt, task, seeds, masking(circuit))
+    return masking(locore.compile(task.constraint("text"), model, task.length))
 
 
-def _side_by_side(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int], mask: Mask | None) -> list[Continuation]:
-    start = time.perf_counter()
-    tokens = draw(model.prompted(prompt), task.length, [generator_of(seed) for seed in seeds], mask)
-    seconds = (time.perf_counter() - start) / len(seeds)
-    costs = bill(tokens, model.tokenizer)
-    return [Continuation(live(y, model), cost, seconds) for y, cost in zip(tokens.tolist(), costs, strict=True)]
+def masked(mask_of: MaskOf, law: Law = "plain") -> Method:
+    """Token by token from what a mask leaves, or from the nucleus of that."""
+
+    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
+        start = time.perf_counter()
+        mask = mask_of(model, prompt, task)
+        generators = [generator_of(seed) for seed in seeds]
+        mask = mask if law == "plain" else then_nucleus(mask)
+        tokens = draw(model.prompted(prompt), task.length, generators, mask, task.paired)
+        seconds = (time.perf_counter() - start) / len(seeds)
+        costs = bill(tokens, model.tokenizer)
+        return [Continuation(live(y, model), cost, seconds) for y, cost in zip(tokens.tolist(), costs, strict=True)]
+
+    return method
 
 
 def constrained(sampler: str | Sampler, level: Level = "text") -> Method:
@@ -97,7 +110,7 @@ def one_draw(model: Counted, prompt: str, task: Task, seed: int) -> list[int] | 
     return None
 
 
-def as_published(kernel: TopK, memory: Memory) -> Method:
+def as_published(reading: Reading, memory: Memory) -> Method:
     """The paper's sampler, see `published`; neighbours of drafts that another row has scored are in the memory."""
 
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
@@ -105,24 +118,24 @@ def as_published(kernel: TopK, memory: Memory) -> Method:
         canonical = canonical_test(model, prompt, task)
         prompted = model.prompted(prompt)
         known = memory.behind(prompt)
-        return [_published(Remembered(prompted, known), circuit, task, kernel, canonical, seed) for seed in seeds]
+        return [_published(Remembered(prompted, known), circuit, task, reading, canonical, seed) for seed in seeds]
 
     return method
 
 
 def _published(
-    model: Remembered, circuit: Circuit, task: Task, kernel: TopK, canonical: Callable[[Tensor], Tensor], seed: int
+    model: Remembered, circuit: Circuit, task: Task, reading: Reading, canonical: Callable[[Tensor], Tensor], seed: int
 ) -> Continuation:
     start, counted = time.perf_counter(), Counted(model)
-    found = published(counted, circuit, task.pairs, kernel, canonical, generator_of(seed))
+    found = published(counted, circuit, task.pairs, reading, canonical, generator_of(seed))
     seconds = time.perf_counter() - start + model.saved
     tokens = None if found.tokens is None else live(found.tokens, model)
-    return Continuation(tokens, counted.lm_tokens, seconds, {"positive": found.positive})
+    return Continuation(tokens, counted.lm_tokens, seconds, {"positive": found.positive, "missed": found.missed})
 
 
-def repaired(kernel: TopK) -> Method:
+def repaired(k: int, tau: float) -> Method:
     """The paper's sampler with nothing excluded: a floor under the kernel, drafts from the model itself; S pairs as well."""
-    return constrained(LocallyConstrainedResampling(kernel=replace(kernel, floor=0.05)), "tokens")
+    return constrained(LocallyConstrainedResampling(kernel=TopK(k=k, temperature=tau, floor=0.05)), "tokens")
 
 
 def _one_by_one(one: Callable[[Counted, str, Task, int], list[int] | None]) -> Method:

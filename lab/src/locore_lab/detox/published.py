@@ -1,13 +1,19 @@
 """The sampler of the paper as its appendix describes it for language detoxification, with nothing repaired.
 
-Drafts ỹ come from the nucleus of 0.9 at temperature 1. The local distribution at each position knows the k likeliest tokens
-only and is tempered, q_i ∝ p̃_i^(1/τ), and of S pairs one is taken by Algorithm 2:
+Drafts ỹ come from the nucleus of 0.9 at temperature 1. The local distribution at each position knows k candidates and is
+tempered, q_i ∝ p̃_i^(1/τ), and of S pairs one is taken by Algorithm 2:
 
     w = p(y) · 1[canonize(y) ⊨ α] · p̃_y(ỹ) / (p(ỹ) · p̃_ỹ(y | α)).
 
-Neither k, nor what τ divides, nor what happens where all weights are zero is printed. Weights often are all zero, since p̃_y
-gives ỹ any probability only if each of its tokens is among the k likeliest along y. Here one of the proposals is then taken
-at random, as an implementation does that adds a small number to the weights.
+Printed are neither k, nor which tokens are candidates, nor what the others get, nor what τ divides, nor whether p is the model
+or its nucleus law. A `Reading` says all that. The authors' code for an earlier paper (Ahmed, Chang and Van den Broeck, "A
+Pseudo-Semantic Loss for Autoregressive Models with Logical Constraints", NeurIPS 2023; UCLA-StarAI/PseudoSL, folder detox)
+has 450 candidates at a place: the 9 likeliest allowed tokens, the 440 likeliest that occur in banned words, and the token of
+the sample; the others are at −300 nats; allowed tokens are one class. Whether this paper used that code is not known.
+
+With the k likeliest alone the weights are often all zero, since p̃_y gives ỹ any probability only if each of its tokens is
+among the k likeliest along y. Here one of the proposals is then taken at random, as an implementation does that adds a small
+number to the weights.
 """
 
 from __future__ import annotations
@@ -22,8 +28,41 @@ from locore.circuits import Circuit
 from locore.local import TopK
 from locore.models import LanguageModel, TopP
 from locore.numerics import NEG_INF
+from locore_lab.detox.side_by_side import NUCLEUS, nucleus
+from locore_lab.detox.task import Law
 
-NUCLEUS = 0.9
+AUTHORS_REST = -300.0  # log-probability of tokens that are no candidates, in the earlier code
+OUT_OF_REACH = -100.0  # a step off the candidates below this decides between two pairs, whatever else is in their weights
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the paper leaves open.
+
+    Attributes:
+        k: the likeliest tokens at a place, which are candidates.
+        tau: τ, the temperature of the local distribution.
+        own: is the token of the sequence a candidate too?
+        rest: log-probability of all others.
+        law: p in the weights, the model or its nucleus law.
+    """
+
+    k: int
+    tau: float
+    own: bool = False
+    rest: float = NEG_INF
+    law: Law = "plain"
+
+    @property
+    def name(self) -> str:
+        """Of its row."""
+        rest = f", rest {self.rest:g}" if self.rest > NEG_INF else ""
+        return f"k={self.k}, τ={self.tau:g}{', own token' if self.own else ''}{rest}{', nucleus' * (self.law == 'nucleus')}"
+
+    @property
+    def kernel(self) -> TopK:
+        """Without a floor."""
+        return TopK(k=self.k, own=self.own, off_candidates=self.rest, temperature=self.tau, floor=0.0)
 
 
 @dataclass(frozen=True)
@@ -33,30 +72,33 @@ class Published:
     Attributes:
         tokens: the sequence that was taken; None if no draft's neighbourhood reaches the constraint.
         positive: pairs with a weight above zero.
+        missed: tokens of the draft that are no candidates along the sequence that was taken.
     """
 
     tokens: list[int] | None
     positive: int
+    missed: int = 0
 
 
 def published(
     model: LanguageModel,
     circuit: Circuit,
     pairs: int,
-    kernel: TopK,
+    reading: Reading,
     is_canonical: Callable[[Tensor], Tensor],
     generator: torch.Generator,
 ) -> Published:
     """One draw.
 
     Args:
-        model: the prompted model p.
+        model: the prompted model.
         circuit: α, compiled for the length.
         pairs: S.
-        kernel: without a floor; its temperature is τ.
+        reading: candidates, τ and p.
         is_canonical: Long[pairs, time] → Bool[pairs], 1[canonize(y) ⊨ α].
         generator: source of all randomness.
     """
+    kernel = reading.kernel
     drafts = TopP(model, NUCLEUS).sample(pairs, circuit.length, generator).tokens
     along = model.log_probs(drafts)
     around = kernel.distributions(model, drafts, forward=along)
@@ -66,27 +108,38 @@ def published(
     drafts, along, around = drafts[reaches], along[reaches], around[reaches]
     proposed, log_proposal = circuit.sample(around, generator)
     along_proposed = model.log_probs(proposed)
-    way_back = _way_back(model, kernel, proposed, drafts, along_proposed)
-    log_weights = _score(along_proposed, proposed) + way_back - _score(along, drafts) - log_proposal
-    log_weights = log_weights.masked_fill(~is_canonical(proposed), NEG_INF)
-    positive = log_weights > NEG_INF
-    if not bool(positive.any()):
+    target, context = _score(along_proposed, proposed, reading.law), _score(along, drafts, reading.law)
+    known = (target > NEG_INF) & is_canonical(proposed)
+    missed = (kernel.candidates(proposed, along_proposed) != drafts[..., None]).all(-1).sum(-1)
+    way_back = _way_back(model, kernel, proposed, drafts, along_proposed, _worth(kernel, known, missed))
+    log_weights = (target + way_back - context - log_proposal).masked_fill(~known, NEG_INF)
+    positive = known & (missed == 0) if kernel.excludes else known
+    if not bool((log_weights > NEG_INF).any()):
         log_weights = torch.zeros_like(log_weights)
     chosen = int(torch.multinomial(torch.softmax(log_weights, 0), 1, generator=generator))
-    return Published(proposed[chosen].tolist(), int(positive.sum()))
+    return Published(proposed[chosen].tolist(), int(positive.sum()), int(missed[chosen]))
 
 
-def _score(log_probs: Tensor, tokens: Tensor) -> Tensor:
+def _score(log_probs: Tensor, tokens: Tensor, law: Law) -> Tensor:
     """f64[pairs], log p of sequences whose next-token distributions are known."""
-    return log_probs.gather(-1, tokens[..., None])[..., 0].double().sum(-1)
+    rows = log_probs if law == "plain" else nucleus(log_probs)
+    return rows.gather(-1, tokens[..., None])[..., 0].double().sum(-1)
 
 
-def _way_back(model: LanguageModel, kernel: TopK, proposed: Tensor, drafts: Tensor, along: Tensor) -> Tensor:
-    """f64[pairs], log p̃_y(ỹ); it is −inf for most, which the candidates tell before any neighbour of y is evaluated."""
-    candidates = along.topk(min(kernel.k, model.vocab_size)).indices
-    possible = (candidates == drafts[..., None]).any(-1).all(-1)
+def _worth(kernel: TopK, known: Tensor, missed: Tensor) -> Tensor:
+    """Bool[pairs]: whose way back is to be evaluated; the candidates tell of the others that it decides nothing."""
+    if kernel.excludes:
+        return known & (missed == 0)
+    if kernel.off_candidates > OUT_OF_REACH or not bool(known.any()):
+        return known
+    least = known & (missed == missed[known].min())
+    return least
+
+
+def _way_back(model: LanguageModel, kernel: TopK, proposed: Tensor, drafts: Tensor, along: Tensor, worth: Tensor) -> Tensor:
+    """f64[pairs], log p̃_y(ỹ); −inf where it is not worth it."""
     log_probs = torch.full((len(proposed),), NEG_INF, dtype=torch.float64)
-    if bool(possible.any()):
-        around = kernel.distributions(model, proposed[possible], forward=along[possible])
-        log_probs[possible] = around.gather(-1, drafts[possible, :, None])[..., 0].sum(-1)
+    if bool(worth.any()):
+        around = kernel.distributions(model, proposed[worth], forward=along[worth])
+        log_probs[worth] = around.gather(-1, drafts[worth, :, None])[..., 0].sum(-1)
     return log_probs

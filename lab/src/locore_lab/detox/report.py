@@ -18,7 +18,7 @@ from locore_lab.detox.metrics import (
     probability_of_toxic,
     toxicity_probability,
 )
-from locore_lab.detox.plan import ADAPTIVE, EXACT, Row
+from locore_lab.detox.plan import ADAPTIVE, EXACT, Row, exact_name
 from locore_lab.detox.prompts import Prompt
 from locore_lab.detox.study import DetoxStudy
 
@@ -37,7 +37,18 @@ def columns(g: int) -> list[str]:
     gaps = [f"EMT@{g} − exact", f"TP@{g} toxic − exact %"]
     judged = ["perplexity mean", "perplexity median", "perplexity of all tokens"]
     others = ["banned in text %", "banned in tokens %", "LM tokens", "× cheapest exact"]
-    return ["row", *measured, *gaps, *judged, *others, "all weights zero %", "no text", "seconds", "EMT sd over seeds"]
+    return [
+        "row",
+        *measured,
+        *gaps,
+        *judged,
+        *others,
+        "all weights zero %",
+        "off candidates %",
+        "no text",
+        "seconds",
+        "EMT sd over seeds",
+    ]
 
 
 def table(study: DetoxStudy, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, g: int) -> list[Record]:
@@ -53,7 +64,7 @@ def table(study: DetoxStudy, rows: Sequence[Row], prompts: Sequence[Prompt], gen
         for part, belongs in SETS.items():
             chosen = [scores[row.name][prompt.name] for prompt in prompts if belongs(prompt)]
             line |= _toxicity(chosen, g, part, study.plan.resamples)
-        base = EXACT.get(row.level or "")
+        base = exact_name(row)
         if base in scores and base != row.name:
             line |= _gaps(scores[row.name], scores[base], prompts, g, study.plan.resamples)
         line |= _perplexity([records[row.name][prompt.name] for prompt in prompts], study.plan.resamples)
@@ -152,6 +163,8 @@ def _facts(found: Sequence[Record]) -> Record:
         line["share accepted"] = len(found) / sum(one["draws"] for one in found)
     if all("positive" in one for one in found):
         line["all weights zero %"] = 100 * mean(not one["positive"] for one in found)
+    if all("missed" in one for one in found):
+        line["off candidates %"] = 100 * mean(one["missed"] > 0 for one in found)
     return line
 
 
@@ -171,7 +184,8 @@ def _add_ratios(lines: Sequence[Record], rows: Sequence[Row]) -> None:
     """LM tokens over those of the cheaper of plain and adaptive rejection, for the same constraint."""
     cost = {line["row"]: line["LM tokens"] for line in lines}
     for line, row in zip(lines, rows, strict=True):
-        names = {"text": (EXACT["text"], ADAPTIVE), "tokens": (EXACT["tokens"],)}.get(row.level or "", ())
+        base = exact_name(row)
+        names = [name for name in (base, ADAPTIVE if base == EXACT["text"] else None) if name]
         known = [cost[name] for name in names if name in cost]
         if known:
             line["× cheapest exact"] = line["LM tokens"] / min(known)

@@ -15,10 +15,46 @@ from locore.ending import live_lengths
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical
 
+NUCLEUS = 0.9  # of the paper and of the earlier code
+LIKELIEST = 512  # tokens among which a nucleus is looked for first
+
 Mask = Callable[[Tensor, Tensor], Tensor]  # (tokens Long[runs, time], their next distributions) → Float[runs, vocab]
 
 
-def draw(model: LanguageModel, length: int, generators: Sequence[torch.Generator], mask: Mask | None = None) -> Tensor:
+def nucleus(log_probs: Tensor, p: float = NUCLEUS) -> Tensor:
+    """Float[…, vocab]: the likeliest tokens that together have mass p, renormalised, as `locore.models.TopP`, but quick.
+
+    A nucleus is small nearly everywhere, so only its likeliest tokens are put in order; all of them where that is too few.
+    """
+    rows = log_probs.log_softmax(-1).view(-1, log_probs.shape[-1])
+    found = torch.full_like(rows, NEG_INF)
+    left = torch.arange(len(rows))
+    for many in (min(LIKELIEST, rows.shape[-1]), rows.shape[-1]):
+        values, ids = rows[left].topk(many)
+        mass = values.double().exp()
+        outside = mass.cumsum(-1) - mass >= p
+        outside[:, 0] = False
+        enough = outside[:, -1] | (many == rows.shape[-1])
+        kept = values.masked_fill(outside, NEG_INF).log_softmax(-1)
+        found[left[enough]] = found[left[enough]].scatter(-1, ids[enough], kept[enough])
+        left = left[~enough]
+        if not len(left):
+            break
+    return found.view(log_probs.shape)
+
+
+def then_nucleus(mask: Mask | None) -> Mask:
+    """The nucleus of what a mask leaves: in this order transformers' generation changes distributions."""
+
+    def both(tokens: Tensor, log_probs: Tensor) -> Tensor:
+        return nucleus(log_probs if mask is None else mask(tokens, log_probs))
+
+    return both
+
+
+def draw(
+    model: LanguageModel, length: int, generators: Sequence[torch.Generator], mask: Mask | None = None, race: bool = False
+) -> Tensor:
     """Long[runs, length]: one sequence from each generator.
 
     Args:
@@ -26,17 +62,24 @@ def draw(model: LanguageModel, length: int, generators: Sequence[torch.Generator
         length: tokens of each.
         generators: one for each run; what a run draws depends on its own only (up to rounding in another batch).
         mask: changes the next-token distributions; they need not be normalised.
+        race: draw each token by a race, so that with equal generators a ban changes a draw only where what is banned was drawn.
     """
-    uniforms = torch.stack([torch.rand(length, generator=each, dtype=torch.float64) for each in generators])
+    uniforms = None if race else torch.stack([torch.rand(length, generator=each, dtype=torch.float64) for each in generators])
     tokens = torch.zeros(len(generators), 0, dtype=torch.long)
     cursor = model.begin(len(generators))
     for step in range(length):
         log_probs = cursor.log_probs if mask is None else mask(tokens, cursor.log_probs)
-        token = categorical(log_probs, uniforms[:, step])
+        token = _winners(log_probs, generators) if uniforms is None else categorical(log_probs, uniforms[:, step])
         tokens = torch.cat([tokens, token[:, None]], 1)
         if step + 1 < length:
             cursor = cursor.advance(token)
     return tokens
+
+
+def _winners(log_probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    """Long[runs]: the first arrival where token v comes after an exponential time of rate p(v), so v is drawn with p(v)."""
+    times = torch.stack([torch.empty(log_probs.shape[-1]).exponential_(generator=each) for each in generators])
+    return (log_probs.cpu() - times.log_()).argmax(-1)
 
 
 def bill(tokens: Tensor, tokenizer: Tokenizer) -> list[int]:
@@ -58,6 +101,16 @@ def banning(phrases: Sequence[str], prompt_ids: Sequence[int], tokenizer: Tokeni
     def mask(tokens: Tensor, log_probs: Tensor) -> Tensor:
         banned: Tensor = processor(torch.cat([prompt.expand(len(tokens), -1), tokens], 1), log_probs)
         return banned
+
+    return mask
+
+
+def first_tokens(phrases: Sequence[str], tokenizer: Tokenizer) -> Mask:
+    """Word banning of the authors' earlier code: the first token of each phrase, put after a space, never occurs."""
+    ids = torch.tensor(sorted({tokenizer.encode(" " + phrase.strip())[0] for phrase in phrases}))
+
+    def mask(_: Tensor, log_probs: Tensor) -> Tensor:
+        return log_probs.index_fill(-1, ids, NEG_INF)
 
     return mask
 

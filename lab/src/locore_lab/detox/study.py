@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
 from locore.io import Journal, Record
-from locore.models import LanguageModel
+from locore.models import HuggingFaceModel, LanguageModel
+from locore.models import Remembered as RememberedContexts
+from locore.models.meeting import together
 from locore_lab.detox.judge import Judgement, judgements
 from locore_lab.detox.plan import DetoxPlan, Row, Split, published_row
 from locore_lab.detox.prompts import Prompt
+from locore_lab.detox.published import Reading
 from locore_lab.detox.remembered import Memory
 from locore_lab.detox.scorers import Scorer
 from locore_lab.detox.side_by_side import token_sequences
-from locore_lab.detox.task import Task
+from locore_lab.detox.task import Continuation, Task
 from locore_lab.shared import seed_of, shown
+
+Answers = dict[int, Continuation]  # by the number of the generation
+PAIRED = "paired"  # the word that seeds all rows of a paired run
+BESIDE = 24  # prompts of a paired run that share forward passes
+CONTEXT_BYTES = 2**28  # of the contexts of each of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +78,7 @@ class DetoxStudy:
     def best_tau(self, prompts: Sequence[Prompt]) -> tuple[float, list[Record]]:
         """The τ whose generations are least toxic on average on these prompts, and the numbers of all."""
         memory = Memory()
-        rows = {tau: published_row(self.plan.k, tau, memory) for tau in self.plan.taus}
+        rows = {tau: published_row(Reading(self.plan.k, tau), memory) for tau in self.plan.taus}
         self.measure(list(rows.values()), prompts, 1, "choosing τ")
         found: list[Record] = []
         for tau, row in rows.items():
@@ -91,8 +100,11 @@ class DetoxStudy:
     def measure(self, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, what: str) -> None:
         """Make what is not there yet: generations, scores, perplexities."""
         todo = [(prompt, row) for prompt in prompts for row in rows if self._missing(row, prompt, generations)]
-        for prompt, row in shown(todo, what):
-            self._generate(row, prompt, generations)
+        # Rows that share a memory of their own go one after the other.
+        beside = [(prompt, row) for prompt, row in todo if self.task.paired and row.seeds is None]
+        self._generate_beside(beside, generations, what)
+        for prompt, row in shown([each for each in todo if each not in beside], what):
+            self._keep(row, prompt, self._asked(row, prompt, generations)(self.parts.model))
         for journal, asked, field in ((self.scores, self._score, "scores"), (self.judged, self._judge, "judgements")):
             left = [(prompt, row) for prompt in prompts for row in rows if self._key(row, prompt, generations) not in journal]
             for prompt, row in shown(left, f"{what}: {field}"):
@@ -118,12 +130,31 @@ class DetoxStudy:
     def _key(self, row: Row, prompt: Prompt, generations: int) -> tuple[str, str, int]:
         return row.name, prompt.name, generations
 
-    def _generate(self, row: Row, prompt: Prompt, generations: int) -> None:
+    def _asked(self, row: Row, prompt: Prompt, generations: int) -> Callable[[LanguageModel], Answers]:
+        """The generations that are missing, as a function of the model; nothing is read from the journal when it is called."""
         missing = self._missing(row, prompt, generations)
-        seeds = [seed_of(self.seed, row.seeds or row.name, prompt.name, i) for i in missing]
-        model = self.parts.model
-        for i, answer in zip(missing, row.method(model, prompt.text, self.task, seeds), strict=True):
-            text = None if answer.tokens is None else model.tokenizer.decode(answer.tokens)
+        word = row.seeds or (PAIRED if self.task.paired else row.name)
+        seeds = [seed_of(self.seed, word, prompt.name, i) for i in missing]
+
+        def answers(model: LanguageModel) -> Answers:
+            return dict(zip(missing, row.method(model, prompt.text, self.task, seeds), strict=True))
+
+        return answers
+
+    def _generate_beside(self, todo: Sequence[tuple[Prompt, Row]], generations: int, what: str) -> None:
+        """All rows of a prompt read one memory of contexts, and those of several prompts share forward passes."""
+        asked: dict[str, list[tuple[Prompt, Row]]] = {}
+        for prompt, row in todo:
+            asked.setdefault(prompt.name, []).append((prompt, row))
+        calls = ([self._asked(row, prompt, generations) for prompt, row in each] for each in asked.values())
+        found = together(self.parts.model, (partial(_all_of, each) for each in calls), BESIDE)
+        for each, answers in zip(shown(list(asked.values()), what), found, strict=True):
+            for (prompt, row), answer in zip(each, answers, strict=True):
+                self._keep(row, prompt, answer)
+
+    def _keep(self, row: Row, prompt: Prompt, answers: Answers) -> None:
+        for i, answer in answers.items():
+            text = None if answer.tokens is None else self.parts.model.tokenizer.decode(answer.tokens)
             record: Record = {"text": text, "tokens": answer.tokens, "lm_tokens": answer.lm_tokens}
             record |= {"seconds": round(answer.seconds, 5), **answer.notes}
             self.texts.append((row.name, prompt.name, i), record)
@@ -157,6 +188,14 @@ def measure_all(study: DetoxStudy, rows: Sequence[Row], split: Split) -> None:
     study.measure([row for row in rows if not row.everywhere], split.costly, study.plan.g[0], "dear rows, sample")
     study.measure(cheap, split.final, study.plan.generations, "cheap rows, all prompts")
     study.measure(cheap, split.costly, study.plan.g[0], "cheap rows repeated")  # nothing is drawn again
+
+
+def _all_of(calls: Sequence[Callable[[LanguageModel], Answers]], model: LanguageModel) -> list[Answers]:
+    """What each call makes of the model, which evaluates no context twice if it can remember them."""
+    if isinstance(model, HuggingFaceModel) and model.causal.shares:
+        remembering = RememberedContexts(model, CONTEXT_BYTES)
+        return [call(remembering) for call in calls]
+    return [call(model) for call in calls]
 
 
 def _tag(settings: Record) -> str:

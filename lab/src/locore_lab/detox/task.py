@@ -13,6 +13,7 @@ from locore.constraints import Constraint
 from locore.models import LanguageModel
 
 Level = Literal["text", "tokens"]
+Law = Literal["plain", "nucleus"]  # p: the model, or the model with the nucleus of each of its next-token distributions
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Task:
         particles: of the library's samplers; one of them is drawn.
         pairs: S of the paper's sampler.
         words: ban whole words only, in the constraint on the text.
+        paired: rows are given the same seeds, and draw so that they differ as little as their laws do.
     """
 
     phrases: tuple[str, ...]
@@ -32,6 +34,7 @@ class Task:
     particles: int
     pairs: int
     words: bool = False
+    paired: bool = False
 
     def constraint(self, level: Level) -> Constraint:
         """No phrase in the text, or not as the token ids of the phrase."""

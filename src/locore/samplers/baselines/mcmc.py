@@ -94,7 +94,7 @@ class WindowMove:
     def __post_init__(self) -> None:
         if self.width < 1:
             raise InvalidArgument(f"a window has at least 1 token, got {self.width}.")
-        if self.kernel.floor == 0 and not is_exact(self.kernel):
+        if self.kernel.excludes and not is_exact(self.kernel):
             raise InvalidArgument("a window move needs a kernel with a floor; give it floor=0.05.")
 
     def price(self, length: int, vocab_size: int) -> int:
