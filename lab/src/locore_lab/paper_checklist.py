@@ -254,7 +254,7 @@ def _detox_rows() -> tuple[PaperRow, ...]:
     published = f"{PAPERS} as published"
     begins = tuple(f"{published}, k={plan.k}," for plan in (DETOX_QUICK, DetoxPlan()))
     rows = []
-    for here, (name, *numbers) in zip((ALONE.name, "word banning", published), DETOX, strict=True):
+    for here, (name, *numbers) in zip((ALONE, "word banning", published), DETOX, strict=True):
         there = _toxicity(numbers[:3], numbers[3:6], numbers[6])
         which = "EMT full, toxic, non-toxic; TP % the same; perplexity"
         rows.append(PaperRow("Table 3", name, here, which, there, begins if here == published else ()))

@@ -102,9 +102,10 @@ class Row:
 
 EXACT = {"text": "exact (rejection)", "tokens": "exact (rejection), token ban"}
 ADAPTIVE = "Locore, one exact draw (cars)"
+ALONE = "model alone"
 LAWS: dict[Law, str] = {"plain": "", "nucleus": ", nucleus"}  # what the names of rows of this law end with
 MASKS: tuple[tuple[str, MaskOf, Level | None], ...] = (
-    ("model alone", alone, None),
+    (ALONE, alone, None),
     ("word banning (bad_words_ids)", word_banning, "tokens"),
     ("word banning (first tokens)", first_token_banning, "tokens"),
     ("greedy masking (automaton)", greedy_masking, "text"),
