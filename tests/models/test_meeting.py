@@ -7,7 +7,7 @@ import torch
 
 from locore.errors import CannotScore, Interrupted
 from locore.limits import watched
-from locore.models import HuggingFaceModel
+from locore.models import HuggingFaceModel, joined
 from locore.models.attention import Tails
 from locore.models.base import LanguageModel
 from locore.models.joined import Part
@@ -28,19 +28,21 @@ def parts_of(model: HuggingFaceModel, rows=(3, 1, 4)) -> list[Part]:
     return found
 
 
+@pytest.mark.parametrize("gathered", [joined.GATHERED_BYTES, 0], ids=["all rows together", "prompt by prompt"])
 @pytest.mark.parametrize("architecture", JOINING)
-def test_rows_behind_different_prompts_share_a_pass(architecture):
+def test_rows_behind_different_prompts_share_a_pass(architecture, gathered, monkeypatch):
+    monkeypatch.setattr(joined, "GATHERED_BYTES", gathered)
     model = zoo.huggingface(architecture, eos_ids=())
     if not model.causal.joins:
         pytest.skip(f"{architecture} is told no positions")
     parts = parts_of(model)
-    for _ in range(3):
+    for _ in range(10):  # more than make a block of steps
         alone = [model.causal.next_step(part.prompt, part.tails, part.tokens) for part in parts]
-        joined = model.causal.next_steps(parts)
-        for one, other in zip(alone, joined, strict=True):
+        met = model.causal.next_steps(parts)
+        for one, other in zip(alone, met, strict=True):
             torch.testing.assert_close(one[0], other[0], rtol=0, atol=1e-4)
         # The rows change places, and one of them stops.
-        tails = [part.tails.then(step) for part, (_, step) in zip(parts, joined, strict=True)]
+        tails = [part.tails.then(step) for part, (_, step) in zip(parts, met, strict=True)]
         orders = [torch.arange(len(part)).flip(0)[: max(1, len(part) - 1)] for part in parts]
         parts = [Part(p.prompt, t.rows(order), p.tokens[order]) for p, t, order in zip(parts, tails, orders, strict=True)]
 
