@@ -53,7 +53,7 @@ def _visible(parts: Sequence[Part], longest: int) -> Tensor | None:
     of_rows = torch.repeat_interleave(read, torch.tensor([len(part) for part in parts]))[:, None]
     places = torch.arange(longest + 1)
     seen = (places < of_rows) | (places == longest)
-    return seen[:, None, None].to(parts[0].tokens.device)
+    return seen[:, None, None].to(parts[0].prompt.layers[0][0].device)
 
 
 class JoinedCache(Cache):
