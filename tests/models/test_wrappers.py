@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from locore.errors import InvalidArgument
 from locore.models import MarkovModel, Mixture, TableModel, Tempered, TopK, TopP
+from locore.models.wrappers import nucleus
 from locore.tokenizer import Tokenizer
 
 from . import zoo
@@ -38,6 +40,21 @@ def first_row(model) -> list[float]:
 )
 def test_densities_by_hand(model, row):
     assert first_row(model) == pytest.approx(row, abs=1e-8)
+
+
+@pytest.mark.parametrize("vocab_size", [7, 2000])
+def test_a_nucleus_is_that_of_a_row_in_order(vocab_size):
+    """Where the likeliest 512 tokens are enough, where they are not, and where many are alike."""
+    generator = np.random.default_rng(1)
+    flat, sharp = np.ones(vocab_size), np.full(vocab_size, 0.01)
+    rows = torch.tensor(np.log(np.array([generator.dirichlet(each) for each in (flat, sharp, flat)]) + 1e-12)).float()
+    rows = torch.cat([rows, (rows * 2).round() / 2]).log_softmax(-1)
+    ordered, order = rows.sort(dim=-1, descending=True, stable=True)
+    mass = ordered.double().exp()
+    outside = mass.cumsum(-1) - mass >= 0.9
+    outside[:, 0] = False
+    expected = torch.empty_like(rows).scatter_(-1, order, ordered.masked_fill(outside, -math.inf).log_softmax(-1))
+    assert torch.allclose(nucleus(rows, 0.9), expected, atol=1e-5)
 
 
 def test_ties_go_to_the_lower_id():

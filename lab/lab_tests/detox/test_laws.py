@@ -21,7 +21,7 @@ from locore_lab.detox.methods import (
     word_banning,
 )
 from locore_lab.detox.published import Reading, published
-from locore_lab.detox.side_by_side import bill, draw, nucleus
+from locore_lab.detox.side_by_side import bill, draw
 from locore_lab.detox.task import Task
 from scipy.stats import chisquare
 
@@ -99,14 +99,6 @@ def test_the_authors_word_banning_bans_first_tokens_whatever_follows():
     answers = masked(first_token_banning)(chain(), " ", replace(TASK, phrases=("b a",)), list(range(300)))
     first = chain().tokenizer.encode(" b a")[0]
     assert first == 3 and not any(first in answer.tokens for answer in answers)  # the space: nothing with it is left
-
-
-@pytest.mark.parametrize("vocab_size", [7, 2000])
-def test_the_quick_nucleus_is_that_of_the_library(vocab_size):
-    generator = np.random.default_rng(1)
-    flat, sharp = np.ones(vocab_size), np.full(vocab_size, 0.01)  # the likeliest 512 are enough for the second alone
-    rows = torch.tensor(np.log(np.array([generator.dirichlet(each) for each in (flat, sharp, flat)]) + 1e-12)).float()
-    assert torch.allclose(nucleus(rows), TopP(chain(), 0.9)._reshape(rows.log_softmax(-1)), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from locore.numerics import NEG_INF
 _Hashes = NDArray[np.uint64]
 # An odd multiplier; hashes are polynomials in it modulo 2**64 over mixed token ids.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+LIKELIEST = 512  # tokens among which a nucleus is looked for first
 
 
 class Reshaped(Wrapper):
@@ -84,6 +85,32 @@ class Tempered(Reshaped):
         return Tempered(base, self.temperature)
 
 
+def nucleus(log_probs: Tensor, p: float) -> Tensor:
+    """Float[…, vocab], normalised: the likeliest tokens that together have mass p, renormalised; ties go to the lower id.
+
+    A nucleus is small nearly everywhere, so only the likeliest tokens of a row are put in order; all where these are too few.
+    """
+    rows = log_probs.reshape(-1, log_probs.shape[-1])
+    least, size, whole = _boundary(rows, p, min(LIKELIEST, rows.shape[-1]))
+    if not bool(whole.all()):
+        least[~whole], size[~whole], _ = _boundary(rows[~whole], p, rows.shape[-1])
+    above, ties = rows > least, rows == least
+    inside = above | (ties & (ties.cumsum(-1) <= size - above.sum(-1, keepdim=True)))
+    return rows.masked_fill(~inside, NEG_INF).log_softmax(-1).view(log_probs.shape)
+
+
+def _boundary(rows: Tensor, p: float, many: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of nuclei among so many of the likeliest tokens: Float[rows, 1] the least log p in each, Long[rows, 1] its size, and
+    Bool[rows] whether it is all there.
+    """
+    values = rows.topk(many).values
+    mass = values.double().exp()
+    inside = mass.cumsum(-1) - mass < p
+    inside[:, 0] = True
+    size = inside.sum(-1, keepdim=True)
+    return values.gather(-1, size - 1), size, (size[:, 0] < many) | (many == rows.shape[-1])
+
+
 class TopP(Reshaped):
     """Nucleus sampling: the likeliest tokens that together have mass p, renormalised.
 
@@ -105,12 +132,7 @@ class TopP(Reshaped):
     def _reshape(self, log_probs: Tensor) -> Tensor:
         if self.p == 1:
             return log_probs
-        ordered, order = log_probs.sort(dim=-1, descending=True, stable=True)
-        mass = ordered.double().exp()
-        outside = mass.cumsum(-1) - mass >= self.p
-        outside[..., 0] = False
-        ordered = ordered.masked_fill(outside, NEG_INF).log_softmax(-1)
-        return torch.empty_like(ordered).scatter_(-1, order, ordered)
+        return nucleus(log_probs, self.p)
 
     def _around(self, base: LanguageModel) -> TopP:
         return TopP(base, self.p)

@@ -27,8 +27,9 @@ from torch import Tensor
 from locore.circuits import Circuit
 from locore.local import TopK
 from locore.models import LanguageModel, TopP
+from locore.models.wrappers import nucleus
 from locore.numerics import NEG_INF
-from locore_lab.detox.side_by_side import NUCLEUS, nucleus
+from locore_lab.detox.side_by_side import NUCLEUS
 from locore_lab.detox.task import Law
 
 AUTHORS_REST = -300.0  # log-probability of tokens that are no candidates, in the earlier code
@@ -122,7 +123,7 @@ def published(
 
 def _score(log_probs: Tensor, tokens: Tensor, law: Law) -> Tensor:
     """f64[pairs], log p of sequences whose next-token distributions are known."""
-    rows = log_probs if law == "plain" else nucleus(log_probs)
+    rows = log_probs if law == "plain" else nucleus(log_probs, NUCLEUS)
     return rows.gather(-1, tokens[..., None])[..., 0].double().sum(-1)
 
 
@@ -132,8 +133,7 @@ def _worth(kernel: TopK, known: Tensor, missed: Tensor) -> Tensor:
         return known & (missed == 0)
     if kernel.off_candidates > OUT_OF_REACH or not bool(known.any()):
         return known
-    least = known & (missed == missed[known].min())
-    return least
+    return known & (missed == missed[known].min())
 
 
 def _way_back(model: LanguageModel, kernel: TopK, proposed: Tensor, drafts: Tensor, along: Tensor, worth: Tensor) -> Tensor:

@@ -13,41 +13,20 @@ from locore import Tokenizer
 from locore.circuits import Circuit
 from locore.ending import live_lengths
 from locore.models import LanguageModel
+from locore.models.wrappers import nucleus
 from locore.numerics import NEG_INF, categorical
 
 NUCLEUS = 0.9  # of the paper and of the earlier code
-LIKELIEST = 512  # tokens among which a nucleus is looked for first
 
 Mask = Callable[[Tensor, Tensor], Tensor]  # (tokens Long[runs, time], their next distributions) → Float[runs, vocab]
-
-
-def nucleus(log_probs: Tensor, p: float = NUCLEUS) -> Tensor:
-    """Float[…, vocab]: the likeliest tokens that together have mass p, renormalised, as `locore.models.TopP`, but quick.
-
-    A nucleus is small nearly everywhere, so only its likeliest tokens are put in order; all of them where that is too few.
-    """
-    rows = log_probs.log_softmax(-1).view(-1, log_probs.shape[-1])
-    found = torch.full_like(rows, NEG_INF)
-    left = torch.arange(len(rows))
-    for many in (min(LIKELIEST, rows.shape[-1]), rows.shape[-1]):
-        values, ids = rows[left].topk(many)
-        mass = values.double().exp()
-        outside = mass.cumsum(-1) - mass >= p
-        outside[:, 0] = False
-        enough = outside[:, -1] | (many == rows.shape[-1])
-        kept = values.masked_fill(outside, NEG_INF).log_softmax(-1)
-        found[left[enough]] = found[left[enough]].scatter(-1, ids[enough], kept[enough])
-        left = left[~enough]
-        if not len(left):
-            break
-    return found.view(log_probs.shape)
 
 
 def then_nucleus(mask: Mask | None) -> Mask:
     """The nucleus of what a mask leaves: in this order transformers' generation changes distributions."""
 
     def both(tokens: Tensor, log_probs: Tensor) -> Tensor:
-        return nucleus(log_probs if mask is None else mask(tokens, log_probs))
+        changed = log_probs if mask is None else mask(tokens, log_probs).log_softmax(-1)
+        return nucleus(changed, NUCLEUS)
 
     return both
 
