@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from rich.console import Console
@@ -28,6 +28,33 @@ def seed_of(*parts: object) -> int:
 def shown(todo: Sequence[Item], what: str) -> Iterable[Item]:
     """The items, with a progress bar on standard error; none where there is nothing to do."""
     return track(todo, what, console=Console(stderr=True, force_terminal=sys.stderr.isatty()), disable=not todo)
+
+
+class Named(Protocol):
+    """What has a name in a table."""
+
+    @property
+    def name(self) -> str:
+        """As shown."""
+
+
+Meant = TypeVar("Meant", bound=Named)
+
+
+def rows_meant(rows: Sequence[Meant], wanted: Sequence[str]) -> list[Meant]:
+    """The rows whose names begin with, or contain in brackets, one of these; all for none.
+
+    Raises:
+        InvalidArgument: one of them fits no row.
+    """
+    for each in wanted:
+        if not any(_is_meant(each, row.name) for row in rows):
+            raise InvalidArgument(f"there is no row {each!r}; the rows are {'; '.join(row.name for row in rows)}.")
+    return [row for row in rows if not wanted or any(_is_meant(each, row.name) for each in wanted)]
+
+
+def _is_meant(wanted: str, name: str) -> bool:
+    return bool(wanted) and (name.startswith(wanted) or f"({wanted})" in name)
 
 
 def pyplot() -> Any:

@@ -13,13 +13,14 @@ from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Record, markdown_table, only_writer, write_report
 from locore_lab.detox.figures import draw_rows
 from locore_lab.detox.judge import BUNDLED, open_judge
-from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split, chosen_rows, rows_of, split
+from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split, rows_of, split
 from locore_lab.detox.prompts import Material, built_in, load_material
 from locore_lab.detox.report import columns, table
 from locore_lab.detox.scorers.opening import open_scorer
 from locore_lab.detox.side_by_side import NUCLEUS
 from locore_lab.detox.study import DetoxStudy, Parts, measure_all
 from locore_lab.detox.task import Task
+from locore_lab.shared import rows_meant
 
 TUNING_COLUMNS = ["τ", "mean toxicity", "median perplexity", "all weights zero %", "no text"]
 PAPER_COLUMNS = ["Llama-3-8B", "EMT full", "toxic", "non-toxic", "TP full %", "toxic %", "non-toxic %", "perplexity"]
@@ -77,7 +78,7 @@ def run(
     if quick == (data is not None):
         raise InvalidArgument("give a folder with --data, or --quick for a few prompts of our own, and not both.")
     plan = _plan(quick, prompts=prompts, generations=generations, costly=costly, tuning=tuning)
-    likely = chosen_rows(rows_of(plan, tau or 1.0), _any_tau(rows))  # wrong names stop here, not after hours
+    likely = rows_meant(rows_of(plan, tau or 1.0), _any_tau(rows))  # wrong names stop here, not after hours
     with only_writer(output):
         material = built_in() if data is None else load_material(data)
         asked = split(material, plan, prompts)
@@ -117,11 +118,11 @@ def _any_tau(rows: Sequence[str]) -> tuple[str, ...]:
 
 def _rows(study: DetoxStudy, asked: Split, tau: float | None, wanted: Sequence[str]) -> tuple[list[Row], list[Record]]:
     """The rows, and how τ was chosen for them; nothing is spent on τ if no row needs it."""
-    needed = any(row.name.startswith(PAPERS) for row in chosen_rows(rows_of(study.plan, 1.0), _any_tau(wanted)))
+    needed = any(row.name.startswith(PAPERS) for row in rows_meant(rows_of(study.plan, 1.0), _any_tau(wanted)))
     tuned: list[Record] = []
     if needed and tau is None:
         tau, tuned = study.best_tau(asked.tuning) if asked.tuning else (1.0, [])
-    return chosen_rows(rows_of(study.plan, tau if needed else None), tuple(wanted)), tuned
+    return rows_meant(rows_of(study.plan, tau if needed else None), tuple(wanted)), tuned
 
 
 def _write(

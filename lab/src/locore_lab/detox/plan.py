@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from locore.errors import InvalidArgument
 from locore_lab.detox.exact import exact
 from locore_lab.detox.methods import (
     MaskOf,
@@ -155,22 +154,6 @@ def published_row(reading: Reading, memory: Memory) -> Row:
     """The paper's sampler, read so; with the same seeds, and so the same drafts, as with all other readings."""
     name, method = f"{PAPERS} as published, {reading.name}", as_published(reading, memory)
     return Row(name, method, "tokens", everywhere=False, seeds=PAPERS, law=reading.law)
-
-
-def chosen_rows(rows: list[Row], wanted: tuple[str, ...]) -> list[Row]:
-    """Those whose names begin with, or contain in brackets, one of these; all for none.
-
-    Raises:
-        InvalidArgument: one of them fits no row.
-    """
-    for each in wanted:
-        if not any(_is_meant(each, row.name) for row in rows):
-            raise InvalidArgument(f"there is no row {each!r}; the rows are {'; '.join(row.name for row in rows)}.")
-    return [row for row in rows if not wanted or any(_is_meant(each, row.name) for each in wanted)]
-
-
-def _is_meant(wanted: str, name: str) -> bool:
-    return bool(wanted) and (name.startswith(wanted) or f"({wanted})" in name)
 
 
 @dataclass(frozen=True)

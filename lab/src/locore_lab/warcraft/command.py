@@ -15,11 +15,11 @@ import torch
 
 from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Journal, Record, only_writer, write_report
-from locore_lab.shared import seed_of, shown
+from locore_lab.shared import rows_meant, seed_of, shown
 from locore_lab.warcraft.dataset import Maps, load_maps
 from locore_lab.warcraft.figures import draw_paths
 from locore_lab.warcraft.grading import grade
-from locore_lab.warcraft.methods import Row, Task, chosen_rows, few_edges
+from locore_lab.warcraft.methods import ROWS, Row, Task, few_edges
 from locore_lab.warcraft.model import PathModel
 from locore_lab.warcraft.plan import QUICK, WHOLE, WarcraftPlan
 from locore_lab.warcraft.training import WEIGHTS, train
@@ -80,7 +80,7 @@ def run(
         InvalidArgument: there are not so many maps, no such method or encoding, or the folder holds results of other settings.
     """
     plan = _planned(encoding, quick, maps, samples)
-    wanted = chosen_rows(plan.paths, rows)
+    wanted = rows_meant(ROWS[plan.encoding], rows)
     with only_writer(output):
         test = load_maps(data, "test").written(plan.paths) if data else plan.drawn("test", plan.maps)
         test = test.first(plan.maps)

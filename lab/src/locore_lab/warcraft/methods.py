@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
 
 import locore
 from locore.constraints import Constraint
-from locore.errors import InvalidArgument, ZeroWeights
+from locore.errors import ZeroWeights
 from locore.local import Exact
 from locore.models import Counted
 from locore.samplers import LocallyConstrainedResampling, Sampler, Twisted
-from locore_lab.warcraft.encodings import Encoding
 from locore_lab.warcraft.model import PathModel
 from locore_lab.warcraft.training import draw
 
@@ -149,11 +148,6 @@ class Row:
     costly: bool = False
     few_edges: bool = False
 
-    @property
-    def constrained(self) -> bool:
-        """Whether every answer is a path."""
-        return self.name.startswith("+") and self.method is not oversampled
-
 
 PAIRS = LocallyConstrainedResampling(kernel=Exact(floor=0.0), as_published=True)
 COMMON = (
@@ -186,20 +180,3 @@ def few_edges(task: Task, height: int, width: int) -> Task:
     """The task with fewer edges than 1.5 times the fewest: 33 on maps of 12 × 12 cells, as in Ahmed et al. (NeurIPS 2022)."""
     most = (height + width - 2) * 3 // 2 - 1
     return replace(task, constraint=task.constraint & locore.count_tokens(1, range(task.length), at_most=most))
-
-
-def chosen_rows(encoding: Encoding, wanted: Sequence[str]) -> list[Row]:
-    """The rows whose names begin with, or contain in brackets, one of these; all if there are none.
-
-    Raises:
-        InvalidArgument: no row is meant by one of them.
-    """
-    rows = ROWS[encoding.name]
-    unknown = [name for name in wanted if not any(_is_meant(name, row.name) for row in rows)]
-    if unknown:
-        raise InvalidArgument(f"there is no row {unknown[0]!r}; the rows are {'; '.join(row.name for row in rows)}.")
-    return [row for row in rows if not wanted or any(_is_meant(name, row.name) for name in wanted)]
-
-
-def _is_meant(wanted: str, name: str) -> bool:
-    return bool(wanted) and (name.startswith(wanted) or f"({wanted})" in name)
