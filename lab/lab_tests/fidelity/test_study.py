@@ -90,6 +90,18 @@ def test_a_changed_problem_is_measured_anew(tmp_path):
     assert other["rmse"] == fresh["rmse"] != row["rmse"]
 
 
+def test_the_table_is_there_before_the_first_row(tmp_path, monkeypatch):
+    """`auto` reads it where there is one, so its rows must not depend on what ran before them."""
+    problem = next(p for p in all_problems(True, 0, 0, None) if p.name == "table5-end")
+    asked = []
+    for names in (["masked"], ["auto"]):
+        made = FidelityStudy(tmp_path / names[0], dataclasses.replace(QUICK, budgets=(8,), runs=16))
+        monkeypatch.setattr(made, "table", asked.append)
+        monkeypatch.setattr(made, "_cell", lambda *_: asked.append("row"))
+        made.run([problem], choose(names))
+    assert asked == ["row", problem.model, "row"]
+
+
 def test_runs_that_differ_from_those_on_disk_are_said_to(whole, capsys):
     _, folder = whole
     rows = study(folder, ["masked"], runs=64)

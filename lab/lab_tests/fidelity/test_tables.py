@@ -144,6 +144,13 @@ def test_calibration_counts_trust_where_the_law_is_wrong():
     assert calibration([])["share"] is None
 
 
+def test_calibration_leaves_out_cells_in_which_runs_return_nothing():
+    """Their TV is of all runs, and a verdict is on what a run returns."""
+    rows = [row("a", "rejection", 20, 0.9, verdicts={"trust": 3}), row("a", "swor", 20, 0.01, verdicts={"trust": 2})]
+    rows[0]["failed"] = 0.5
+    assert calibration(rows) == {"trust": 2, "trust_but_wrong": 0, "share": 0.0, "wrong_beyond_noise": 0}
+
+
 # What is written
 
 
