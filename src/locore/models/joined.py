@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -45,17 +46,6 @@ class Part:
         return self.prompt.length + self.tails.length
 
 
-def _visible(parts: Sequence[Part], longest: int) -> Tensor | None:
-    """Bool[rows, 1, 1, longest + 1]: which keys each row has, its new one at the end; None if all rows have as many."""
-    read = torch.tensor([part.read for part in parts])
-    if bool((read == longest).all()):
-        return None
-    of_rows = torch.repeat_interleave(read, torch.tensor([len(part) for part in parts]))[:, None]
-    places = torch.arange(longest + 1)
-    seen = (places < of_rows) | (places == longest)
-    return seen[:, None, None].to(parts[0].prompt.layers[0][0].device)
-
-
 class JoinedCache(Cache):
     """What one forward pass over several parts reads, and what it adds to each: a `SharedCache` for every part."""
 
@@ -66,7 +56,6 @@ class JoinedCache(Cache):
         self._parts, self._sizes = parts, [len(part) for part in parts]
         self._longest = max(part.read for part in parts)
         self._layer = 0
-        self._visible = _visible(parts, self._longest)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """The most that a row has read; where each row stands is told by its position."""
@@ -92,6 +81,17 @@ class JoinedCache(Cache):
             cache.update(keys, values, self._layer)
             found.append(cache.attend(queries, keys, values, scaling))
         return torch.cat(found)
+
+    @cached_property
+    def _visible(self) -> Tensor | None:
+        """Bool[rows, 1, 1, longest + 1]: which keys each row has, its new one at the end; None if all rows have as many."""
+        read = torch.tensor([part.read for part in self._parts])
+        if bool((read == self._longest).all()):
+            return None
+        of_rows = torch.repeat_interleave(read, torch.tensor(self._sizes))[:, None]
+        places = torch.arange(self._longest + 1)
+        seen = (places < of_rows) | (places == self._longest)
+        return seen[:, None, None].to(self._parts[0].prompt.layers[0][0].device)
 
     def _together(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attention of all rows at once, to copies of what each has read."""

@@ -22,9 +22,8 @@ SAMPLERS: dict[str, Sampler] = {
     "twisted": Twisted(table=None),
     "lcr": LocallyConstrainedResampling(),
 }
-TRUTH_TOKENS = (
-    60_000  # LM tokens of the run that stands for the truth; "twisted" with the model's table is off by .03 nats then
-)
+# LM tokens of the run that stands for the truth; "twisted" with the model's table is off by .03 nats then.
+TRUTH_TOKENS = 60_000
 
 
 def log_z(model: LanguageModel, constraint: Constraint, length: int, sampler: Sampler, budget: int, seed: int) -> float:

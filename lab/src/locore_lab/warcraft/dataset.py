@@ -87,8 +87,7 @@ class Maps:
 
     def one(self, index: int) -> Maps:
         """One of them, alone."""
-        part = slice(index, index + 1)
-        return Maps(self.images[part], self.weights[part], self.labels[part], self.encoding)
+        return self._part(slice(index, index + 1))
 
     def written(self, encoding: Encoding) -> Maps:
         """The same terrain with labels for this encoding."""
@@ -102,7 +101,10 @@ class Maps:
         """
         if not 1 <= num <= len(self):
             raise InvalidArgument(f"There are {len(self)} maps; give a number from 1 to that, not {num}.")
-        return Maps(self.images[:num], self.weights[:num], self.labels[:num], self.encoding)
+        return self._part(slice(num))
+
+    def _part(self, some: slice) -> Maps:
+        return Maps(self.images[some], self.weights[some], self.labels[some], self.encoding)
 
     def turned(self, symmetry: int) -> Maps:
         """The maps seen from another side, with labels of their own.

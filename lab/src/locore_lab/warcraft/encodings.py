@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 from locore import Tokenizer, grid, simple_moves, simple_path
@@ -73,7 +72,6 @@ class Encoding(ABC):
         """The tokens are a simple path between the corners; `memory` is that of `locore.simple_moves`."""
 
 
-@dataclass(frozen=True)
 class Moves(Encoding):
     """One of 8 directions at a time, and an end."""
 
@@ -116,21 +114,16 @@ def _edges(height: int, width: int) -> tuple[tuple[Cell, Cell], ...]:
     return tuple(grid(height, width, 4))
 
 
-@dataclass(frozen=True)
 class Edges(Encoding):
     """A bit for each edge of the grid with 4 neighbours, in the order of `locore.grid`."""
 
     name = "edges"
     steps = STRAIGHT
+    tokenizer = Tokenizer.integers(2)
     end = None
     begin = 2
     read = 3
     token_size = 128
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
-        """Two bare ids."""
-        return Tokenizer.integers(2)
 
     def tokens(self, cells: Sequence[Cell], height: int, width: int, length: int) -> list[int]:
         """See `Encoding.tokens`; nothing is padded, so `length` has to be the number of edges."""

@@ -117,7 +117,7 @@ class Trainer:
             losses.append(self._step(chosen, view[chosen]))
         seconds = time.perf_counter() - start
         report = {
-            "epoch": len(self.history) + 1 if settings.looks == 1 else epoch + (part + 1) / settings.looks,
+            "epoch": (len(self.history) + 1) / settings.looks,
             "train_loss": float(np.mean(losses)),
             "train_seconds": round(seconds, 1),
         }
@@ -159,7 +159,7 @@ class Trainer:
         tokens, read = tokens[:, : int(read.sum(1).max())], read[:, : int(read.sum(1).max())]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.bfloat16):
             embedding = self.network.embed(images)
-        logits = self.network.logits(embedding.float(), tokens)
+        logits = self.network.logits(embedding, tokens)
         loss = nn.functional.cross_entropy(logits[read], tokens[read], reduction="sum") / len(chosen)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
