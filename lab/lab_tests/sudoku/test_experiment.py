@@ -23,7 +23,7 @@ from locore_lab.sudoku.puzzles import (
     pattern,
     random_grid,
 )
-from locore_lab.sudoku.text import REQUEST, grid_in, prompt_of
+from locore_lab.sudoku.text import REQUEST, grid_in, prompt_of, request_to
 from scipy import stats
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
@@ -47,7 +47,7 @@ def small_model(seed: int = 0, box: int = 2) -> HuggingFaceModel:
     return HuggingFaceModel.from_module(network, tokenizer)
 
 
-def model_with_pieces(merges: list[tuple[str, str]], digits: str = "1234") -> HuggingFaceModel:
+def model_with_pieces(merges: list[tuple[str, str]], digits: str = "1234", template: str | None = None) -> HuggingFaceModel:
     """An untrained network over bytes that a byte-level tokenizer joins."""
     pieces = ["<end>", *sorted(set(pre_tokenizers.ByteLevel.alphabet()) - set("56789") - (set("1234") - set(digits)))]
     pieces += [left + right for left, right in merges]
@@ -59,7 +59,8 @@ def model_with_pieces(merges: list[tuple[str, str]], digits: str = "1234") -> Hu
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = GPT2LMHeadModel(config)
-    return HuggingFaceModel.from_module(network, PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<end>"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<end>", chat_template=template)
+    return HuggingFaceModel.from_module(network, tokenizer)
 
 
 # Model and training
@@ -77,6 +78,18 @@ def test_prompt_and_answer_are_read_as_in_training():
     assert known.decode(prompt) == f"{REQUEST}{puzzle.givens}\n"
     assert known.decode(row[len(prompt) :]) == puzzle.solution
     assert len(prompt) == 83
+
+
+def test_a_model_that_chats_is_asked_by_its_template():
+    """And one that does not, by the plain text; the rows and the truths read the same."""
+    model = model_with_pieces([])
+    puzzle = opened(random_grid(np.random.default_rng(0), 2), 4, np.random.default_rng(0))
+    assert request_to(model, puzzle.givens) == prompt_of(puzzle.givens)
+    chatting = model_with_pieces([], template="user: {{ messages[0].content }} assistant:")
+    request = request_to(chatting, puzzle.givens)
+    assert request == [{"role": "user", "content": REQUEST + puzzle.givens}]
+    written = chatting.tokenizer.decode(chatting.tokenizer.encode_chat(request))
+    assert written.startswith("user: Give me") and written.endswith(f"{puzzle.givens} assistant:")
 
 
 QUICK_SETTINGS = training.Settings(size=Size(box=2, width=16, layers=1, heads=2), steps=6, batch=4, every=2, bfloat16=False)

@@ -20,7 +20,7 @@ from locore_lab.sudoku.model import TRAINED, open_models
 from locore_lab.sudoku.plan import QUICK, Puzzles, SudokuPlan, gather
 from locore_lab.sudoku.puzzles import Puzzle
 from locore_lab.sudoku.study import COLUMNS, HARD, MAIN, SEVERAL, SudokuStudy, check_names
-from locore_lab.sudoku.text import SavedAnswers, prompt_of
+from locore_lab.sudoku.text import SavedAnswers, prompt_of, request_to
 
 MODELS = (TRAINED, "tiny")
 DRAWS = 400  # of the model alone, for the marginals of the picture
@@ -124,7 +124,7 @@ def _picture(output: Path, asked: Puzzles, model: LanguageModel, seed: int) -> N
 
 
 def _panels(model: LanguageModel, puzzle: Puzzle, seed: int) -> list[Panel]:
-    prompted = model.prompted(prompt_of(puzzle.givens))
+    prompted = model.prompted(request_to(model, puzzle.givens))
     truth = Truth.of(prompted, puzzle)
     drafts = prompted.sample(DRAWS, len(puzzle.givens), torch.Generator().manual_seed(seed)).tokens
     before = (drafts[..., None] == truth.digits).double().mean(0)

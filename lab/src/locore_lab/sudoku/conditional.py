@@ -22,7 +22,7 @@ from locore.models import LanguageModel
 from locore.samplers import LocallyConstrainedResampling, Sampler
 from locore_lab.sudoku.methods import CANDIDATES
 from locore_lab.sudoku.puzzles import Puzzle, solutions
-from locore_lab.sudoku.text import prompt_of
+from locore_lab.sudoku.text import request_to
 
 FALSE_ALARM = 0.001  # of the test of a row
 
@@ -135,7 +135,7 @@ def compare(model: LanguageModel, puzzle: Puzzle, truth: Truth, row: str, seed: 
     start = time.perf_counter()
     found = locore.generate(
         model,
-        prompt_of(puzzle.givens),
+        request_to(model, puzzle.givens),
         locore.sudoku(puzzle.givens, puzzle.box),
         max_new_tokens=len(puzzle.givens),
         num_particles=num,

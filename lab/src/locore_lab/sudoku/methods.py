@@ -16,7 +16,7 @@ from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import LocallyConstrainedResampling, Sampler
 from locore_lab.sudoku.puzzles import Puzzle, is_solved, keeps_givens, solutions
-from locore_lab.sudoku.text import grid_in, prompt_of
+from locore_lab.sudoku.text import grid_in, request_to
 
 MOST_SOLUTIONS = 1000  # that a vocabulary which joins digits may have to spell
 CANDIDATES = 2  # of the paper's sampler at each position
@@ -66,7 +66,7 @@ def best_of(model: LanguageModel, puzzle: Puzzle, effort: Effort, seed: int) -> 
 
 
 def _drawn(model: LanguageModel, puzzle: Puzzle, effort: Effort, num: int, seed: int) -> Completion:
-    start, counted = time.perf_counter(), Counted(model.prompted(prompt_of(puzzle.givens)))
+    start, counted = time.perf_counter(), Counted(model.prompted(request_to(model, puzzle.givens)))
     length = effort.answer_tokens or len(puzzle.givens) + 1
     drafts = counted.sample(num, length, torch.Generator().manual_seed(seed))
     texts = [model.tokenizer.decode(tokens) for tokens in drafts.tokens.tolist()]
@@ -89,7 +89,7 @@ def constrained(sampler: str | Sampler, weighted: bool = True) -> Method:
         try:
             found = locore.generate(
                 model,
-                prompt_of(puzzle.givens),
+                request_to(model, puzzle.givens),
                 alpha,
                 max_new_tokens=length,
                 num_particles=effort.particles,

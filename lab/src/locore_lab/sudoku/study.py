@@ -15,7 +15,7 @@ from locore_lab.sudoku.methods import METHODS, Completion, Effort, is_consistent
 from locore_lab.sudoku.model import TRAINED
 from locore_lab.sudoku.plan import Puzzles, Sets, SudokuPlan
 from locore_lab.sudoku.puzzles import Puzzle
-from locore_lab.sudoku.text import TextModel, cells_right, grid_in, prompt_of
+from locore_lab.sudoku.text import TextModel, cells_right, grid_in, request_to
 
 MAIN, HARD, SEVERAL = "test", "hard", "several"
 COSTLY = "Locore, the paper's sampler (lcr)"
@@ -129,7 +129,7 @@ class SudokuStudy:
 
     def _several(self, key: Key) -> Record:
         puzzle, model = self._puzzle(key), self.models[str(key[2])]
-        truth = Truth.of(model.prompted(prompt_of(puzzle.givens)), puzzle)
+        truth = Truth.of(model.prompted(request_to(model, puzzle.givens)), puzzle)
         return asdict(compare(model, puzzle, truth, str(key[3]), seed_of(self.seed, *key)))
 
     def _rows(self, table: str) -> list[Record]:

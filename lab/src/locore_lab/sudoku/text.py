@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from locore.chat import Prompt
 from locore.errors import InvalidArgument
+from locore.models import LanguageModel
 from locore_lab.sudoku.puzzles import OPEN
 
 REQUEST = "Give me the solution of the following Sudoku without any extra text or quotes\n"  # the paper's, and a line end
@@ -18,6 +20,13 @@ _DECORATION = re.compile(r"[\s|,;:'\"`\[\](){}*_+=<>/\\.\-–—│┃║─━�
 def prompt_of(givens: str) -> str:
     """The request, the puzzle in one line (`.` for an open cell), and a line end; the answer follows."""
     return f"{REQUEST}{givens}\n"
+
+
+def request_to(model: LanguageModel, givens: str) -> Prompt:
+    """What a model is asked: by its chat template if it has one, otherwise as the text `prompt_of`."""
+    if model.tokenizer.chat_fingerprint() is None:
+        return prompt_of(givens)
+    return [{"role": "user", "content": prompt_of(givens).rstrip()}]
 
 
 def grid_in(answer: str, box: int) -> str | None:
