@@ -131,6 +131,21 @@ def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced
     assert_proper(expected, total, model, circuit)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_law_is_exact_where_the_defence_depends_on_what_was_drawn(monkeypatch, kind):
+    """From the third selection on it does."""
+    model = small(False, 4)
+    circuit = compile(Count(tuple(range(4)), frozenset({1}), 2, 2), model, 4)
+    twist = look_ahead(seen_of(kind, model, 4).table(), circuit.reader)
+    real, shares = swor._History.defence, set()
+    monkeypatch.setattr(swor._History, "defence", lambda history: shares.add(real(history)) or real(history))
+    expected, total = exact_law(
+        monkeypatch, lambda: swor.one_round(model, circuit.reader, 2, torch.Generator(), twist, wanted=1)
+    )
+    assert len(shares) > 1
+    assert_proper(expected, total, model, circuit)
+
+
 @pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind):
     """By summing over all outcomes of the trial and of two rounds: the first steered by what the trial saw, or by nothing, the

@@ -213,6 +213,27 @@ def test_a_model_of_edge_bits_learns_a_few_maps_by_heart():
     assert reports[-1]["rounded_exact"] > 0.5 and reports[-1]["exact"] > 0.5
 
 
+@pytest.mark.parametrize("encoding", [EDGES, MOVES_TO_8])
+def test_the_encoder_learns_alone_and_goes_on_after_a_kill(tmp_path, encoding):
+    """The LSTM does not move before its time, and the head is part of a checkpoint."""
+    maps = generate_maps(8, seed=0, height=SIDE, width=SIDE, encoding=encoding)
+    settings = dataclasses.replace(TOY, epochs=1, aside=0.5, encoder_epochs=2)
+    whole = Trainer(settings, maps, maps)
+    start = {name: values.clone() for name, values in whole.network.state_dict().items()}
+    reports = [whole.look(), whole.look()]
+    assert reports[1]["train_loss"] < reports[0]["train_loss"]
+    moved = {name for name, values in whole.network.state_dict().items() if not torch.equal(values, start[name])}
+    assert moved and all(name.split(".")[0] in ("encoder", "project") for name in moved)
+    whole.save(tmp_path / CHECKPOINT)
+    whole.look()
+    assert whole.finished and not torch.equal(whole.network.state_dict()["head.weight"], start["head.weight"])
+    resumed = Trainer(settings, maps, maps)
+    resumed.load(tmp_path / CHECKPOINT)
+    resumed.look()
+    for name, values in whole.network.state_dict().items():
+        assert torch.equal(values, resumed.network.state_dict()[name]), name
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path, maps):
     Trainer(TOY, maps, maps).save(tmp_path / CHECKPOINT)
     with pytest.raises(InvalidArgument, match="other settings"):
@@ -242,9 +263,9 @@ def test_training_learns_a_few_maps_by_heart(maps):
 
 
 def test_wrong_settings_are_refused(maps):
-    for wrong in (dataclasses.replace(TOY, batch=9), dataclasses.replace(TOY, symmetries=3)):
+    for wrong in ({"batch": 9}, {"symmetries": 3}, {"encoder_epochs": 1}):
         with pytest.raises(InvalidArgument):
-            Trainer(wrong, maps, maps)
+            Trainer(dataclasses.replace(TOY, **wrong), maps, maps)
 
 
 def test_validation_measures_the_model(maps, model):

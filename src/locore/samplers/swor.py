@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -27,9 +28,9 @@ from locore.samplers.twist.base import Twist
 from locore.samplers.twist.outcomes import Outcomes
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
-DEFENCE = 0.2  # share of a step's selection that goes by p(prefix) alone, to that which goes by the twist
+# Share of a step's selection that goes by p(prefix) alone, to that which goes by the twist: at most, and at least.
+DEFENCE, LEAST_DEFENCE = 0.2, 1e-3
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
-LOG_DEFENCE = math.log(DEFENCE)
 LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 WORTH_LESSONS = 16  # prefixes at a position from which the first half of them can teach the second
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
@@ -145,6 +146,15 @@ class _History:
         """All texts have ended: nothing more is selected, and nothing more is left."""
         self._log_left.append(NEG_INF)
 
+    def defence(self) -> float:
+        """Share of the next selection that should go by p alone: as much as forecasts have been wrong so far.
+
+        Were the twist right, the totals would stay as they are. Where they do, as on a Markov chain whose table is the model
+        itself, each prefix that is kept for its probability alone is one less of those that matter.
+        """
+        steps = (abs(after - before) for before, after in pairwise(self._totals))
+        return min(DEFENCE, max([LEAST_DEFENCE, *steps]))
+
     def bounds(self, complete: Tensor) -> Bounds:
         """Certain ones of log p(α), from f64[num] log p of the distinct sequences that were kept.
 
@@ -233,7 +243,9 @@ def one_round(
             foretold.append(float(torch.logsumexp(weights + beta, 0)))
         if record is not None:
             record(before, last, prefixes.log_probs)
-        steered = Steered.at(twist, prefixes, before, last, weights) if twist is not None and remaining else None
+        steered = None
+        if twist is not None and remaining:
+            steered = Steered.at(twist, prefixes, before, last, weights, history.defence())
         merit, over = _merit(prefixes, weights, steered), weights - prefixes.log_mass
         if worth is not None and prefixes.position:
             merit += _defended(worth(prefixes.tokens), weights)[:, None].to(merit)
@@ -273,7 +285,7 @@ class Steered:
         position: of the next token.
         states: Long[prefixes], before it.
         last: Long[prefixes], the token before it.
-        log_floor: f32[], log κ on the twist's device, κ being `DEFENCE` of the mean β of the prefixes: so much of the selection
+        log_floor: f32[], log κ on the twist's device, κ being a share of the mean β of the prefixes: so much of the selection
             goes by p alone. β is as wrong as two tokens of context say too little, however often the table has seen them.
     """
 
@@ -284,10 +296,10 @@ class Steered:
     log_floor: Tensor
 
     @classmethod
-    def at(cls, twist: Twist, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor) -> Steered:
-        """For prefixes with f64[prefixes] log weights and these last two tokens (−1: none)."""
+    def at(cls, twist: Twist, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor, share: float) -> Steered:
+        """For prefixes with f64[prefixes] log weights and these last two tokens (−1: none); `share` of it goes by p alone."""
         beta = twist.of(prefixes.position, prefixes.states, before, last).double()
-        floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
+        floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + math.log(share)
         return cls(twist, prefixes.position, prefixes.states, last, floor.float().to(twist.device))
 
     def by_state(self, states: Tensor) -> Tensor:
@@ -326,7 +338,7 @@ def _merit(prefixes: Prefixes, weights: Tensor, steered: Steered | None) -> Tens
 
 def _defended(worth: Tensor, weights: Tensor) -> Tensor:
     """f64[prefixes]: what they are worth and a share of the mean, as for a twist; what is worth nothing stays so."""
-    floor = torch.logsumexp(weights + worth, 0) - torch.logsumexp(weights, 0) + LOG_DEFENCE
+    floor = torch.logsumexp(weights + worth, 0) - torch.logsumexp(weights, 0) + math.log(DEFENCE)
     return torch.where(worth > NEG_INF, torch.logaddexp(worth, floor), NEG_INF)
 
 

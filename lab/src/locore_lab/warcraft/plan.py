@@ -35,7 +35,9 @@ class WarcraftPlan:
     seeds: int = 3
     train: int = 20_000
     val: int = 500
-    settings: Settings = field(default_factory=lambda: Settings(epochs=10, looks=8, batch=100, draws=1, learning_rate=1e-3))
+    settings: Settings = field(
+        default_factory=lambda: Settings(epochs=6, looks=4, batch=50, draws=1, aside=1.0, encoder_epochs=2.5)
+    )
     memory: int = 2
 
     @property

@@ -1,4 +1,9 @@
-"""Training of the CNN-LSTM on labels, up to about the level of the paper's model, with checkpoints after every epoch."""
+"""Training of the CNN-LSTM on labels, up to about the level of the paper's model, with checkpoints after every epoch.
+
+An LSTM over edge bits learns within an epoch what a path looks like, and after four it does not look at the picture yet: its
+encoder hears of a wrong turn only through the few bits that the bits before them do not decide. So the encoder has a head of
+its own while it is trained, which tells every token from the picture alone, and it may learn some epochs before the LSTM does.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ from locore_lab.warcraft.dataset import Maps
 from locore_lab.warcraft.encodings import Encoding
 from locore_lab.warcraft.grading import grade
 from locore_lab.warcraft.model import save_weights
-from locore_lab.warcraft.network import PathNetwork, State
+from locore_lab.warcraft.network import IMAGE_SIZE, PathNetwork, State
 
 CHECKPOINT, WEIGHTS, ROUNDED, LOG = "checkpoint.pt", "weights.safetensors", "rounded.safetensors", "log.jsonl"
 # Which share of validation maps decides what is kept: a path of minimum cost by a draw, or by the likelier token at each place.
@@ -46,6 +51,8 @@ class Settings:
             the weights that are kept are those that came closest to it (`KEPT`).
         draws: paths sampled for each validation map.
         bfloat16: whether pictures are read in 16 bits while training; validation uses 32.
+        aside: weight of the loss of the encoder's own head, which is thrown away after training; 0 for none.
+        encoder_epochs: epochs of the encoder and its head alone, before all others.
     """
 
     seed: int = 0
@@ -58,6 +65,18 @@ class Settings:
     target: float = 0.62
     draws: int = 4
     bfloat16: bool = True
+    aside: float = 0.0
+    encoder_epochs: float = 0.0
+
+    @property
+    def encoder_looks(self) -> int:
+        """Validations while the encoder learns alone."""
+        return round(self.encoder_epochs * self.looks)
+
+    @property
+    def all_looks(self) -> int:
+        """Validations of a training that does not reach its target."""
+        return self.encoder_looks + self.epochs * self.looks
 
 
 class Trainer:
@@ -67,12 +86,15 @@ class Trainer:
         """A fresh start.
 
         Raises:
-            InvalidArgument: the maps do not fill a batch, or `symmetries` is neither 1 nor 4.
+            InvalidArgument: the maps do not fill a batch, `symmetries` is neither 1 nor 4, or an encoder without a head is to
+                learn alone.
         """
         if len(train) < settings.batch:
             raise InvalidArgument(f"{len(train)} training maps do not fill a batch of {settings.batch}.")
         if settings.symmetries not in (1, 4):
             raise InvalidArgument(f"symmetries is {settings.symmetries}; give 1 or 4.")
+        if settings.encoder_epochs and not settings.aside:
+            raise InvalidArgument("an encoder that is to learn alone needs a head of its own; give `aside` above 0.")
         self.settings, self.val = settings, val
         self.views = [train.turned(symmetry) for symmetry in range(settings.symmetries)]
         self.length = max(view.longest for view in self.views)
@@ -80,8 +102,10 @@ class Trainer:
         with torch.random.fork_rng():
             torch.manual_seed(settings.seed)
             self.network = PathNetwork(train.height, train.width, train.encoding)
+            self.aside = nn.Linear(IMAGE_SIZE, self.length * train.encoding.vocab_size) if settings.aside else None
         self.network.set_normalisation(torch.from_numpy(train.images))
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
+        self.parameters = [*self.network.parameters(), *(self.aside.parameters() if self.aside else ())]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=settings.learning_rate)
         self.history: list[dict[str, Any]] = []
 
     @property
@@ -99,7 +123,7 @@ class Trainer:
         """Whether the target or the last epoch is reached."""
         done = self.history
         best = max((float(report["exact"]) for report in done), default=0.0)
-        return best >= self.settings.target or len(done) >= self.settings.epochs * self.settings.looks
+        return best >= self.settings.target or len(done) >= self.settings.all_looks
 
     def look(self) -> dict[str, Any]:
         """Train for one epoch or its part, validate, and note both in `history`."""
@@ -135,6 +159,7 @@ class Trainer:
         state = {
             "settings": self._what,
             "network": self.network.state_dict(),
+            "aside": self.aside.state_dict() if self.aside else {},
             "optimizer": self.optimizer.state_dict(),
             "history": self.history,
         }
@@ -148,31 +173,49 @@ class Trainer:
         """
         state = load_checkpoint(path, self._what)
         self.network.load_state_dict(state["network"])
+        if self.aside:
+            self.aside.load_state_dict(state["aside"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.history = state["history"]
 
+    @property
+    def _encoder_alone(self) -> bool:
+        """Does the LSTM not learn yet?"""
+        return len(self.history) < self.settings.encoder_looks
+
     def _step(self, chosen: NDArray[np.int64], view: NDArray[np.int64]) -> float:
-        """One step of the optimizer; returns nats per path."""
+        """One step of the optimizer; returns nats per path, of the encoder's head while that learns alone."""
         images = torch.from_numpy(np.stack([self.views[v].images[i] for i, v in zip(chosen, view, strict=True)]))
         tokens = self.targets[view, chosen]
         read = _read(tokens, self.network.encoding)
-        tokens, read = tokens[:, : int(read.sum(1).max())], read[:, : int(read.sum(1).max())]
         with torch.autocast("cpu", torch.bfloat16, enabled=self.settings.bfloat16):
             embedding = self.network.embed(images)
-        logits = self.network.logits(embedding, tokens)
-        loss = nn.functional.cross_entropy(logits[read], tokens[read], reduction="sum") / len(chosen)
+        losses = []
+        if not self._encoder_alone:
+            longest = int(read.sum(1).max())
+            losses.append(_nats(self.network.logits(embedding, tokens[:, :longest]), tokens[:, :longest], read[:, :longest]))
+        if self.aside:
+            logits = self.aside(embedding).unflatten(1, (self.length, -1))
+            losses.append(_nats(logits, tokens, read) * (1.0 if self._encoder_alone else self.settings.aside))
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
+        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.parameters, LARGEST_GRADIENT)
         self.optimizer.step()
-        return float(loss.detach())
+        return float(losses[0].detach())
 
     def _set_rate(self, step: int) -> None:
         settings = self.settings
-        progress = step / (settings.epochs * settings.looks * self.steps_per_look)
+        first = settings.encoder_looks * self.steps_per_look
+        step, looks = (step, settings.encoder_looks) if step < first else (step - first, settings.epochs * settings.looks)
+        progress = step / (looks * self.steps_per_look)
         rate = settings.learning_rate * min((step + 1) / settings.warmup, 0.5 * (1 + math.cos(math.pi * progress)))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+
+
+def _nats(logits: Tensor, tokens: Tensor, read: Tensor) -> Tensor:
+    """Float[]: loss per path of logits Float[batch, time, vocab] at the tokens Long[batch, time] where Bool[batch, time]."""
+    return nn.functional.cross_entropy(logits[read], tokens[read], reduction="sum") / len(tokens)
 
 
 def _read(tokens: Tensor, encoding: Encoding) -> Tensor:
