@@ -186,7 +186,10 @@ def _trained(plan: WarcraftPlan, data: Path | None, output: Path) -> list[PathMo
 
 
 def _say(seed: int, line: dict[str, Any]) -> None:
-    print(f"model {seed}, epoch {line['epoch']:g}: {line['exact']:.1%} exact on validation maps", file=sys.stderr, flush=True)
+    found = f"{line['exact']:.1%} exact on validation maps"
+    if line["learns"] == "encoder":
+        found = f"the encoder learns, {line['train_loss']:.1f} nats a path"
+    print(f"model {seed}, epoch {line['epoch']:g}: {found}", file=sys.stderr, flush=True)
 
 
 def _load(path: Path, test: Maps) -> PathModel:

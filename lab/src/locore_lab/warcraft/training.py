@@ -142,6 +142,7 @@ class Trainer:
         seconds = time.perf_counter() - start
         report = {
             "epoch": (len(self.history) + 1) / settings.looks,
+            "learns": "encoder" if self._encoder_alone else "all",
             "train_loss": float(np.mean(losses)),
             "train_seconds": round(seconds, 1),
         }
