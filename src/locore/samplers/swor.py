@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -135,9 +134,12 @@ class _History:
         self._selections: list[Selection] = []
         self._parents: list[Tensor] = []
         self._log_left: list[float] = []
+        self._largest_step = 0.0  # of the totals, nats
 
     def add(self, selection: Selection, row: Tensor, over: Tensor | None) -> None:
         """A selection of children of Long[chosen] rows; where it went by weight alone f64[prefixes], log weight over p."""
+        if self._selections:
+            self._largest_step = max(self._largest_step, abs(selection.log_total - self._selections[-1].log_total))
         self._selections.append(selection)
         self._parents.append(row)
         self._log_left.append(UNLIMITED if over is None else float(torch.logsumexp(selection.log_left - over, 0)))
@@ -152,8 +154,7 @@ class _History:
         Were the twist right, the totals would stay as they are. Where they do, as on a Markov chain whose table is the model
         itself, each prefix that is kept for its probability alone is one less of those that matter.
         """
-        steps = (abs(after - before) for before, after in pairwise(self._totals))
-        return min(DEFENCE, max([LEAST_DEFENCE, *steps]))
+        return min(DEFENCE, max(LEAST_DEFENCE, self._largest_step))
 
     def bounds(self, complete: Tensor) -> Bounds:
         """Certain ones of log p(α), from f64[num] log p of the distinct sequences that were kept.
