@@ -121,7 +121,7 @@ def papers() -> tuple[Experiment, ...]:
     """The paper's experiments, in the order of the paper."""
     return (
         Experiment("overview", _overview_rows(), _overview, _quick("overview"), RESULTS / "overview"),
-        Experiment("warcraft", _warcraft_rows(), _warcraft, _quick("warcraft"), RESULTS / "warcraft" / "moves", ("model*",)),
+        Experiment("warcraft", _warcraft_rows(), _warcraft, _quick("warcraft"), RESULTS / "warcraft" / "edges", ("model*",)),
         Experiment("sudoku", _sudoku_rows(), _sudoku, _quick("sudoku"), RESULTS / "sudoku", ("model",)),
         Experiment("detox", _detox_rows(), _detox, _quick("detox"), RESULTS / "detox" / "tiny"),
     )
@@ -220,8 +220,7 @@ def _overview(results: Record, row: PaperRow) -> str:
 def _warcraft_rows() -> tuple[PaperRow, ...]:
     rows = []
     for (here, (exact, consistent)), name in zip(WARCRAFT.items(), ("CNN-LSTM", "+ oversampling", "+ LCR (ours)"), strict=True):
-        begins = (here, "+ Locore, the paper's sampler (lcr)") if here.endswith("(lcr-published)") else ()  # its earlier name
-        rows.append(PaperRow("Table 1", name, here, "exact, consistent %", f"{exact:.2f}, {consistent:.2f}", begins))
+        rows.append(PaperRow("Table 1", name, here, "exact, consistent %", f"{exact:.2f}, {consistent:.2f}"))
     return tuple(rows)
 
 
