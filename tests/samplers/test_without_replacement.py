@@ -141,6 +141,11 @@ def chain_and_its_twist():
     return model, circuit, counts.table(), look_ahead(counts.table(), circuit.reader)
 
 
+def upside_down(twist):
+    """It holds for likely what is not, up to the end."""
+    return replace(twist, log_beta=tuple(-2 * values for values in twist.log_beta[:-1]) + twist.log_beta[-1:])
+
+
 def test_the_look_ahead_of_a_markov_chain_is_its_future():
     """β is the exact probability of the constraint."""
     model, circuit, table, twist = chain_and_its_twist()
@@ -170,9 +175,8 @@ def test_the_look_ahead_reaches_further_than_single_precision():
 def test_a_trial_tells_a_twist_that_foretells_from_one_that_does_not():
     """Where every prefix is kept, exact forecasts do not change, and those of a twist upside down change more than none."""
     model, circuit, _, twist = chain_and_its_twist()
-    upside_down = replace(twist, log_beta=tuple(-2 * values for values in twist.log_beta[:-1]) + twist.log_beta[-1:])
     right, wrong = (
-        one_round(model, circuit.reader, 4**6, torch.Generator(), tried=tried).trial for tried in (twist, upside_down)
+        one_round(model, circuit.reader, 4**6, torch.Generator(), tried=tried).trial for tried in (twist, upside_down(twist))
     )
     assert right.twisted < 0.05 < 0.5 < right.untwisted == wrong.untwisted < wrong.twisted
 
@@ -206,8 +210,7 @@ def test_a_chain_whose_table_is_known_is_estimated_to_thousandths(monkeypatch):
 
 def test_the_defence_grows_with_what_the_twist_did_not_foretell(monkeypatch):
     model, circuit, _, twist = chain_and_its_twist()
-    wrong = replace(twist, log_beta=tuple(-2 * values for values in twist.log_beta[:-1]) + twist.log_beta[-1:])
-    shares, _ = shares_and_error(monkeypatch, model, circuit, wrong, 3, 20)
+    shares, _ = shares_and_error(monkeypatch, model, circuit, upside_down(twist), 3, 20)
     for each in shares:
         assert each[:2] == [LEAST_DEFENCE] * 2 and each == sorted(each)
         assert each[-1] == DEFENCE

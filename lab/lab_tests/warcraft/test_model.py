@@ -221,11 +221,12 @@ def test_the_encoder_learns_alone_and_goes_on_after_a_kill(tmp_path, encoding):
     whole = Trainer(settings, maps, maps)
     start = {name: values.clone() for name, values in whole.network.state_dict().items()}
     reports = [whole.look(), whole.look()]
-    assert reports[1]["train_loss"] < reports[0]["train_loss"]
+    assert reports[1]["train_loss"] < reports[0]["train_loss"] and "exact" not in reports[1]
+    assert not whole.is_closest() and not whole.finished
     moved = {name for name, values in whole.network.state_dict().items() if not torch.equal(values, start[name])}
     assert moved and all(name.split(".")[0] in ("encoder", "project") for name in moved)
     whole.save(tmp_path / CHECKPOINT)
-    whole.look()
+    assert "exact" in whole.look() and whole.is_closest()
     assert whole.finished and not torch.equal(whole.network.state_dict()["head.weight"], start["head.weight"])
     resumed = Trainer(settings, maps, maps)
     resumed.load(tmp_path / CHECKPOINT)

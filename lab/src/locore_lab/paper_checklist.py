@@ -218,10 +218,11 @@ def _overview(results: Record, row: PaperRow) -> str:
 
 
 def _warcraft_rows() -> tuple[PaperRow, ...]:
-    rows = []
-    for (here, (exact, consistent)), name in zip(WARCRAFT.items(), ("CNN-LSTM", "+ oversampling", "+ LCR (ours)"), strict=True):
-        rows.append(PaperRow("Table 1", name, here, "exact, consistent %", f"{exact:.2f}, {consistent:.2f}"))
-    return tuple(rows)
+    names = ("CNN-LSTM", "+ oversampling", "+ LCR (ours)")
+    return tuple(
+        PaperRow("Table 1", name, here, "exact, consistent %", f"{exact:.2f}, {consistent:.2f}")
+        for (here, (exact, consistent)), name in zip(WARCRAFT.items(), names, strict=True)
+    )
 
 
 def _warcraft(results: Record, row: PaperRow) -> str:

@@ -300,8 +300,8 @@ class Steered:
     def at(cls, twist: Twist, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor, share: float) -> Steered:
         """For prefixes with f64[prefixes] log weights and these last two tokens (−1: none); `share` of it goes by p alone."""
         beta = twist.of(prefixes.position, prefixes.states, before, last).double()
-        floor = torch.logsumexp(weights + beta, 0) - torch.logsumexp(weights, 0) + math.log(share)
-        return cls(twist, prefixes.position, prefixes.states, last, floor.float().to(twist.device))
+        floor = _log_floor(beta, weights, share).float()
+        return cls(twist, prefixes.position, prefixes.states, last, floor.to(twist.device))
 
     def by_state(self, states: Tensor) -> Tensor:
         """As `Twist.by_state`, with κ."""
@@ -339,8 +339,12 @@ def _merit(prefixes: Prefixes, weights: Tensor, steered: Steered | None) -> Tens
 
 def _defended(worth: Tensor, weights: Tensor) -> Tensor:
     """f64[prefixes]: what they are worth and a share of the mean, as for a twist; what is worth nothing stays so."""
-    floor = torch.logsumexp(weights + worth, 0) - torch.logsumexp(weights, 0) + math.log(DEFENCE)
-    return torch.where(worth > NEG_INF, torch.logaddexp(worth, floor), NEG_INF)
+    return torch.where(worth > NEG_INF, torch.logaddexp(worth, _log_floor(worth, weights, DEFENCE)), NEG_INF)
+
+
+def _log_floor(worth: Tensor, weights: Tensor, share: float) -> Tensor:
+    """f64[]: log of this share of the mean of what prefixes with f64[prefixes] log weights are worth, f64[prefixes] in logs."""
+    return torch.logsumexp(weights + worth, 0) - torch.logsumexp(weights, 0) + math.log(share)
 
 
 def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:

@@ -27,7 +27,8 @@ def measured(folder: Path, test: Maps, draws: int) -> dict[str, float | int]:
     """One seed: its epochs, the one that was kept, and its model alone on the test maps."""
     settings, *looks = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
     target = settings["settings"]["target"]
-    kept = min(reversed(looks), key=lambda look: abs(look["exact"] - target))
+    validated = [look for look in looks if "exact" in look]
+    kept = min(reversed(validated), key=lambda look: abs(look["exact"] - target))
     network = PathModel.load(folder / WEIGHTS).network
     return {
         "seed": settings["settings"]["seed"],

@@ -186,9 +186,10 @@ def _trained(plan: WarcraftPlan, data: Path | None, output: Path) -> list[PathMo
 
 
 def _say(seed: int, line: dict[str, Any]) -> None:
-    found = f"{line['exact']:.1%} exact on validation maps"
     if line["learns"] == "encoder":
         found = f"the encoder learns, {line['train_loss']:.1f} nats a path"
+    else:
+        found = f"{line['exact']:.1%} exact on validation maps"
     print(f"model {seed}, epoch {line['epoch']:g}: {found}", file=sys.stderr, flush=True)
 
 

@@ -52,7 +52,7 @@ class Settings:
         draws: paths sampled for each validation map.
         bfloat16: whether pictures are read in 16 bits while training; validation uses 32.
         aside: weight of the loss of the encoder's own head, which is thrown away after training; 0 for none.
-        encoder_epochs: epochs of the encoder and its head alone, before all others.
+        encoder_epochs: epochs of the encoder and its head alone, before all others; nothing is validated in them.
     """
 
     seed: int = 0
@@ -70,12 +70,12 @@ class Settings:
 
     @property
     def encoder_looks(self) -> int:
-        """Validations while the encoder learns alone."""
+        """Looks while the encoder learns alone."""
         return round(self.encoder_epochs * self.looks)
 
     @property
     def all_looks(self) -> int:
-        """Validations of a training that does not reach its target."""
+        """Looks of a training that does not reach its target."""
         return self.encoder_looks + self.epochs * self.looks
 
 
@@ -121,12 +121,16 @@ class Trainer:
     @property
     def finished(self) -> bool:
         """Whether the target or the last epoch is reached."""
-        done = self.history
-        best = max((float(report["exact"]) for report in done), default=0.0)
-        return best >= self.settings.target or len(done) >= self.settings.all_looks
+        best = max((float(report["exact"]) for report in self._validated), default=0.0)
+        return best >= self.settings.target or len(self.history) >= self.settings.all_looks
+
+    @property
+    def _validated(self) -> list[dict[str, Any]]:
+        """Of `history`, what was measured since the LSTM learns."""
+        return self.history[self.settings.encoder_looks :]
 
     def look(self) -> dict[str, Any]:
-        """Train for one epoch or its part, validate, and note both in `history`."""
+        """Train for one epoch or its part, validate if the LSTM learns by now, and note both in `history`."""
         settings, start = self.settings, time.perf_counter()
         epoch, part = divmod(len(self.history), settings.looks)
         # No state but the epoch's number decides order and views, so going on from a checkpoint is exact.
@@ -146,14 +150,15 @@ class Trainer:
             "train_loss": float(np.mean(losses)),
             "train_seconds": round(seconds, 1),
         }
-        report |= validate(self.network, self.val, settings.draws, settings.seed)
+        if not self._encoder_alone:
+            report |= validate(self.network, self.val, settings.draws, settings.seed)
         self.history.append(report)
         return report
 
     def is_closest(self, share: str = "exact") -> bool:
-        """Whether no earlier validation came closer to the target than the last one."""
-        distance = [abs(float(report[share]) - self.settings.target) for report in self.history]
-        return distance[-1] <= min(distance)
+        """Whether no earlier validation came closer to the target than the last one; False if there is none yet."""
+        distance = [abs(float(report[share]) - self.settings.target) for report in self._validated]
+        return bool(distance) and distance[-1] <= min(distance)
 
     def save(self, path: Path) -> None:
         """Atomic: a kill at any moment leaves the old or the new checkpoint, never half of one."""
