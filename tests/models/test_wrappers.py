@@ -42,9 +42,9 @@ def test_densities_by_hand(model, row):
     assert first_row(model) == pytest.approx(row, abs=1e-8)
 
 
-@pytest.mark.parametrize("vocab_size", [7, 2000])
+@pytest.mark.parametrize("vocab_size", [7, 2000, 9000])
 def test_a_nucleus_is_that_of_a_row_in_order(vocab_size):
-    """Where the likeliest 512 tokens are enough, where they are not, and where many are alike."""
+    """Where the likeliest 512 tokens are enough, where 4,096 are, where neither are, and where many are alike."""
     generator = np.random.default_rng(1)
     flat, sharp = np.ones(vocab_size), np.full(vocab_size, 0.01)
     rows = torch.tensor(np.log(np.array([generator.dirichlet(each) for each in (flat, sharp, flat)]) + 1e-12)).float()

@@ -284,5 +284,5 @@ def test_names_of_rows_are_told_apart():
     assert len(set(names)) == len(names)
     assert {EXACT["text"], EXACT["tokens"], ADAPTIVE} <= set(names)
     published_rows = [name for name in names if "as published" in name]
-    # Every k at the chosen τ, every τ at one k; then the own token, and two k and every τ under two laws.
-    assert len(published_rows) == (4 + 6 - 1) + 1 + 2 * (1 + 6)
+    # Every k at the chosen τ, every τ at one k; then the own token, and two k, every τ and both kinds under two laws.
+    assert len(published_rows) == (4 + 6 - 1) + 1 + 2 * (1 + 6 + 1)

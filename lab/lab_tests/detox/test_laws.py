@@ -21,6 +21,7 @@ from locore_lab.detox.methods import (
     word_banning,
 )
 from locore_lab.detox.published import Reading, published
+from locore_lab.detox.randomness import Races, sources
 from locore_lab.detox.side_by_side import bill, draw
 from locore_lab.detox.task import Task
 from scipy.stats import chisquare
@@ -82,14 +83,14 @@ def test_rejection_is_the_exact_law(level):
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("law", ["plain", "nucleus"])
 def test_rejection_and_the_model_alone_follow_either_law_however_they_draw(law, paired):
-    task = replace(TASK, paired=paired)
+    task = replace(TASK, races=Races() if paired else None)
     assert_law(texts_of(exact.exact("text", law), 1500, task), law_without("ab", law))
     assert_law(texts_of(masked(alone, law), 1500, task), law_without("no such phrase", law))
 
 
 def test_a_race_with_equal_seeds_changes_only_what_is_banned():
     """A row under a ban draws what the model alone draws wherever that keeps the ban; drawn by inversion it would not."""
-    task, model = replace(TASK, paired=True), chain()
+    task, model = replace(TASK, races=Races()), chain()
     plain, banned = (masked(each)(model, " ", task, list(range(200))) for each in (alone, word_banning))
     kept = [one.tokens == other.tokens for one, other in zip(plain, banned, strict=True)]
     assert kept == [2 not in one.tokens for one in plain]
@@ -119,12 +120,12 @@ def test_masking_has_no_leak_and_word_banning_has():
     assert not any(2 in answer.tokens for answer in answers)
 
 
-def test_each_run_has_its_own_randomness_and_bill():
+@pytest.mark.parametrize("races", [None, Races()], ids=["inversion", "races"])
+def test_each_run_has_its_own_randomness_and_bill(races):
     model = chain().prompted(" ")
-    generators = [torch.Generator().manual_seed(seed) for seed in range(6)]
-    together = draw(model, 3, generators)
+    together = draw(model, 3, sources(range(6), races))
     for seed in range(6):
-        assert draw(model, 3, [torch.Generator().manual_seed(seed)]).tolist() == together[seed : seed + 1].tolist()
+        assert draw(model, 3, sources([seed], races and Races())).tolist() == together[seed : seed + 1].tolist()
     counted = Counted(model)
     counted.score(together)
     assert sum(bill(together, model.tokenizer)) == counted.lm_tokens
@@ -145,7 +146,9 @@ READINGS = (
     Reading(2, 0.7, own=True, rest=-2.0),
     Reading(1, 1.0, own=True, rest=-300.0),
     Reading(2, 0.7, own=True, rest=-2.0, law="nucleus"),
+    Reading(1, 0.7, own=True, rest=-2.0, banned=2),
 )
+IN_PHRASES = (0, 1, 2)
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.name)
@@ -177,9 +180,16 @@ def test_the_published_sampler_by_enumeration(reading):
         given = {v: max(kept.get(v, 0.0) / total, math.exp(reading.rest)) for v in range(4)}
         return {v: x / sum(given.values()) for v, x in given.items() if x}
 
+    def likeliest(row):
+        order = [int(v) for v in np.argsort(-row)]
+        if not reading.banned:
+            return order[:k]
+        kinds = [v for v in order if v not in IN_PHRASES][:k], [v for v in order if v in IN_PHRASES][: reading.banned]
+        return [*kinds[0], *kinds[1]]
+
     def local(y):
         candidates = [
-            [*np.argsort(-row)[:k], *([own] if reading.own else [])] for row, own in ((initial, y[0]), (transition[y[0]], y[1]))
+            [*likeliest(row), *([own] if reading.own else [])] for row, own in ((initial, y[0]), (transition[y[0]], y[1]))
         ]
         first = {int(v): p((v, y[1])) ** (1 / tau) for v in candidates[0]}
         second = {int(v): p((y[0], v)) ** (1 / tau) for v in candidates[1]}
@@ -207,7 +217,7 @@ def test_the_published_sampler_by_enumeration(reading):
     assert sum(law.values()) == pytest.approx(1)
     generator = torch.Generator().manual_seed(0)
     always = lambda y: torch.ones(len(y), dtype=torch.bool)  # noqa: E731
-    found = [published(model, circuit, 2, reading, always, generator) for _ in range(400)]
+    found = [published(model, circuit, 2, reading, always, generator, IN_PHRASES) for _ in range(400)]
     assert_law([str(tuple(one.tokens)) for one in found], {str(y): mass for y, mass in law.items()})
     none = sum(one.positive == 0 for one in found)
     assert abs(none - 400 * zeros) <= 4 * math.sqrt(400 * zeros * (1 - zeros)) + 1

@@ -88,12 +88,15 @@ class Tempered(Reshaped):
 def nucleus(log_probs: Tensor, p: float) -> Tensor:
     """Float[…, vocab], normalised: the likeliest tokens that together have mass p, renormalised; ties go to the lower id.
 
-    A nucleus is small nearly everywhere, so only the likeliest tokens of a row are put in order; all where these are too few.
+    A nucleus is small nearly everywhere, so few tokens of a row are put in order: the likeliest, or more where these are few.
     """
     rows = log_probs.reshape(-1, log_probs.shape[-1])
-    least, size, whole = _boundary(rows, p, min(LIKELIEST, rows.shape[-1]))
-    if not bool(whole.all()):
-        least[~whole], size[~whole], _ = _boundary(rows[~whole], p, rows.shape[-1])
+    many = min(LIKELIEST, rows.shape[-1])
+    least, size, whole = _boundary(rows, p, many)
+    while not bool(whole.all()):
+        many = min(8 * many, rows.shape[-1])
+        short = (~whole).nonzero()[:, 0]
+        least[short], size[short], whole[short] = _boundary(rows[short], p, many)
     above, ties = rows > least, rows == least
     inside = above | (ties & (ties.cumsum(-1) <= size - above.sum(-1, keepdim=True)))
     return rows.masked_fill(~inside, NEG_INF).log_softmax(-1).view(log_probs.shape)

@@ -15,6 +15,7 @@ from locore_lab.detox.figures import draw_rows
 from locore_lab.detox.judge import BUNDLED, open_judge
 from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split, rows_of, split
 from locore_lab.detox.prompts import Material, built_in, load_material
+from locore_lab.detox.randomness import Races
 from locore_lab.detox.report import columns, table
 from locore_lab.detox.scorers.opening import open_scorer
 from locore_lab.detox.side_by_side import NUCLEUS
@@ -84,10 +85,10 @@ def run(
         asked = split(material, plan, prompts)
         writer = locore.load(model, device=device)
         parts = Parts(writer, open_judge(judge, writer, device), open_scorer(scorer, output, device))
-        task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words, paired)
+        task = Task(material.phrases, plan.length, plan.particles, plan.pairs, words, Races() if paired else None)
         settings: Record = {"seed": seed, "model": writer.fingerprint(), "phrases": material.digest(), "words": words}
         settings |= {"length": plan.length, "particles": plan.particles, "pairs": plan.pairs}
-        settings |= {"paired": True} if paired else {}
+        settings |= {"paired": "races by seed and step"} if paired else {}  # True was written for other races
         study = DetoxStudy(output, parts, task, plan, seed, settings)
         if any(row.name in PREPARED for row in likely):
             locore.prepare(writer)
@@ -183,5 +184,5 @@ def _text(study: DetoxStudy, asked: Split, material: Material, facts: Record) ->
         "sequence was taken although a token of its draft is no candidate around it. Nucleus: p is the model with the nucleus "
         f"of {NUCLEUS} of each next-token distribution, behind the ban if there is one."
         + " All rows draw with the same seeds, by races, and read no context twice; the bill is that of a row alone."
-        * study.task.paired
+        * study.paired
     )

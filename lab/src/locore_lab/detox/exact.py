@@ -10,8 +10,9 @@ from torch import Tensor
 
 import locore
 from locore.models import LanguageModel
+from locore_lab.detox.randomness import sources
 from locore_lab.detox.side_by_side import bill, draw, then_nucleus
-from locore_lab.detox.task import Continuation, Law, Level, Method, Task, generator_of, live
+from locore_lab.detox.task import Continuation, Law, Level, Method, Task, live
 
 MOST_DRAWS = 5_000  # for each generation
 
@@ -27,20 +28,20 @@ def exact(level: Level, law: Law = "plain") -> Method:
         prompted = model.prompted(prompt)
         mask = then_nucleus(None) if law == "nucleus" else None
         holds = _indicator(model, prompt, task, level)
-        generators = [generator_of(seed) for seed in seeds]
+        runs = sources(seeds, task.races)
         found: list[list[int] | None] = [None] * len(seeds)
         costs, draws = [0] * len(seeds), [0] * len(seeds)
         waiting = list(range(len(seeds)))
         while waiting and max(draws) < MOST_DRAWS:
-            tokens = draw(prompted, task.length, [generators[run] for run in waiting], mask, task.paired)
+            tokens = draw(prompted, task.length, [runs[i] for i in waiting], mask)
             good = holds(tokens).tolist()
-            for run, y, cost, accepted in zip(waiting, tokens.tolist(), bill(tokens, model.tokenizer), good, strict=True):
-                costs[run] += cost
-                draws[run] += 1
-                found[run] = live(y, model) if accepted else None
-            waiting = [run for run, accepted in zip(waiting, good, strict=True) if not accepted]
+            for i, y, cost, accepted in zip(waiting, tokens.tolist(), bill(tokens, model.tokenizer), good, strict=True):
+                costs[i] += cost
+                draws[i] += 1
+                found[i] = live(y, model) if accepted else None
+            waiting = [i for i, accepted in zip(waiting, good, strict=True) if not accepted]
         seconds = (time.perf_counter() - start) / len(seeds)
-        return [Continuation(found[run], costs[run], seconds, {"draws": draws[run]}) for run in range(len(seeds))]
+        return [Continuation(found[i], costs[i], seconds, {"draws": draws[i]}) for i in range(len(seeds))]
 
     return method
 

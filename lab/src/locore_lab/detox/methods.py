@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor
 
 import locore
-from locore.circuits import Circuit
 from locore.errors import ZeroWeights
 from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import AdaptiveRejection, LocallyConstrainedResampling, Sampler
 from locore_lab.detox.exact import canonical_test
-from locore_lab.detox.published import Reading, published
+from locore_lab.detox.published import Published, Reading, published
+from locore_lab.detox.randomness import sources
 from locore_lab.detox.remembered import Memory, Remembered
-from locore_lab.detox.side_by_side import Mask, banning, bill, draw, first_tokens, masking, then_nucleus
+from locore_lab.detox.side_by_side import Mask, banning, bill, draw, first_tokens, masking, then_nucleus, token_sequences
 from locore_lab.detox.task import Continuation, Law, Level, Method, Task, generator_of, live
 
 MOST_TRIES = 24  # runs of a sampler that finds nothing
@@ -52,9 +52,8 @@ def masked(mask_of: MaskOf, law: Law = "plain") -> Method:
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         start = time.perf_counter()
         mask = mask_of(model, prompt, task)
-        generators = [generator_of(seed) for seed in seeds]
         mask = mask if law == "plain" else then_nucleus(mask)
-        tokens = draw(model.prompted(prompt), task.length, generators, mask, task.paired)
+        tokens = draw(model.prompted(prompt), task.length, sources(seeds, task.races), mask)
         seconds = (time.perf_counter() - start) / len(seeds)
         costs = bill(tokens, model.tokenizer)
         return [Continuation(live(y, model), cost, seconds) for y, cost in zip(tokens.tolist(), costs, strict=True)]
@@ -115,19 +114,24 @@ def as_published(reading: Reading, memory: Memory) -> Method:
 
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         circuit = locore.compile(task.constraint("tokens"), model, task.length)
-        canonical = canonical_test(model, prompt, task)
         prompted = model.prompted(prompt)
         known = memory.behind(prompt)
-        return [_published(Remembered(prompted, known), circuit, task, reading, canonical, seed) for seed in seeds]
+        drawn = partial(
+            published,
+            circuit=circuit,
+            pairs=task.pairs,
+            reading=reading,
+            is_canonical=canonical_test(model, prompt, task),
+            in_phrases=sorted({v for ids in token_sequences(task.phrases, model.tokenizer) for v in ids}),
+        )
+        return [_published(Remembered(prompted, known), drawn, seed) for seed in seeds]
 
     return method
 
 
-def _published(
-    model: Remembered, circuit: Circuit, task: Task, reading: Reading, canonical: Callable[[Tensor], Tensor], seed: int
-) -> Continuation:
+def _published(model: Remembered, draw: Callable[..., Published], seed: int) -> Continuation:
     start, counted = time.perf_counter(), Counted(model)
-    found = published(counted, circuit, task.pairs, reading, canonical, generator_of(seed))
+    found = draw(counted, generator=generator_of(seed))
     seconds = time.perf_counter() - start + model.saved
     tokens = None if found.tokens is None else live(found.tokens, model)
     return Continuation(tokens, counted.lm_tokens, seconds, {"positive": found.positive, "missed": found.missed})

@@ -42,6 +42,8 @@ class DetoxPlan:
         particles: of the library's samplers, for each generation.
         ks: candidates of the paper's sampler at a position.
         own_ks: of its rows with the token of the sequence among the candidates.
+        both_kinds: candidates that occur in no banned phrase, and that occur in one, in the rows with as many as the authors'
+            earlier code has.
         k: of them, in the rows that differ in τ.
         taus: temperatures of its local distribution.
         resamples: of the bootstrap.
@@ -56,6 +58,7 @@ class DetoxPlan:
     particles: int = 8
     ks: tuple[int, ...] = (5, 10, 25, 50)
     own_ks: tuple[int, ...] = (10, 50)
+    both_kinds: tuple[int, int] = (9, 440)
     k: int = 10
     taus: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
     resamples: int = 1000
@@ -71,6 +74,7 @@ QUICK = DetoxPlan(
     particles=4,
     ks=(2, 4),
     own_ks=(2,),
+    both_kinds=(2, 2),
     k=4,
     taus=(0.5, 1.0),
     resamples=200,
@@ -147,6 +151,8 @@ def readings(plan: DetoxPlan, tau: float) -> list[Reading]:
     laws: tuple[Law, ...] = ("plain", "nucleus")
     settings = dict.fromkeys([*((k, tau) for k in plan.own_ks), *((plan.own_ks[0], each) for each in plan.taus)])
     authors = [Reading(k, each, own=True, rest=AUTHORS_REST, law=law) for k, each in settings for law in laws]
+    k, banned = plan.both_kinds
+    authors += [Reading(k, tau, own=True, rest=AUTHORS_REST, law=law, banned=banned) for law in laws]
     return list(dict.fromkeys([*likeliest, own, *authors]))
 
 

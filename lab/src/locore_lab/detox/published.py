@@ -18,8 +18,9 @@ number to the weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,11 +42,12 @@ class Reading:
     """What the paper leaves open.
 
     Attributes:
-        k: the likeliest tokens at a place, which are candidates.
+        k: the likeliest tokens at a place, which are candidates; if `banned` is given, of those that occur in no banned phrase.
         tau: τ, the temperature of the local distribution.
         own: is the token of the sequence a candidate too?
         rest: log-probability of all others.
         law: p in the weights, the model or its nucleus law.
+        banned: the likeliest tokens that occur in a banned phrase, which are candidates too.
     """
 
     k: int
@@ -53,17 +55,48 @@ class Reading:
     own: bool = False
     rest: float = NEG_INF
     law: Law = "plain"
+    banned: int = 0
 
     @property
     def name(self) -> str:
         """Of its row."""
         rest = f", rest {self.rest:g}" if self.rest > NEG_INF else ""
-        return f"k={self.k}, τ={self.tau:g}{', own token' if self.own else ''}{rest}{', nucleus' * (self.law == 'nucleus')}"
+        banned = f" and {self.banned} of phrases" if self.banned else ""
+        own, law = ", own token" * self.own, ", nucleus" * (self.law == "nucleus")
+        return f"k={self.k}{banned}, τ={self.tau:g}{own}{rest}{law}"
 
-    @property
-    def kernel(self) -> TopK:
-        """Without a floor."""
-        return TopK(k=self.k, own=self.own, off_candidates=self.rest, temperature=self.tau, floor=0.0)
+    def kernel(self, in_phrases: Sequence[int]) -> TopK:
+        """Without a floor; `in_phrases` are the ids that occur in a banned phrase."""
+        options: dict[str, Any] = {"own": self.own, "off_candidates": self.rest, "temperature": self.tau, "floor": 0.0}
+        if self.banned:
+            return BothKinds(k=self.k, in_phrases=tuple(in_phrases), banned=self.banned, **options)
+        return TopK(k=self.k, **options)
+
+
+@dataclass(frozen=True)
+class BothKinds(TopK):
+    """Candidates of the authors' earlier code: the likeliest tokens of either kind.
+
+    Attributes:
+        k: of those that occur in no banned phrase.
+        in_phrases: ids that occur in one.
+        banned: how many of these are candidates.
+    """
+
+    in_phrases: tuple[int, ...] = ()
+    banned: int = 440
+
+    def candidates(self, tokens: Tensor, forward: Tensor) -> Tensor:
+        """Long[batch, time, candidates]; see `TopK.candidates`."""
+        ids = torch.tensor(self.in_phrases, device=forward.device)
+        others = super().candidates(tokens, forward.index_fill(-1, ids, NEG_INF))
+        likeliest = ids[forward[..., ids].topk(min(self.banned, len(ids))).indices]
+        return torch.cat([likeliest, others], -1)
+
+    def price(self, length: int, vocab_size: int, positions: int | None = None) -> int:
+        """LM tokens for one sequence, at most."""
+        both = replace(TopK(), k=self.k + min(self.banned, len(self.in_phrases)))
+        return both.price(length, vocab_size, positions)
 
 
 @dataclass(frozen=True)
@@ -88,6 +121,7 @@ def published(
     reading: Reading,
     is_canonical: Callable[[Tensor], Tensor],
     generator: torch.Generator,
+    in_phrases: Sequence[int] = (),
 ) -> Published:
     """One draw.
 
@@ -98,8 +132,9 @@ def published(
         reading: candidates, τ and p.
         is_canonical: Long[pairs, time] → Bool[pairs], 1[canonize(y) ⊨ α].
         generator: source of all randomness.
+        in_phrases: ids that occur in a banned phrase.
     """
-    kernel = reading.kernel
+    kernel = reading.kernel(in_phrases)
     drafts = TopP(model, NUCLEUS).sample(pairs, circuit.length, generator).tokens
     along = model.log_probs(drafts)
     around = kernel.distributions(model, drafts, forward=along)

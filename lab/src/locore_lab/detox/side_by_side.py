@@ -15,6 +15,7 @@ from locore.ending import live_lengths
 from locore.models import LanguageModel
 from locore.models.wrappers import nucleus
 from locore.numerics import NEG_INF, categorical
+from locore_lab.detox.randomness import Source
 
 NUCLEUS = 0.9  # of the paper and of the earlier code
 
@@ -31,34 +32,32 @@ def then_nucleus(mask: Mask | None) -> Mask:
     return both
 
 
-def draw(
-    model: LanguageModel, length: int, generators: Sequence[torch.Generator], mask: Mask | None = None, race: bool = False
-) -> Tensor:
-    """Long[runs, length]: one sequence from each generator.
+def draw(model: LanguageModel, length: int, runs: Sequence[Source], mask: Mask | None = None) -> Tensor:
+    """Long[runs, length]: one sequence for each source of randomness, by races or by inversion, all in the same way.
 
     Args:
         model: the prompted model.
         length: tokens of each.
-        generators: one for each run; what a run draws depends on its own only (up to rounding in another batch).
+        runs: what a run draws depends on its own source only (up to rounding in another batch).
         mask: changes the next-token distributions; they need not be normalised.
-        race: draw each token by a race, so that with equal generators a ban changes a draw only where what is banned was drawn.
     """
-    uniforms = None if race else torch.stack([torch.rand(length, generator=each, dtype=torch.float64) for each in generators])
-    tokens = torch.zeros(len(generators), 0, dtype=torch.long)
-    cursor = model.begin(len(generators))
+    race = any(run.races is not None for run in runs)
+    uniforms = None if race else torch.stack([run.uniforms(length) for run in runs])
+    tokens = torch.zeros(len(runs), 0, dtype=torch.long)
+    cursor = model.begin(len(runs))
     for step in range(length):
         log_probs = cursor.log_probs if mask is None else mask(tokens, cursor.log_probs)
-        token = _winners(log_probs, generators) if uniforms is None else categorical(log_probs, uniforms[:, step])
+        token = _winners(log_probs, runs) if uniforms is None else categorical(log_probs, uniforms[:, step])
         tokens = torch.cat([tokens, token[:, None]], 1)
         if step + 1 < length:
             cursor = cursor.advance(token)
     return tokens
 
 
-def _winners(log_probs: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """Long[runs]: the first arrival where token v comes after an exponential time of rate p(v), so v is drawn with p(v)."""
-    times = torch.stack([torch.empty(log_probs.shape[-1]).exponential_(generator=each) for each in generators])
-    return (log_probs.cpu() - times.log_()).argmax(-1)
+def _winners(log_probs: Tensor, runs: Sequence[Source]) -> Tensor:
+    """Long[runs]: the first arrival of each run's race."""
+    times = torch.stack([run.log_times(log_probs.shape[-1]) for run in runs])
+    return (log_probs.cpu() - times).argmax(-1)
 
 
 def bill(tokens: Tensor, tokenizer: Tokenizer) -> list[int]:

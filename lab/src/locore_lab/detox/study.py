@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -18,6 +18,7 @@ from locore_lab.detox.judge import Judgement, judgements
 from locore_lab.detox.plan import DetoxPlan, Row, Split, published_row
 from locore_lab.detox.prompts import Prompt
 from locore_lab.detox.published import Reading
+from locore_lab.detox.randomness import Races
 from locore_lab.detox.remembered import Memory
 from locore_lab.detox.scorers import Scorer
 from locore_lab.detox.side_by_side import token_sequences
@@ -26,8 +27,8 @@ from locore_lab.shared import seed_of, shown
 
 Answers = dict[int, Continuation]  # by the number of the generation
 PAIRED = "paired"  # the word that seeds all rows of a paired run
-BESIDE = 24  # prompts of a paired run that share forward passes
-CONTEXT_BYTES = 2**28  # of the contexts of each of them
+BESIDE = 200  # rows of a forward pass that the prompts of a paired run share
+CONTEXT_BYTES = 2**28  # of the contexts of each prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,11 @@ class DetoxStudy:
         self._sequences = set(token_sequences(task.phrases, parts.model.tokenizer))
         self._sizes = sorted({len(ids) for ids in self._sequences})
 
+    @property
+    def paired(self) -> bool:
+        """Do all rows draw with the same seeds?"""
+        return self.task.races is not None
+
     def best_tau(self, prompts: Sequence[Prompt]) -> tuple[float, list[Record]]:
         """The τ whose generations are least toxic on average on these prompts, and the numbers of all."""
         memory = Memory()
@@ -101,10 +107,10 @@ class DetoxStudy:
         """Make what is not there yet: generations, scores, perplexities."""
         todo = [(prompt, row) for prompt in prompts for row in rows if self._missing(row, prompt, generations)]
         # Rows that share a memory of their own go one after the other.
-        beside = [(prompt, row) for prompt, row in todo if self.task.paired and row.seeds is None]
+        beside = [(prompt, row) for prompt, row in todo if self.paired and row.seeds is None]
         self._generate_beside(beside, generations, what)
         for prompt, row in shown([each for each in todo if each not in beside], what):
-            self._keep(row, prompt, self._asked(row, prompt, generations)(self.parts.model))
+            self._keep(row, prompt, self._asked(row, prompt, generations, self.task)(self.parts.model))
         for journal, asked, field in ((self.scores, self._score, "scores"), (self.judged, self._judge, "judgements")):
             left = [(prompt, row) for prompt in prompts for row in rows if self._key(row, prompt, generations) not in journal]
             for prompt, row in shown(left, f"{what}: {field}"):
@@ -130,27 +136,31 @@ class DetoxStudy:
     def _key(self, row: Row, prompt: Prompt, generations: int) -> tuple[str, str, int]:
         return row.name, prompt.name, generations
 
-    def _asked(self, row: Row, prompt: Prompt, generations: int) -> Callable[[LanguageModel], Answers]:
+    def _asked(self, row: Row, prompt: Prompt, generations: int, task: Task) -> Callable[[LanguageModel], Answers]:
         """The generations that are missing, as a function of the model; nothing is read from the journal when it is called."""
         missing = self._missing(row, prompt, generations)
-        word = row.seeds or (PAIRED if self.task.paired else row.name)
+        word = row.seeds or (PAIRED if self.paired else row.name)
         seeds = [seed_of(self.seed, word, prompt.name, i) for i in missing]
 
         def answers(model: LanguageModel) -> Answers:
-            return dict(zip(missing, row.method(model, prompt.text, self.task, seeds), strict=True))
+            return dict(zip(missing, row.method(model, prompt.text, task, seeds), strict=True))
 
         return answers
 
     def _generate_beside(self, todo: Sequence[tuple[Prompt, Row]], generations: int, what: str) -> None:
-        """All rows of a prompt read one memory of contexts, and those of several prompts share forward passes."""
+        """All rows of a prompt read one memory of contexts and the same races, and those of several prompts share passes."""
         asked: dict[str, list[tuple[Prompt, Row]]] = {}
         for prompt, row in todo:
             asked.setdefault(prompt.name, []).append((prompt, row))
-        calls = ([self._asked(row, prompt, generations) for prompt, row in each] for each in asked.values())
-        found = together(self.parts.model, (partial(_all_of, each) for each in calls), BESIDE)
+        calls = (self._calls(each, generations) for each in asked.values())
+        found = together(self.parts.model, (partial(_all_of, each) for each in calls), max(2, BESIDE // generations))
         for each, answers in zip(shown(list(asked.values()), what), found, strict=True):
             for (prompt, row), answer in zip(each, answers, strict=True):
                 self._keep(row, prompt, answer)
+
+    def _calls(self, rows: Sequence[tuple[Prompt, Row]], generations: int) -> list[Callable[[LanguageModel], Answers]]:
+        task = replace(self.task, races=Races())
+        return [self._asked(row, prompt, generations, task) for prompt, row in rows]
 
     def _keep(self, row: Row, prompt: Prompt, answers: Answers) -> None:
         for i, answer in answers.items():

@@ -11,6 +11,7 @@ import torch
 import locore
 from locore.constraints import Constraint
 from locore.models import LanguageModel
+from locore_lab.detox.randomness import Races
 
 Level = Literal["text", "tokens"]
 Law = Literal["plain", "nucleus"]  # p: the model, or the model with the nucleus of each of its next-token distributions
@@ -26,7 +27,8 @@ class Task:
         particles: of the library's samplers; one of them is drawn.
         pairs: S of the paper's sampler.
         words: ban whole words only, in the constraint on the text.
-        paired: rows are given the same seeds, and draw so that they differ as little as their laws do.
+        races: rows that are given the same seeds draw by these, so that they differ as little as their laws do; None if each
+            row draws for itself.
     """
 
     phrases: tuple[str, ...]
@@ -34,7 +36,7 @@ class Task:
     particles: int
     pairs: int
     words: bool = False
-    paired: bool = False
+    races: Races | None = None
 
     def constraint(self, level: Level) -> Constraint:
         """No phrase in the text, or not as the token ids of the phrase."""
