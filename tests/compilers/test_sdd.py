@@ -91,6 +91,37 @@ def test_equality_of_halves_is_small_with_the_right_vtree():
     assert circuit.count() == 2**12 and circuit.num_nodes < 100
 
 
+def told_hidden_bit(n):
+    """x of weight c hides x_c; each case (c, x_c) has a variable z, and the z of x's own case holds. Bits x, then z."""
+    alpha, positions, one = Constant(False), n, frozenset({1})
+    for weight in range(n + 1):
+        for hidden in (False, True) if weight else (False,):
+            bit = Literal(weight - 1, one) if weight else Constant(False)
+            alpha |= Count(tuple(range(n)), one, weight, weight) & (bit if hidden else ~bit) & Literal(positions, one)
+            positions += 1
+    return alpha, positions
+
+
+def right_linear(positions):
+    *before, tree = positions
+    for position in reversed(before):
+        tree = (position, tree)
+    return tree
+
+
+def test_the_told_hidden_bit_is_small_for_a_vtree_and_large_left_to_right():
+    """A function in the manner of Bova (AAAI 2016), whose ordered diagrams are exponential whatever the order."""
+    sizes = {}
+    for n in (8, 16, 20):
+        alpha, length = told_hidden_bit(n)
+        circuit = compile(alpha, 2, length, vtree=(right_linear(range(n)), right_linear(range(n, length))))
+        plain = compile(alpha, 2, length)
+        assert circuit.count() == plain.count() == 2 ** (3 * n)  # whatever x is, one z of 2n + 1 is decided
+        sizes[n] = circuit.num_nodes, plain.num_nodes
+    check(circuit)
+    assert sizes[20][0] / sizes[16][0] < (20 / 16) ** 3 < 2.5 < sizes[20][1] / sizes[16][1]
+
+
 @pytest.mark.parametrize(
     ("alpha", "vtree", "error", "words"),
     [
