@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers.auto import Auto
+from locore.samplers.auto import FEW, Auto
+from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting
 from tests.effort import runs
 
@@ -70,3 +72,14 @@ def test_everything_goes_when_nothing_is_asked():
     model, length = chain()
     draws = Auto()(model, compile(Constant(True), model, length), 10, None, torch.Generator().manual_seed(0))
     assert draws.info["chosen"] == "rejection" and len(draws.tokens) == 10
+
+
+def test_what_costs_no_more_than_a_pilot_is_read_whole_where_no_text_is_likelier_than_others():
+    """Best first would read nearly all of it, a few prefixes at a time, and still leave something to chance."""
+    rng = np.random.default_rng(0)
+    model = MarkovModel(rng.dirichlet(np.full(3, 50.0)), rng.dirichlet(np.full(3, 50.0), size=3))
+    circuit = compile(~Literal(5, frozenset({0})), model, 6)
+    draws = Auto()(model, circuit, 1000, None, torch.Generator().manual_seed(0))
+    prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+    assert prefixes > FEW and draws.info["chosen"] == "exact" and draws.info["evidence"] == "exact"
+    assert len(draws.tokens) == 2 * 3**5
