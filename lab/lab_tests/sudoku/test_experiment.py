@@ -321,6 +321,11 @@ def test_quick_run_has_every_row_and_goes_on_after_a_kill(tmp_path, small_run):
     journal = tmp_path / "out" / "rows.jsonl"
     whole = journal.read_bytes()
     journal.write_bytes(whole[: len(whole) // 2])  # as kill -9 leaves it: half a line at the end
+    half = command.run(tmp_path / "out", measure=False, **options)
+    there = [tuple(json.loads(line)["key"]) for line in journal.read_text().splitlines()[1:]]
+    assert 0 < len(there) < len(whole.splitlines()) - 1  # nothing was measured
+    asked = sum(row["puzzles"] for rows in half.values() for row in rows if row["puzzles of"] != "paper")
+    assert asked == len(there)
     again = command.run(tmp_path / "out", **options)
     keys = [tuple(json.loads(line)["key"]) for line in journal.read_text().splitlines()[1:]]
     assert len(keys) == len(set(keys)) == len(whole.splitlines()) - 1

@@ -71,6 +71,7 @@ def sudoku(
     samples: Annotated[int | None, typer.Option(help="Samples of which the best is taken.")] = None,
     costly: Annotated[int | None, typer.Option(help="Puzzles of a set for what is dear, at most.")] = None,
     answer_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer without a constraint.")] = None,
+    tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
 ) -> None:
     """Solutions of Sudoku puzzles, written by a language model with and without the rules as a constraint."""
     _run(
@@ -85,6 +86,7 @@ def sudoku(
         samples=samples,
         costly=costly,
         answer_tokens=answer_tokens,
+        measure=not tables,
     )
 
 

@@ -69,13 +69,16 @@ class SudokuStudy:
         self.journal, self.puzzles, self.models = journal, puzzles, models
         self.plan, self.effort, self.seed = plan, effort, seed
 
-    def run(self, text_models: Iterable[TextModel]) -> dict[str, list[Record]]:
-        """All that is not in the journal yet, and then the rows of the three tables."""
+    def run(self, text_models: Iterable[TextModel]) -> None:
+        """All that is not in the journal yet."""
         text_models = list(text_models)
         self._fill(self._answer_keys(MAIN, self.puzzles.test, METHODS), self._answer)
         self._fill(self._text_keys(text_models), lambda key: self._text_answer(key, text_models))
         self._fill(self._answer_keys(HARD, self.puzzles.hard, HARD_METHODS), self._answer)
         self._fill(self._several_keys(), self._several)
+
+    def tables(self) -> dict[str, list[Record]]:
+        """The rows of the three tables, of what is in the journal."""
         return {MAIN: [*self._published(), *self._rows(MAIN)], HARD: self._rows(HARD), SEVERAL: self._rows(SEVERAL)}
 
     def _answer_keys(self, table: str, sets: Sets, methods: Iterable[str]) -> list[Key]:
