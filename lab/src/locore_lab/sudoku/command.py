@@ -83,7 +83,8 @@ def run(
             study.run(texts)
         tables = study.tables()
         _write(output, tables, asked, plan, settings)
-        _picture(output, asked, opened[next(iter(opened))], seed)
+        if measure:
+            _picture(output, asked, opened[next(iter(opened))], seed)
     return tables
 
 
