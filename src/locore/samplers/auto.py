@@ -11,7 +11,7 @@ from locore.circuits import Circuit
 from locore.evidence import Draws
 from locore.models import LanguageModel
 from locore.samplers.base import Critic, Sampler
-from locore.samplers.best_first import BestFirst, Search
+from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Search
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
@@ -94,7 +94,7 @@ class Auto:
 
         A frugal choice is the cheapest that does; any other is the one that makes most of the limit.
         """
-        if _are_few(prefixes, limit) and (self.critic is None or circuit.count() <= FEW):
+        if _are_few(circuit, prefixes, limit) and (self.critic is None or circuit.count() <= FEW):
             return Enumeration(max_contexts=limit, critic=self.critic), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
@@ -122,22 +122,26 @@ class Auto:
         return Twisted(table, seen=seen, critic=self.critic), f"{why}; {known}", draws * price
 
 
-def _are_few(prefixes: float, limit: int) -> bool:
+def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
     """Are all of them read, in large passes, if the likeliest are not enough?
 
     A Sudoku of 81 cells with a hundred solutions has 3,600 prefixes. Best first reads 2,600 of them in nearly as many passes:
-    11 CPU seconds with a model of half a million parameters, where all of them take .6.
+    11 CPU seconds with a model of half a million parameters, where all of them take .6. Few prefixes may have millions of ends,
+    which nobody wants one by one.
     """
-    return prefixes <= max(min(FEW, limit), limit * PILOT_SHARE)
+    if prefixes <= min(FEW, limit):
+        return True
+    return prefixes <= limit * PILOT_SHARE and circuit.count() <= MOST_SEQUENCES
 
 
 def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, limit: int) -> Search | None:
     """The likeliest prefixes read first, where so many prefixes may be spellings of a few likely texts; None elsewhere."""
-    tried = int(BEFORE_ALL * prefixes if _are_few(prefixes, limit) else PILOT_SHARE * limit)
+    few = _are_few(circuit, prefixes, limit)
+    tried = int(BEFORE_ALL * prefixes if few else PILOT_SHARE * limit)
     if prefixes <= min(FEW, limit) or prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
         return None
     search = Search(model, circuit).run(tried, BestFirst.share)
-    if prefixes <= limit and not _are_few(prefixes, limit) and not search.is_done(BestFirst.share):
+    if prefixes <= limit and not few and not search.is_done(BestFirst.share):
         search.run(limit, BestFirst.share)
         if not search.is_done(BestFirst.share):
             search.run(limit, 0.0)  # all of them, and then nothing is left to chance
