@@ -66,7 +66,8 @@ class Auto:
         # Without a budget it is what twisted SMC would cost, and few texts are not worth as much as a verdict.
         limit = min(judged, price * FOR_ONE * num_particles) if budget is None else budget
         prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
-        search = None if self.critic else _searched(model, circuit, prefixes, limit)
+        few = _are_few(circuit, prefixes, limit)
+        search = None if self.critic else _searched(model, circuit, prefixes, few, limit)
         spent = 0 if search is None else search.walk.contexts
         if search is not None and search.is_done(BestFirst.share):
             why = f"{spent:,} of {prefixes:,.0f} prefixes were read; what they leave out is below {BestFirst.share:.1%} of p(α)"
@@ -74,7 +75,7 @@ class Auto:
         budget = None if budget is None else budget - spent
         spare = limit - spent - price * enough
         pilot = spare if budget is not None and spare >= 0 else limit - spent
-        chosen, why, cost = self._choose(model, circuit, prefixes, limit, pilot, budget is None, generator)
+        chosen, why, cost = self._choose(model, circuit, prefixes, few, limit, pilot, budget is None, generator)
         rest = None if budget is None else budget - cost
         if budget is None and isinstance(chosen, Twisted):
             rest = judged if limit == judged else limit - spent - cost
@@ -85,6 +86,7 @@ class Auto:
         model: LanguageModel,
         circuit: Circuit,
         prefixes: float,
+        few: bool,
         limit: int,
         spare: int,
         frugal: bool,
@@ -94,7 +96,7 @@ class Auto:
 
         A frugal choice is the cheapest that does; any other is the one that makes most of the limit.
         """
-        if _are_few(circuit, prefixes, limit) and (self.critic is None or circuit.count() <= FEW):
+        if few and (self.critic is None or circuit.count() <= FEW):
             return Enumeration(max_contexts=limit, critic=self.critic), f"only {prefixes:,.0f} prefixes can be completed", 0
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
@@ -134,9 +136,8 @@ def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
     return prefixes <= limit * PILOT_SHARE and circuit.count() <= MOST_SEQUENCES
 
 
-def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, limit: int) -> Search | None:
+def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, few: bool, limit: int) -> Search | None:
     """The likeliest prefixes read first, where so many prefixes may be spellings of a few likely texts; None elsewhere."""
-    few = _are_few(circuit, prefixes, limit)
     tried = int(BEFORE_ALL * prefixes if few else PILOT_SHARE * limit)
     if prefixes <= min(FEW, limit) or prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
         return None

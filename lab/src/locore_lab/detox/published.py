@@ -19,7 +19,7 @@ number to the weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -95,8 +95,7 @@ class BothKinds(TopK):
 
     def price(self, length: int, vocab_size: int, positions: int | None = None) -> int:
         """LM tokens for one sequence, at most."""
-        both = replace(TopK(), k=self.k + min(self.banned, len(self.in_phrases)))
-        return both.price(length, vocab_size, positions)
+        return TopK(k=self.k + min(self.banned, len(self.in_phrases))).price(length, vocab_size, positions)
 
 
 @dataclass(frozen=True)
