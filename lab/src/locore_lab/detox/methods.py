@@ -15,10 +15,10 @@ from locore.models import Counted, LanguageModel
 from locore.samplers import AdaptiveRejection, LocallyConstrainedResampling, Sampler
 from locore_lab.detox.exact import canonical_test
 from locore_lab.detox.published import Published, Reading, published
-from locore_lab.detox.randomness import sources
+from locore_lab.detox.randomness import generator_of, sources
 from locore_lab.detox.remembered import Memory, Remembered
 from locore_lab.detox.side_by_side import Mask, banning, bill, draw, first_tokens, masking, then_nucleus, token_sequences
-from locore_lab.detox.task import Continuation, Law, Level, Method, Task, generator_of, live
+from locore_lab.detox.task import Continuation, Law, Level, Method, Task, live
 
 MOST_TRIES = 24  # runs of a sampler that finds nothing
 
@@ -115,6 +115,7 @@ def as_published(reading: Reading, memory: Memory) -> Method:
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         circuit = locore.compile(task.constraint("tokens"), model, task.length)
         prompted = model.prompted(prompt)
+        sequences = token_sequences(task.phrases, model.tokenizer) if reading.banned else []
         known = memory.behind(prompt)
         drawn = partial(
             published,
@@ -122,7 +123,7 @@ def as_published(reading: Reading, memory: Memory) -> Method:
             pairs=task.pairs,
             reading=reading,
             is_canonical=canonical_test(model, prompt, task),
-            in_phrases=sorted({v for ids in token_sequences(task.phrases, model.tokenizer) for v in ids}),
+            in_phrases=sorted({v for ids in sequences for v in ids}),
         )
         return [_published(Remembered(prompted, known), drawn, seed) for seed in seeds]
 

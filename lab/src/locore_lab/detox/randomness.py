@@ -15,6 +15,11 @@ from torch import Tensor
 from locore_lab.shared import seed_of
 
 
+def generator_of(seed: int) -> torch.Generator:
+    """The source of randomness of one run."""
+    return torch.Generator().manual_seed(seed)
+
+
 class Races:
     """Times at which tokens arrive, made once for each seed and step, whichever row asks first."""
 
@@ -24,7 +29,7 @@ class Races:
     def log_times(self, seed: int, step: int, size: int) -> Tensor:
         """Float[size], logarithms of exponential times of rate 1: a function of seed, step and size alone."""
         if (seed, step) not in self._known:
-            generator = torch.Generator().manual_seed(seed_of(seed, step))
+            generator = generator_of(seed_of(seed, step))
             # In 64 bits: the first of 50,000 arrives at 2e-5, where 32 bits of a uniform number have two digits.
             times = torch.rand(size, generator=generator, dtype=torch.float64).log_().neg_()
             self._known[seed, step] = times.log_().float()
@@ -41,7 +46,7 @@ class Source:
 
     def __init__(self, seed: int, races: Races | None = None) -> None:
         self.seed, self.races = seed, races
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = generator_of(seed)
         self._step = 0
 
     def uniforms(self, number: int) -> Tensor:

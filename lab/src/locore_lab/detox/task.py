@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-
 import locore
 from locore.constraints import Constraint
 from locore.models import LanguageModel
@@ -70,8 +68,3 @@ def live(tokens: Sequence[int], model: LanguageModel) -> list[int]:
     ends = model.tokenizer.eos_ids
     stop = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
     return list(tokens[:stop])
-
-
-def generator_of(seed: int) -> torch.Generator:
-    """The source of randomness of one run."""
-    return torch.Generator().manual_seed(seed)
