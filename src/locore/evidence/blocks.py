@@ -205,6 +205,11 @@ class Blocks:
         return self._mean([block.surprise.unseen for block in self.members if block.surprise])
 
     @property
+    def width(self) -> float:
+        """Prefixes at a position of all blocks together; 0 where that is not known."""
+        return sum(block.surprise.width for block in self.members if block.surprise)
+
+    @property
     def are_complete(self) -> bool:
         """Did each of them keep every prefix that could be completed?"""
         return bool(self.members) and all(block.surprise is not None and not block.surprise.drawn for block in self.members)

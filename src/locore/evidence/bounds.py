@@ -118,13 +118,14 @@ def _surprise(draws: Draws) -> tuple[float, float]:
 def is_out_of_sight(draws: Draws) -> bool:
     """Could texts that nobody drew hold more than those that were found?
 
-    Particles that nothing steers towards the constraint go where prefixes are likely, so N of them see nothing of a set of
-    prefixes with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode. Unless
-    every prefix was read, or certain bounds say that next to nothing is left, or no more than may be missed.
+    Particles that nothing steers towards the constraint go where prefixes are likely, so N prefixes see nothing of a set of
+    them with less mass than about 1/N. If p(α) is not well above that, what they agree on may be the wrong mode. A look-ahead
+    that was learned from these prefixes does not help: it foretells what was seen, and blocks that share it share what it
+    misses. Unless every prefix was read, or certain bounds say that next to nothing is left, or no more than may be missed.
     """
-    factors = draws.record.factors
+    factors, seen = draws.record.factors, math.log(max(draws.drawn, draws.blocks.width if draws.blocks else 0))
     if factors is not None:
-        expected = _share_in_sight(draws, factors) + math.log(draws.drawn)
+        expected = _share_in_sight(draws, factors) + seen
         return not draws.record.exact_draws and not draws.record.enumerated and expected < math.log(EXPECTED_DRAWS)
     if draws.record.guided or draws.record.exact_draws or not draws.record.weighted:
         return False
@@ -133,7 +134,7 @@ def is_out_of_sight(draws: Draws) -> bool:
     low, high = draws.log_evidence_bounds
     if low > math.log1p(-CLOSED) + high or draws.log_evidence > high - SMALL_REACH:
         return False
-    return draws.log_evidence + math.log(draws.drawn) < math.log(EXPECTED_DRAWS)
+    return draws.log_evidence + seen < math.log(EXPECTED_DRAWS)
 
 
 def _share_in_sight(draws: Draws, factors: Factors) -> float:

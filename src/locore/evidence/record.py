@@ -87,7 +87,7 @@ class Record:
         sequences: how many there are in all, where all were read.
         independent: are the weights independent of each other?
         exact_draws: is each an independent draw from p(· | α)?
-        guided: does something steer the draws towards α?
+        guided: does something that was known before the call steer the draws towards α?
         weighted: False for what masking engines return.
         zeros: reason -> share of the weights that were zero.
         refused: reason -> share that was refused afterwards.

@@ -70,17 +70,25 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
     remedy = _remedy(draws, sampler)
     yield from _by_certain_bounds(draws, remedy)
     if is_out_of_sight(draws):
-        yield (
-            "rough",
-            "the constraint is rare and nothing steers these particles to it, so they may all have missed where it is likely; "
-            "use sampler='twisted', or many more particles.",
-        )
+        yield "rough", _out_of_sight(record)
     yield from _by_tail(draws, remedy)
     if record.blocks is not None:
         yield _by_blocks(draws, remedy)
     # The states of chains are judged by their own effective sample size too, however well the evidence is known.
     if record.blocks is None or record.guarantee == "asymptotic":
         yield _by_weights(draws, remedy)
+
+
+def _out_of_sight(record: Record) -> str:
+    """Why particles that agree may all be wrong, and what helps."""
+    learned = record.table is not None and record.table.origin == "learned in the call"
+    if learned:
+        steers = "what steers these particles to it was learned from them"
+        remedy = "many more particles help, or `locore prepare MODEL`, once"
+    else:
+        steers = "nothing steers these particles to it"
+        remedy = "use many more particles, or sampler='twisted' with a table that `locore prepare MODEL` makes once"
+    return f"the constraint is rare and {steers}, so they may all have missed where it is likely; {remedy}."
 
 
 def _refused(draws: Draws) -> str:

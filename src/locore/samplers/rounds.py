@@ -9,7 +9,7 @@ import torch
 from locore.circuits import LeftToRight
 from locore.models import LanguageModel
 from locore.samplers.base import Critic
-from locore.samplers.swor import Recorder, Round, Trial, one_round
+from locore.samplers.swor import Recorder, Round, one_round
 from locore.samplers.twist.base import Twist
 from locore.samplers.twist.outcomes import Outcomes
 
@@ -49,15 +49,13 @@ class Rounds:
         prefixes = budget // self.price
         if prefixes < WORTH_A_TRIAL:
             return self.alike(number, budget, twist)
-        trial, cost = self.trial(prefixes, twist, None)
-        self.left_aside = trial.misleads
-        return self.alike(number, budget - cost, None if trial.misleads else twist)
+        self.left_aside, cost = self.misleads(prefixes, twist, None)
+        return self.alike(number, budget - cost, None if self.left_aside else twist)
 
-    def trial(self, prefixes: int, twist: Twist, record: Recorder | None) -> tuple[Trial, int]:
-        """What a round without a twist says of one, and the LM tokens that it cost."""
+    def misleads(self, prefixes: int, twist: Twist, record: Recorder | None) -> tuple[bool, int]:
+        """Does a round without a twist say so, and the LM tokens that it cost. One that found nothing says nothing."""
         plain = one_round(self.model, self.reader, tried(prefixes), self.generator, None, record, tried=twist)
-        assert plain.trial is not None  # it was asked for
-        return plain.trial, plain.lm_tokens
+        return plain.trial is not None and plain.trial.misleads, plain.lm_tokens
 
     def one(self, budget: int, number: int, twist: Twist | None, record: Recorder | None = None) -> Round:
         """One of `number` within LM tokens."""

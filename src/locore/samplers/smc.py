@@ -171,7 +171,10 @@ class Population:
         log_weights = self.log_weights + log_increments
         alive = (log_weights > NEG_INF).nonzero()[:, 0]
         if not len(alive):
-            raise ZeroWeights("every particle has reached a prefix after which the model gives the constraint no probability.")
+            raise ZeroWeights(
+                "every particle has reached a prefix after which the model gives the constraint no probability; others may go "
+                "on. Use more particles, or sampler='auto', which keeps prefixes in all states of the constraint."
+            )
         surprise = self.surprise + self._variance(log_increments)
         return replace(self.chosen(alive, log_weights[alive]), surprise=surprise)
 

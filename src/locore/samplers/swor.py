@@ -20,20 +20,18 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, distinct, row_slices, segment_logsumexp
+from locore.numerics import NEG_INF, distinct, segment_logsumexp
 from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
-from locore.samplers.selection import Selection, padded_rows, select, select_in_place
+from locore.samplers.merit import DEFENCE, LEAST_DEFENCE, UNLIMITED, Merit, Steered, last_tokens
+from locore.samplers.selection import Selection, select
 from locore.samplers.twist.base import Twist
 from locore.samplers.twist.outcomes import Outcomes
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
-# Share of a step's selection that goes by p(prefix) alone, to that which goes by the twist: at most, and at least.
-DEFENCE, LEAST_DEFENCE = 0.2, 1e-3
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
 LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 WORTH_LESSONS = 16  # prefixes at a position from which the first half of them can teach the second
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
-UNLIMITED = math.inf  # log of what is left unread, where that is not known
 # Times the steps that forecasts take without a twist. Where foresight is missing it shows less in a lucky round than in others,
 # and going without then costs far more than a twist that is not needed: so it takes plain evidence to leave it out.
 MISLEADS = 3.0
@@ -106,6 +104,12 @@ class Round:
     bounds: Bounds = UNKNOWN
     trial: Trial | None = None
 
+    @classmethod
+    def nothing(cls, length: int, lm_tokens: int, bounds: Bounds) -> Round:
+        """An estimate of zero: nothing that was kept led anywhere."""
+        scores = torch.zeros(0, length, dtype=torch.float64)
+        return cls(scores.long(), scores.sum(1), scores, lm_tokens=lm_tokens, bounds=bounds)
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -136,13 +140,13 @@ class _History:
         self._log_left: list[float] = []
         self._largest_step = 0.0  # of the totals, nats
 
-    def add(self, selection: Selection, row: Tensor, over: Tensor | None) -> None:
-        """A selection of children of Long[chosen] rows; where it went by weight alone f64[prefixes], log weight over p."""
+    def add(self, selection: Selection, row: Tensor, log_unread: float) -> None:
+        """A selection of children of Long[chosen] rows, and log of the probability of the children that were left."""
         if self._selections:
             self._largest_step = max(self._largest_step, abs(selection.log_total - self._selections[-1].log_total))
         self._selections.append(selection)
         self._parents.append(row)
-        self._log_left.append(UNLIMITED if over is None else float(torch.logsumexp(selection.log_left - over, 0)))
+        self._log_left.append(log_unread)
 
     def end(self) -> None:
         """All texts have ended: nothing more is selected, and nothing more is left."""
@@ -166,6 +170,10 @@ class _History:
         low = torch.logsumexp(torch.cat([complete, last]), 0)
         high = torch.logsumexp(torch.cat([complete, left + ROUNDED]), 0)
         return float(low), min(0.0, float(high))
+
+    def nothing(self) -> Bounds:
+        """Certain ones of log p(α), where nothing that was kept can be completed: all that satisfies α was left."""
+        return NEG_INF, min(0.0, float(torch.logsumexp(torch.tensor(self._log_left), 0)))
 
     def surprise(self) -> Surprise:
         """By the forecasts; the first is left out, as it knows no token yet."""
@@ -244,22 +252,19 @@ def one_round(
             foretold.append(float(torch.logsumexp(weights + beta, 0)))
         if record is not None:
             record(before, last, prefixes.log_probs)
-        steered = None
-        if twist is not None and remaining:
-            steered = Steered.at(twist, prefixes, before, last, weights, history.defence())
-        merit, over = _merit(prefixes, weights, steered), weights - prefixes.log_mass
+        steered = Steered.at(twist, prefixes, weights, history.defence()) if twist is not None and remaining else None
+        merit = Merit(prefixes, weights, steered, bool(remaining))
         if worth is not None and prefixes.position:
-            merit += _defended(worth(prefixes.tokens), weights)[:, None].to(merit)
+            merit.times(worth(prefixes.tokens), weights)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        columns = merit.shape[1]
         kept = min(left // remaining, STRETCHED * width) if remaining else (wanted or width)
-        chosen = select_in_place(merit, kept, uniform)
-        if not len(chosen.chosen):
-            raise ZeroWeights("no sequence that satisfies the constraint has positive probability under the model.")
-        row, token = chosen.chosen // columns, chosen.chosen % columns
-        history.add(chosen, row, over if steered is None and worth is None else None)
+        selection, row, token = merit.select(kept, uniform)
         prefixes = prefixes.extended(row, token)
-        weights = weights[row] + prefixes.token_scores[:, -1] + chosen.log_raise
+        weighed = weights[row] + prefixes.token_scores[:, -1]
+        history.add(merit.forecast(selection, weighed), row, merit.log_unread(selection, row, weighed))
+        if not len(row):  # nothing that was kept can be completed
+            return Round.nothing(reader.length, allowed - left, history.nothing())
+        weights = weighed + selection.log_raise
         going = int(prefixes.going().sum()) if remaining else 1
         if remaining:
             left -= going
@@ -271,89 +276,18 @@ def one_round(
     return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
 
 
-def last_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Long[num] each: the last but one and the last of Long[num, time], −1 where there is none."""
-    padded = torch.nn.functional.pad(tokens, (2, 0), value=-1)
-    return padded[:, -2], padded[:, -1]
-
-
-@dataclass(frozen=True, eq=False)
-class Steered:
-    """The twist at one position.
-
-    Attributes:
-        twist: β.
-        position: of the next token.
-        states: Long[prefixes], before it.
-        last: Long[prefixes], the token before it.
-        log_floor: f32[], log κ on the twist's device, κ being a share of the mean β of the prefixes: so much of the selection
-            goes by p alone. β is as wrong as two tokens of context say too little, however often the table has seen them.
-    """
-
-    twist: Twist
-    position: int
-    states: Tensor
-    last: Tensor
-    log_floor: Tensor
-
-    @classmethod
-    def at(cls, twist: Twist, prefixes: Prefixes, before: Tensor, last: Tensor, weights: Tensor, share: float) -> Steered:
-        """For prefixes with f64[prefixes] log weights and these last two tokens (−1: none); `share` of it goes by p alone."""
-        beta = twist.of(prefixes.position, prefixes.states, before, last).double()
-        floor = _log_floor(beta, weights, share).float()
-        return cls(twist, prefixes.position, prefixes.states, last, floor.to(twist.device))
-
-    def by_state(self, states: Tensor) -> Tensor:
-        """As `Twist.by_state`, with κ."""
-        return self.twist.by_state(self.position, states, self.log_floor)
-
-    def known_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """As `Twist.known_pairs`, with κ."""
-        return self.twist.known_pairs(self.position, self.states, self.last, self.log_floor)
-
-
-def _merit(prefixes: Prefixes, weights: Tensor, steered: Steered | None) -> Tensor:
-    """f32[prefixes, vocab and some −inf]: log of p(child) · (β(child) + κ); −inf where nothing can be completed.
-
-    It is on the model's device. Any merit keeps the weights proper, so single precision is enough; only what is chosen is
-    weighed in double. The rows are filled a few at a time, so that they stay near the processor.
-    """
-    log_probs = prefixes.log_probs
-    device = log_probs.device
-    distinct, which = torch.unique(prefixes.states, return_inverse=True)
-    ahead = prefixes.reader.log_allowed(prefixes.position, distinct, device)
-    if steered is not None:
-        ahead += steered.by_state(distinct)
-    batch, vocab = log_probs.shape
-    merit = padded_rows(batch, vocab, device)
-    weights, which = weights.to(device), which.to(device)
-    for part in row_slices(log_probs):
-        rows = merit[part, :vocab]
-        rows.copy_(log_probs[part]).add_(weights[part, None].to(rows.dtype)).add_(ahead[which[part]])
-    if steered is not None:
-        row, token, value = (part.to(device) for part in steered.known_pairs())
-        value += weights[row] + log_probs[row, token]
-        merit[row, token] = torch.where(ahead[which[row], token] == NEG_INF, NEG_INF, value)
-    return merit
-
-
-def _defended(worth: Tensor, weights: Tensor) -> Tensor:
-    """f64[prefixes]: what they are worth and a share of the mean, as for a twist; what is worth nothing stays so."""
-    return torch.where(worth > NEG_INF, torch.logaddexp(worth, _log_floor(worth, weights, DEFENCE)), NEG_INF)
-
-
-def _log_floor(worth: Tensor, weights: Tensor, share: float) -> Tensor:
-    """f64[]: log of this share of the mean of what prefixes with f64[prefixes] log weights are worth, f64[prefixes] in logs."""
-    return torch.logsumexp(weights + worth, 0) - torch.logsumexp(weights, 0) + math.log(share)
-
-
 def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:
     """Average independent rounds; a sequence found by several is one particle with the sum of its weights.
 
     More than `most` are thinned without bias; their total weight stays as it is, and so does what the rounds say of each other.
     `known` are fields of the record.
+
+    Raises:
+        ZeroWeights: no round found anything.
     """
     low, high = max(one.bounds[0] for one in rounds), min(one.bounds[1] for one in rounds)
+    if not any(len(one.tokens) for one in rounds):
+        raise ZeroWeights(_nothing_found(high))
     known.setdefault("bounds", (min(low, high), high))  # rounding may put the sum of everything above its bound
     tokens = torch.cat([one.tokens for one in rounds])
     weights = torch.cat([one.log_weights for one in rounds]) - math.log(len(rounds))
@@ -367,3 +301,18 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
         chosen, merged = select(merged, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
         tokens, first = tokens[chosen], first[chosen]
     return Draws(tokens, merged + math.log(len(tokens)), scores[first], Record(blocks=blocks, **known))
+
+
+def _nothing_found(log_most: float) -> str:
+    """What rounds that found nothing know: with all prefixes read, that there is nothing; otherwise only what they left."""
+    cut = "A model that is cut by top-p or top-k allows more if it is cut less."
+    if log_most == NEG_INF:
+        return (
+            "every prefix that the constraint allows was read, and the model gives no probability to any sequence that "
+            f"satisfies it; ask for more tokens, or weaken the constraint. {cut}"
+        )
+    left = f"; p(α) is at most {math.exp(log_most):.2g}" if log_most < 0 else ""
+    return (
+        "none of the prefixes that were kept led to a sequence that satisfies the constraint with positive probability, but "
+        f"not all prefixes were read{left}. Use a larger budget or more particles. {cut}"
+    )

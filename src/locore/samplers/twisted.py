@@ -20,7 +20,7 @@ from locore.evidence import Draws, TableUse
 from locore.models import LanguageModel
 from locore.samplers.base import Critic, left_to_right
 from locore.samplers.rounds import Rounds, tried
-from locore.samplers.swor import JUDGED_WIDTH, LESSONS, Round, blocks_for, pooled, width_of
+from locore.samplers.swor import LESSONS, Round, blocks_for, pooled, width_of
 from locore.samplers.twist.lookahead import LookAhead, look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare
@@ -73,9 +73,8 @@ class Twisted:
             rounds = run.by_lessons(max(blocks, LESSONS) if self.blocks is None else blocks, blocks, left, self.seen)
         if run.left_aside:
             use = replace(use, origin="left aside")
-        # Little can be learned from few prefixes.
-        guided = run.twisted and (table is not None or left >= JUDGED_WIDTH * price)
-        return pooled(rounds, num_particles, generator, guided=guided, table=use)
+        # What was learned in the call foretells what was seen: what all rounds missed it would not have found.
+        return pooled(rounds, num_particles, generator, guided=run.twisted and table is not None, table=use)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, TableUse]:
         if self.table != "model":
@@ -101,10 +100,9 @@ class _Lessons(Rounds):
         counts = NGramCounts(self.model.vocab_size, self.model.tokenizer.eos_ids) if seen is None else seen.copy()
         if drafts:
             counts.draft(self.model, drafts, self.reader.length, self.generator)
-        trial, cost = self.trial(prefixes, self._twist(counts), counts.add)
+        self.left_aside, cost = self.misleads(prefixes, self._twist(counts), counts.add)
         left = budget - drafts * self.price - cost
-        if trial.misleads:
-            self.left_aside = True
+        if self.left_aside:
             return self.alike(blocks, left, None)
         self.twisted, rounds = True, []
         for remaining in range(number, 0, -1):

@@ -21,7 +21,7 @@ class Twist(Protocol):
         Args:
             position: of the next token.
             states: Long[states], before it.
-            log_floor: f32[], log κ, by which β is raised.
+            log_floor: f32[states after it], log κ, by which β of each is raised.
 
         Returns:
             f32[states, vocab] on the device; tokens that cannot be completed have no meaning here.
@@ -47,6 +47,6 @@ class Twist(Protocol):
         """
 
 
-def raised(log_beta: Tensor, log_floor: Tensor | None) -> Tensor:
-    """log (β + κ)."""
-    return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor)
+def raised(log_beta: Tensor, log_floor: Tensor | None, target: Tensor) -> Tensor:
+    """log (β + κ), Long[…] target being the states that f32[…] log β are of."""
+    return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor[target])

@@ -42,7 +42,7 @@ class LocalTwist:
     def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
         """f32[states, vocab], as `Twist.by_state`."""
         of_classes = self.reader.rows[position][states].long().clamp_min(0).to(self.device)
-        beta = raised(self.log_beta[position + 1][of_classes], log_floor)
+        beta = raised(self.log_beta[position + 1][of_classes], log_floor, of_classes)
         return beta[:, self.reader.classes_on(self.device)]
 
     def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:

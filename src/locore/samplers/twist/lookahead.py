@@ -57,7 +57,7 @@ class LookAhead:
         """f32[states, vocab], as `Twist.by_state`."""
         of_classes = self.reader.rows[position][states].long().clamp_min(0).to(self.device)
         target = of_classes[:, self.reader.classes_on(self.device)]
-        return raised(self.log_beta[position + 1][self.single, target], log_floor)
+        return raised(self.log_beta[position + 1][self.single, target], log_floor, target)
 
     def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """f32[batch], as `Twist.of`."""
@@ -75,10 +75,10 @@ class LookAhead:
         row = torch.repeat_interleave(torch.arange(len(last)), count)
         pair = low[row] + torch.arange(len(row)) - torch.repeat_interleave(count.cumsum(0) - count, count)
         token = keys[pair] % size
-        target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0)
+        target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0).to(self.device)
         context = self.table.first_pair + pair
-        found = self.log_beta[position + 1][context.to(self.device), target.to(self.device)]
-        return row, token, raised(found, log_floor)
+        found = self.log_beta[position + 1][context.to(self.device), target]
+        return row, token, raised(found, log_floor, target)
 
 
 @lru_cache(maxsize=8)
