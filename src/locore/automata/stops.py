@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from locore.automata.composed import ComposedMachine
+from locore.automata.lazily import DEAD, ByteMachine
 from locore.automata.machines import NUM_BYTES
 from locore.automata.tables import Automaton, reachable
 from locore.errors import InvalidArgument
@@ -119,6 +122,65 @@ class StopMachine:
                     table[here, byte] = inner.after(settled) * width + following
         order, numbered = reachable(table, automaton.start * width)
         return Automaton(numbered, accepting[order], {byte: byte for byte in range(NUM_BYTES)}, 0)
+
+
+class CutMachine(ComposedMachine[tuple[int, int]]):
+    """Accepts the texts of which that before the first stop string is accepted; what follows it may be anything.
+
+    A state is that of the part before the bytes that may become a string, and the state of the search; (0, `stopped`) is behind
+    a string with an accepted text before it.
+    """
+
+    def __init__(self, part: ByteMachine, search: StopMachine) -> None:
+        """Nothing has been read."""
+        super().__init__([part], (0, 0))
+        self._part, self._search = part, search
+
+    def after_bytes(self, meaning: tuple[int, int]) -> tuple[NDArray[np.int64], list[tuple[int, int] | None]]:
+        """The search reads the byte, and the part what can no longer become a string."""
+        state, looking = meaning
+        if looking == self._search.stopped:
+            return np.zeros(NUM_BYTES, dtype=np.int64), [meaning]
+        pending = self._search.pending[looking]
+        after = self._part.after(pending, state)
+        row = np.full(NUM_BYTES, DEAD) if after == DEAD else self._part.row(after)
+        number: dict[tuple[int, int] | None, int] = {}
+        which = [
+            number.setdefault(self._reached(state, pending, looking, byte, int(following)), len(number))
+            for byte, following in enumerate(row)
+        ]
+        return np.array(which, dtype=np.int64), list(number)
+
+    def _reached(self, state: int, pending: bytes, looking: int, byte: int, after: int) -> tuple[int, int] | None:
+        """What one byte leads to; `after` is where it leads the part if nothing is held back."""
+        looking = self._search.step(looking, byte)
+        if looking:
+            text = pending + bytes([byte])
+            stopped = looking == self._search.stopped
+            held = self._search.found(text) if stopped else self._search.pending[looking]
+            after = self._part.after(text[: len(text) - len(held)], state)
+            if stopped:
+                return (0, looking) if after != DEAD and self._part.accepts(after) else None
+        return None if after == DEAD else (after, looking)
+
+    def ends(self, meaning: tuple[int, int]) -> bool:
+        """Behind a string, or where the part accepts what is held back, too."""
+        state, looking = meaning
+        if looking == self._search.stopped:
+            return True
+        after = self._part.after(self._search.pending[looking], state)
+        return after != DEAD and self._part.accepts(after)
+
+    def needs(self, meaning: tuple[int, int]) -> float:
+        """What the part needs; the bytes held back may be of it."""
+        state, looking = meaning
+        behind = looking == self._search.stopped
+        return 0.0 if behind else max(0.0, self._part.least(state) - len(self._search.pending[looking]))
+
+    def far(self, state: int) -> float:
+        """As for the part."""
+        inner, looking = self._meanings[state]
+        return 0.0 if looking == self._search.stopped else self._part.far(inner)
 
 
 class _Rows:
