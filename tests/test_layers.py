@@ -22,6 +22,7 @@ ROWS = {
     "io": 1,
     "lazy": 1,
     "limits": 1,
+    "lists": 1,
     "local": 3,
     "numerics": 1,
     "patience": 1,

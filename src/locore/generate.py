@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from locore.answering import answered, drawn_seed
-from locore.chat import Prompt
+from locore.chat import Prompt, is_chat
 from locore.constraints import Constraint
 from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
 from locore.evidence import Particles
 from locore.limits import Limits
+from locore.lists import items_of
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
@@ -176,11 +177,15 @@ def _each(
     prompts: Sequence[Prompt], constraints: Constraint | Term | Sequence[Constraint | Term]
 ) -> list[tuple[Prompt, Constraint | Term]]:
     """A constraint with each prompt."""
-    if isinstance(prompts, str) or any(isinstance(prompt, dict) for prompt in prompts):
+    if isinstance(prompts, str) or is_chat(prompts):
         raise InvalidArgument("generate_many takes a list of prompts; for one prompt or one chat there is generate.")
-    wanted = [constraints] * len(prompts) if isinstance(constraints, Constraint | Term) else list(constraints)
-    if len(wanted) != len(prompts):
+    listed = items_of(prompts, "generate_many", "a list of prompts", ordered=True, error=InvalidArgument)
+    if isinstance(constraints, Constraint | Term):
+        wanted = [constraints] * len(listed)
+    else:
+        wanted = items_of(constraints, "generate_many", "a constraint, or a list of them", ordered=True, error=InvalidArgument)
+    if len(wanted) != len(listed):
         raise InvalidArgument(
-            f"there are {len(prompts)} prompts and {len(wanted)} constraints; give one for all, or one for each."
+            f"there are {len(listed)} prompts and {len(wanted)} constraints; give one for all, or one for each."
         )
-    return list(zip(prompts, wanted, strict=True))
+    return list(zip(listed, wanted, strict=True))

@@ -21,6 +21,7 @@ from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, C
 from locore.constraints.serial import bounds_of, described, flag_of, list_of, read_flag, read_integer, read_string, register
 from locore.constraints.tokens import BanTokens
 from locore.errors import InvalidConstraint
+from locore.lists import items_of
 
 
 def ban(
@@ -78,7 +79,7 @@ def contains(
     if flag_of(ordered, "ordered", "contains"):
         if (at_least, at_most, exactly) != (1, None, None):
             raise InvalidConstraint("contains(ordered=True) has no at_least, at_most or exactly; repeat a text in the list")
-        return ContainsInOrder(sequence_of(text, "contains"), words, ignore_case)
+        return ContainsInOrder(sequence_of(text, "contains(ordered=True)", ordered=True), words, ignore_case)
     bounds = limits_of(at_least, at_most, exactly, "contains", default=1)
     return conjunction(Contains(one, *bounds, words, ignore_case) for one in phrases_of(text, "contains"))
 
@@ -132,13 +133,10 @@ def phrases_of(value: object, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sequence_of(value, where)))
 
 
-def sequence_of(value: object, where: str) -> tuple[str, ...]:
-    """The same with repetitions."""
-    if isinstance(value, str):
-        value = (value,)
-    if not isinstance(value, Iterable) or isinstance(value, bytes):
-        raise InvalidConstraint(f"{where} needs a string or a list of strings, got {value!r}")
-    phrases = tuple(phrase_of(phrase, where) for phrase in value)
+def sequence_of(value: object, where: str, ordered: bool = False) -> tuple[str, ...]:
+    """The same with repetitions; `ordered`: a set will not do."""
+    items = [value] if isinstance(value, str) else items_of(value, where, "a string or a list of strings", ordered=ordered)
+    phrases = tuple(phrase_of(phrase, where) for phrase in items)
     if not phrases:
         raise InvalidConstraint(f"{where} got no phrase at all; pass at least one")
     return phrases

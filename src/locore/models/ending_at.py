@@ -10,6 +10,7 @@ from torch import Tensor
 from locore.automata.stops import StopMachine
 from locore.chat import Prompt
 from locore.errors import InvalidArgument
+from locore.lists import items_of
 from locore.models.base import LanguageModel, Wrapper
 from locore.models.cursor import Cursor
 from locore.models.validation import row_indices
@@ -25,7 +26,7 @@ class EndingAt(Wrapper):
         stops: the strings.
     """
 
-    def __init__(self, base: LanguageModel, stops: Sequence[str]) -> None:
+    def __init__(self, base: LanguageModel, stops: str | Sequence[str]) -> None:
         """End a model's texts.
 
         Raises:
@@ -34,7 +35,10 @@ class EndingAt(Wrapper):
         super().__init__(base)
         if not base.tokenizer.eos_ids or not base.tokenizer.has_text:
             raise InvalidArgument("only a model with text and an end of sequence can end its texts at strings.")
-        self.stops = tuple(stops)
+        listed = [stops] if isinstance(stops, str) else items_of(stops, "EndingAt", "a list of strings", error=InvalidArgument)
+        if not all(isinstance(stop, str) for stop in listed):
+            raise InvalidArgument(f"EndingAt needs a list of strings, got {listed!r}.")
+        self.stops = tuple(listed)
         self.full_support = False
         self._machine = StopMachine(stop.encode() for stop in self.stops)
         self._end = base.tokenizer.eos_ids[0]
