@@ -92,7 +92,7 @@ def test_what_is_no_list_is_refused(name):
     items, make, ordered = EVERY[name]
     wrong = [*mappings(items), b"ab", bytearray(b"\x00\x01"), memoryview(b"ab"), 1.5]
     for value in wrong + ([set(items), frozenset(items)] if ordered else []):
-        with pytest.raises((InvalidConstraint, InvalidArgument), match="needs|must be|takes"):
+        with pytest.raises((InvalidConstraint, InvalidArgument), match=r"needs|must be|takes"):
             make(value)
 
 
