@@ -14,6 +14,7 @@ from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
+from locore.constraints.sequence import TokenSequence
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.evidence import Draws, Particles, Run
 from locore.evidence.weighing import weighed
@@ -64,6 +65,7 @@ def answered(
     run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
     notes += () if circuit.reader is None else circuit.reader.notes()
+    notes += _cut_characters(constraint, draws, base.tokenizer)
     draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
     particles = Particles.of(draws, base.tokenizer, run)
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
@@ -131,6 +133,19 @@ def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed
                 f"constraint. Nothing was returned; {_whose(constraint)}."
             )
     return torch.tensor(keep, dtype=torch.bool)
+
+
+def _cut_characters(constraint: Constraint, draws: Draws, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """A note where texts end within a character, as they may unless the constraint speaks about text."""
+    if not tokenizer.has_text or any(isinstance(leaf, PythonFunction) or leaf.is_text for leaf in constraint.leaves()):
+        return ()
+    cut = sum(TokenSequence(y, tokenizer).is_broken for y in draws.tokens.tolist())
+    if not cut:
+        return ()
+    return (
+        f"{cut} of {len(draws.tokens)} texts are no UTF-8, most often because the horizon cuts a character; with a constraint "
+        'on text there are none, such as regex("(?s).*"), which all others satisfy',
+    )
 
 
 def _whose(constraint: Constraint) -> str:

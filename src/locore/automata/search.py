@@ -67,8 +67,9 @@ def in_order(phrases: Sequence[str], manner: Manner) -> Tally:
         # A character that settles a pending occurrence is the first that the next search reads.
         before = (found.pending > 0)[:, None] & ~found.cutting
         now = (found.ends > found.pending)[found.table]
-        target = np.where(before, table[after_word], np.where(now, start, first + found.table))
-        counted = np.where(before, 1 if is_last else gain[after_word], now & is_last)
+        begin = np.where(found.inside, after_word, start)
+        target = np.where(before, table[begin], np.where(now, start, first + found.table))
+        counted = np.where(before, 1 if is_last else gain[begin], now & is_last)
         table, gain = np.append(table, target, axis=0), np.append(gain, counted, axis=0)
         final = np.append(final, found.pending if is_last else np.zeros_like(found.pending))
         start, after_word = first, len(table) - 1
@@ -87,12 +88,14 @@ class _Found:
         ends: Int32[states], how many phrases end here.
         pending: Int32[states], how many of them may yet turn out to cut a word or a letter: all or none.
         cutting: Bool[states, columns], the characters by which they turn out to do so.
+        inside: Bool[states], was the last character of a phrase one of a word?
     """
 
     table: Ints
     ends: Ints
     pending: Ints
     cutting: Bools
+    inside: Bools
 
 
 @dataclass(frozen=True)
@@ -160,10 +163,11 @@ class _Search:
         return self._found(trie, table, np.append(trie.ends, 0))
 
     def _found(self, trie: Trie, table: Ints, ends: Ints) -> _Found:
-        cutting = np.zeros((len(table), len(self.inside)), dtype=np.bool_)
+        inside = np.zeros(len(table), dtype=np.bool_)
         for _, columns, children in trie.levels:
-            cutting[children] = self.continuing | (self.inside & self.inside[columns][:, None])
-        return _Found(table, ends, np.where(cutting.any(1), ends, 0), cutting)
+            inside[children] = self.inside[columns]
+        cutting = self.continuing | (self.inside & inside[:, None])
+        return _Found(table, ends, np.where(cutting.any(1), ends, 0), cutting, inside)
 
     def settled(self, found: _Found) -> tuple[Ints, Ints, Ints]:
         """Table, gain and final of the machine that counts occurrences as soon as they are settled."""

@@ -1,7 +1,7 @@
 """Constraints on the text: phrases that must or must not occur in it.
 
-The text is what the bytes of the tokens before the end of sequence decode to; bytes that are no UTF-8 read as U+FFFD. Every
-tokenisation counts, and phrases may straddle tokens. Nothing is stripped: `choice(["yes"])` does not match " yes".
+The text is what the bytes of the tokens before the end of sequence decode to; a text that is no UTF-8 satisfies none.
+Every tokenisation counts, and phrases may straddle tokens. Nothing is stripped: `choice(["yes"])` does not match " yes".
 
 `words=True` counts only occurrences that cut no word: at neither of their ends do a character of a word inside and one outside
 meet, so "ass" does not occur in "class", while " hate" and "C++" may stand after or before anything that their space or sign
