@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -31,6 +32,10 @@ class Place:
 class Expression:
     """Base of what stands behind a colon."""
 
+    def spelled(self) -> str:
+        """What messages call it."""
+        return "a terminal"
+
 
 @dataclass(frozen=True)
 class Name(Expression):
@@ -39,6 +44,10 @@ class Name(Expression):
     name: str
     place: Place
 
+    def spelled(self) -> str:
+        """The name."""
+        return self.name
+
 
 @dataclass(frozen=True)
 class Literal(Expression):
@@ -46,6 +55,11 @@ class Literal(Expression):
 
     text: str
     ignore_case: bool
+    place: Place
+
+    def spelled(self) -> str:
+        """As it is written."""
+        return json.dumps(self.text, ensure_ascii=False) + "i" * self.ignore_case
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,10 @@ class Pattern(Expression):
     pattern: str
     flags: str
     place: Place
+
+    def spelled(self) -> str:
+        """As it is written."""
+        return f"/{self.pattern}/{self.flags}"
 
 
 @dataclass(frozen=True)
@@ -148,7 +166,7 @@ _REPETITIONS = {"*": (0, MANY), "+": (1, MANY), "?": (0, 1)}
 _FLAGS = set("imsux")
 
 
-def read_grammar(text: str) -> Definitions:
+def definitions_of(text: str) -> Definitions:
     """The rules and terminals of a grammar in Lark's syntax.
 
     Raises:
@@ -156,6 +174,15 @@ def read_grammar(text: str) -> Definitions:
         UnsupportedKeyword: it uses what is not supported here.
     """
     return _Parser(text).definitions()
+
+
+def names_in(expression: Expression) -> Iterator[str]:
+    """The rules and terminals that an expression uses, from left to right."""
+    if isinstance(expression, Name):
+        yield expression.name
+    parts = (expression.part,) if isinstance(expression, Repeated) else getattr(expression, "parts", ())
+    for part in parts:
+        yield from names_in(part)
 
 
 class _Parser:
@@ -311,7 +338,7 @@ class _Parser:
     def _string(self, token: _Token) -> Expression:
         first = _unquoted(token)
         if self._here.kind != "dots":
-            return Literal(first, token.text.endswith("i"))
+            return Literal(first, token.text.endswith("i"), token.place)
         self._next += 1
         last = _unquoted(self._take("string"))
         if len(first) != 1 or len(last) != 1 or first > last:

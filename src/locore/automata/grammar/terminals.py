@@ -100,7 +100,7 @@ class Terminals:
                 raise InvalidConstraint(f"common.{expression.name} ({expression.place}) is unknown; there are: {known}")
             return _regex(COMMON[expression.name], "", expression.place)
         if isinstance(expression, Literal):
-            return _regex(re.escape(expression.text), "i" if expression.ignore_case else "", Place(0, 0))
+            return _regex(re.escape(expression.text), "i" if expression.ignore_case else "", expression.place)
         if isinstance(expression, Pattern):
             return _regex(expression.pattern, expression.flags, expression.place)
         if isinstance(expression, Interval):
