@@ -1,7 +1,7 @@
 """Context-free grammars as constraints: the whole text is a sentence.
 
-The syntax is Lark's as llguidance reads it, or llama.cpp's GBNF. Every returned text is read again without the machine: of Lark by
-llguidance, which says what its texts are, and of GBNF item by item.
+The syntax is Lark's as llguidance reads it, or llama.cpp's GBNF. Every returned text is read again without the machine: by
+llguidance, which says what the texts of a grammar in Lark's syntax are, or item by item.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Grammar(MachineLeaf):
             productions = read_gbnf(self.text)
             return _Shared(GrammarMachine(productions)), Sentences(productions)
         definitions = definitions_of(self.text)
-        return _Shared(GrammarMachine(productions_of(definitions))), Engine(self.text, depth_of(definitions))
+        depth = depth_of(definitions)
+        return _Shared(GrammarMachine(productions_of(definitions))), Engine(self.text, depth)
 
     @property
     def reader(self) -> Engine | Sentences:

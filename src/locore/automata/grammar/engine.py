@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from locore.errors import BudgetExceeded, InvalidConstraint, MissingExtra
 
 UNFORCED = '\n%llguidance { "no_forcing": true }\n'  # what is forced is of no interest, and may never end
-SHALLOW = 100  # rules within rules for which any thread's stack is large enough
-STACK = 1 << 26  # bytes for the deepest grammar; each level takes about 3 kB
+SHALLOW = 50  # levels of rules in rules for which any thread's stack is large enough
+STACK = 1 << 28  # bytes for the deepest grammar, of which only those are taken that are needed: about 3.5 kB a level
 _stack_size = threading.Lock()
 T = TypeVar("T")
 

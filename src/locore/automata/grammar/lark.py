@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from locore.automata.grammar.productions import START, Builder, Productions, Symbol, Symbols
 from locore.automata.grammar.syntax import (
     Choice,
@@ -12,6 +10,7 @@ from locore.automata.grammar.syntax import (
     Expression,
     Literal,
     Name,
+    Place,
     Repeated,
     Sequence,
     names_in,
@@ -21,7 +20,7 @@ from locore.automata.grammar.terminals import Terminals
 from locore.automata.regex import byte_automaton
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 
-MAX_DEPTH = 2000  # of rules in rules, for llguidance
+MAX_DEPTH = 20_000  # levels, for llguidance
 
 
 def productions_of(definitions: Definitions) -> Productions:
@@ -37,30 +36,32 @@ def productions_of(definitions: Definitions) -> Productions:
 
 
 def depth_of(definitions: Definitions) -> int:
-    """How many rules and terminals are open at once, at most, when each is read where it is first met.
+    """How many levels of rules and what stands in them are open at once, at most, when each is read where it is first met.
 
     Raises:
         InvalidConstraint: more than `MAX_DEPTH`.
     """
     every = definitions.terminals | definitions.rules
-    roots = [name for expression in definitions.ignored for name in names_in(expression)]
+    roots = [one for expression in definitions.ignored for one in names_in(expression)]
     seen: set[str] = set()
     deepest = 0
-    for root in ["start", *roots]:
-        path: list[Iterator[str]] = [iter([root])]
+    for root in [(Name("start", Place(1, 1)), 1), *roots]:
+        path = [(0, iter([root]))]
         while path:
-            name = next(path[-1], None)
-            if name is None:
+            depth, left = path[-1]
+            used, levels = next(left, (None, 0))
+            if used is None:
                 path.pop()
-            elif name not in seen and name in every:
-                seen.add(name)
-                path.append(names_in(every[name]))
-                deepest = max(deepest, len(path))
+            elif used.name not in seen and used.name in every:
+                seen.add(used.name)
+                deepest = max(deepest, depth + levels)
                 if deepest > MAX_DEPTH:
                     raise InvalidConstraint(
-                        f"the rules of the grammar stand in each other more than {MAX_DEPTH:,} deep (at {name!r}), which is "
-                        "not supported; leave out rules that only stand for another one, or write the grammar in GBNF"
+                        f"the rules of the grammar stand in each other too deep ({used.name!r} at {used.place} is at level "
+                        f"{deepest:,} of at most {MAX_DEPTH:,}); leave out rules that only stand for another one, or write the "
+                        "grammar in GBNF"
                     )
+                path.append((depth + levels, names_in(every[used.name])))
     return deepest
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,7 @@ class Terminal:
             distance = nearer
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def of_character(cls, chars: CharSet) -> Terminal:
         """One character of a set, as UTF-8 writes it."""
         made = _Encoding()
