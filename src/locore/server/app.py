@@ -24,11 +24,11 @@ from locore.server.errors import (
     AsciiJSON,
     LimitedBody,
     on_http_error,
-    on_invalid_body,
     shutting_down,
     strict_route,
 )
 from locore.server.jobs import Bundle
+from locore.server.mistakes import on_invalid_body
 from locore.server.queue import Queue
 from locore.server.quota import Quotas
 from locore.server.schema import Common, CompletionRequest, Sampling, refusal, version
@@ -89,11 +89,11 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     tasks = body.tasks(settings.default_tokens)
     refused = refusal(tasks, settings)
     if refused is not None:
-        raise ApiError(400, refused[1], "invalid_value", refused[0])
+        raise ApiError(400, refused[1], "invalid_value", body.place(refused[0]))
     owner = request.scope.get("state", {}).get("owner", "")
     try:
         quotas.admit(owner, len(tasks))
-        bundle = queue.submit(tasks, owner)
+        bundle = queue.submit(tasks, owner, body.place("constraint"))
     except ApiError as error:
         metrics.refused.labels(error.code).inc()
         raise

@@ -154,6 +154,13 @@ class ChatRequest(Common, HarmlessInChats):
         must = chosen is not None or self.tool_choice == "required"
         return Calls(offered, "required" if must else "auto", bool(self.parallel_tool_calls) and chosen is None)
 
+    def place(self, what: str) -> str:
+        """What is called is a constraint too."""
+        if what == "constraint" and self.calls() is not None:
+            return "tools"
+        renamed = what == "max_tokens" and self.max_completion_tokens is not None
+        return "max_completion_tokens" if renamed else super().place(what)
+
     def constrains_stop(self) -> bool:
         """Not of calls, which no stop string follows."""
         return super().constrains_stop() and self.calls() is None

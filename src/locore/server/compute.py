@@ -65,6 +65,7 @@ class Run:
         self.constraint = constraint_of(task, bool(model.tokenizer.eos_ids))
         self._model = shaped(model, task)
         self._circuit: Circuit | None = None
+        self._cut = cut_of(task) if task.stop else bytes
 
     @property
     def circuit(self) -> Circuit:
@@ -140,7 +141,7 @@ class Run:
     def _text(self, ids: list[int], tokens: Tensor, finished: bool, scorer: Scorer | None, log_evidence: float) -> Text:
         task = self.task
         content = self.tokenizer.text_bytes(ids)
-        shown, stops = content, bool(task.stop) and (cut := cut_of(task)(content)) != content
+        shown, stops = content, bool(task.stop) and (cut := self._cut(content)) != content
         if stops:
             shown = cut
         if stops and task.include_stop:

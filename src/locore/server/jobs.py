@@ -21,16 +21,18 @@ class Job:
         number: its own among all of this process.
         task: what to compute.
         owner: whose it is; where several have runs waiting, they take turns.
+        constrained_by: the field of the request that the constraint came by, for errors.
         answer: a future of what the worker sent; an `ApiError` is its exception.
         alone: it is not run beside others, since one of them took too much memory.
         progress: what the worker last told of it, where it tells.
     """
 
-    def __init__(self, task: Task, seconds: float, owner: str = "") -> None:
+    def __init__(self, task: Task, seconds: float, owner: str = "", constrained_by: str = "constraint") -> None:
         loop = asyncio.get_running_loop()
         self.number = next(_numbers)
         self.task = task
         self.owner = owner
+        self.constrained_by = constrained_by
         self.alone = False
         self.progress = BEGUN
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()

@@ -214,4 +214,4 @@ class WorkerProcess:
         elif message["error"]["kind"] == "Stopped":
             self.metrics.stopped.labels("left" if job.answer.cancelled() else "deadline").inc()
         else:
-            job.fail(from_worker(message["error"]["kind"], message["error"]["message"]))
+            job.fail(from_worker(message["error"]["kind"], message["error"]["message"], job.constrained_by))

@@ -84,7 +84,7 @@ class Queue:
         for worker in self.workers:
             await worker.stop()
 
-    def submit(self, tasks: list[Task], owner: str = "") -> Bundle:
+    def submit(self, tasks: list[Task], owner: str = "", constrained_by: str = "constraint") -> Bundle:
         """The runs of a request, which wait for their turn. A request is taken as a whole or not at all.
 
         Raises:
@@ -100,7 +100,7 @@ class Queue:
                 "queue_full",
                 headers={"Retry-After": str(min(max(1, seconds), LONGEST_RETRY))},
             )
-        jobs = [Job(task, self.settings.timeout, owner) for task in tasks]
+        jobs = [Job(task, self.settings.timeout, owner, constrained_by) for task in tasks]
         for job in jobs:
             self._waiting.setdefault(owner, deque()).append(job)
             job.when_done(lambda job=job: self._forget(job))  # type: ignore[misc]
