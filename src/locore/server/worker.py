@@ -125,8 +125,9 @@ class Worker:
         check()
         model: LanguageModel = self._computer.model if self._meeting is None else self._meeting.model
         with watched(check, progress.spend):
-            run = Run(self._computer, task, model)
-            run.circuit  # noqa: B018  (compiled before anybody waits for this request)
+            with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
+                run = Run(self._computer, task, model)
+                run.circuit  # noqa: B018  (compiled before anybody waits for this request)
             with self._attended():
                 return Comparison(run, progress.enter).result() if task.compares else run.result().to_json()
 
