@@ -101,10 +101,11 @@ def _draft(functions: tuple[Function, ...]) -> str | None:
 
 def _call(function: Function, draft: str | None) -> Json:
     """The schema of a call. That of the arguments is a resource of its own, in which references lead where they led alone."""
-    arguments = function.parameters or NO_ARGUMENTS
+    # What `$schema` says stands at the top, or nowhere.
+    arguments = {name: value for name, value in (function.parameters or NO_ARGUMENTS).items() if name != "$schema"}
     key = "id" if draft is not None and "draft-04" in draft else "$id"
     if not isinstance(arguments.get(key), str):
-        arguments = {**arguments, key: f"urn:locore:arguments-of:{function.name}"}
+        arguments[key] = f"urn:locore:arguments-of:{function.name}"
     return {
         "type": "object",
         "properties": {"name": {"enum": [function.name]}, "arguments": arguments},
