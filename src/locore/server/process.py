@@ -62,6 +62,7 @@ class WorkerProcess:
         self.retired = False
         self._process: asyncio.subprocess.Process | None = None
         self._memory_at_start = 0
+        self._table = True  # may a prepared table steer? As at the first start, whatever is prepared between two
 
     @property
     def pid(self) -> int | None:
@@ -80,7 +81,7 @@ class WorkerProcess:
             StartFailed: it cannot be loaded.
         """
         names = ("model", "device", "compile_seconds", "compile_memory", "together", "max_rows")
-        options = json.dumps({name: getattr(self.settings, name) for name in names})
+        options = json.dumps({**{name: getattr(self.settings, name) for name in names}, "table": self._table})
         pipe = asyncio.subprocess.PIPE
         # The key is the server's alone.
         environment = {name: value for name, value in os.environ.items() if name != "LOCORE_API_KEY"}
@@ -96,7 +97,7 @@ class WorkerProcess:
         if first is None or "ready" not in first:
             await self.stop()
             raise StartFailed("the worker ended while loading its model." if first is None else str(first["failed"]))
-        self.facts = first["ready"]
+        self.facts, self._table = first["ready"], first["ready"]["table"]
         log.info("a worker has loaded %s", self.settings.model_id)
         self._memory_at_start = self._memory()
 

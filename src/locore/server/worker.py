@@ -71,7 +71,7 @@ class Worker:
         # Engines compute where they run, and take no device.
         placed = {} if options["device"] == "cpu" else {"device": options["device"]}
         model = locore.load(options["model"], **placed)
-        self._computer = Computer(model, limits)
+        self._computer = Computer(model, limits, options["table"])
         self._meeting = Meeting(model, PATIENCE, options["max_rows"]) if can_meet(model) else None
         # What cannot share a pass would only wait for the processor.
         self._pool = ThreadPoolExecutor(options["together"] if self._meeting else 1, "run")
