@@ -30,7 +30,13 @@ class Answer:
         content = json.dumps(body).encode()
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
         scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
-        scope |= {"headers": headers, "client": ("127.0.0.1", 1), "server": ("localhost", 80), "scheme": "http", "root_path": ""}
+        scope |= {
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+            "server": ("localhost", 80),
+            "scheme": "http",
+            "root_path": "",
+        }
 
         async def receive():
             return {"type": "http.request", "body": content, "more_body": False}
@@ -68,7 +74,11 @@ def drawn(schema, random, depth=0):
         return [drawn(schema.get("items", {}), random, depth + 1) for _ in range(random.randint(schema.get("minItems", 0), 2))]
     if kind == "object":
         needed, known = schema.get("required", []), schema.get("properties", {})
-        return {key: drawn(of, random, depth + 1) for key, of in known.items() if key in needed or random.random() < 0.3 / (depth + 1)}
+        return {
+            key: drawn(of, random, depth + 1)
+            for key, of in known.items()
+            if key in needed or random.random() < 0.3 / (depth + 1)
+        }
     plain = {"string": "a", "integer": 1, "number": 1, "boolean": True, "null": None}
     return plain[kind]
 
@@ -163,7 +173,11 @@ def test_what_asks_for_structure_is_named_by_the_field_that_does_it(path):
         ({"response_format": {"type": "grammar", "grammar": "a"}}, "response_format.type", "structured_outputs"),
         ({"response_format": {"type": "json", "value": SCHEMA}}, "response_format.type", "json_schema"),
         ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, "response_format.json_schema", "required"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, "response_format.json_schema.name", ""),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            "response_format.json_schema.name",
+            "",
+        ),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": 5}}},
             "response_format.json_schema.schema",

@@ -1,4 +1,4 @@
-"""The schema of a tool means in a call what it means alone: references, anchors and names lead where they led, data stays data."""
+"""The schema of a tool means in a call what it means alone: references lead where they led, data stays data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ SCHEMAS = {
         {"a": "b"},
     ),
     "draft 7": (
-        {"$schema": "http://json-schema.org/draft-07/schema#", **closed(x={"$ref": "#p"}), "definitions": {"p": {"$id": "#p", **PERSON}}},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            **closed(x={"$ref": "#p"}),
+            "definitions": {"p": {"$id": "#p", **PERSON}},
+        },
         {"x": {"a": 1}},
         {"x": 1},
     ),

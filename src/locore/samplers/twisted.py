@@ -1,7 +1,7 @@
 """SMC without replacement, steered by an n-gram table of the model's own distributions.
 
 Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
-β an estimate of p(α | prefix), needs few. β comes from a table that was prepared for the model, or it is learned within the call:
+β an estimate of p(α | prefix), needs few. β comes from a table prepared for the model, or it is learned within the call:
 unconstrained drafts; a small round without a twist, which shows what α leaves and puts what the drafts taught to the test; then
 rounds of which each is steered by all that was seen before it. Where β would have foretold the trial far worse than nothing
 does (drafts of prose know nothing of JSON), it is left aside. What steers a round is fixed before it begins, so given the past
@@ -33,8 +33,8 @@ class Twisted:
     """Twisted SMC without replacement.
 
     Attributes:
-        table: "prepared" for the table that `locore.prepare` made for the model, or where there is none one that is learned within
-            the call and the budget; None to learn one in any case; "model" to make the model's where there is none, which costs
+        table: "prepared" for the table that `locore.prepare` made for the model, or where there is none one that is learned
+            within the call and the budget; None to learn one in any case; "model" to make the model's where there is none, which costs
             some 20,000 LM tokens beside the budget (they are in the result's info, not in `lm_tokens`); or a table.
         blocks: repetitions that share the budget, as in `WithoutReplacement`; where a table is learned in the call each learns
             from those before it, and None makes two of them at least.

@@ -66,7 +66,6 @@ class Metrics:
         self.sampling.observe(found["seconds"])
         if found["ess"] is not None:
             self.ess.observe(found["ess"] / found["num_particles"])
-        self.tokens.inc(found["lm_tokens"])
         self.verdicts.labels(found["verdict"]).inc()
 
     def text(self) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -93,7 +94,7 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     owner = request.scope.get("state", {}).get("owner", "")
     try:
         quotas.admit(owner, len(tasks))
-        bundle = queue.submit(tasks, owner, body.place("constraint"))
+        bundle = queue.submit(tasks, owner, constrained_by=body.place("constraint"), charge=partial(quotas.spend, owner))
     except ApiError as error:
         metrics.refused.labels(error.code).inc()
         raise
@@ -101,9 +102,7 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     def record(answer: asyncio.Future[dict[str, Any]]) -> None:
         if not answer.cancelled() and answer.exception() is None:
             result = answer.result()
-            found = result["diagnostics"] if "diagnostics" in result else result["locore"]
-            metrics.record(found)
-            quotas.spend(owner, found["lm_tokens"])
+            metrics.record(result["diagnostics"] if "diagnostics" in result else result["locore"])
 
     for job in bundle.jobs:
         job.answer.add_done_callback(record)

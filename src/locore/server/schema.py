@@ -79,10 +79,10 @@ REASONS = {
     "whitespace_pattern": "JSON has at most single spaces; `whitespace` of a constraint of type json_schema changes that",
 }
 # Of these, what asks for something of the text: leaving it out would drop that.
-ASK_OF_THE_TEXT = frozenset(
-    "allowed_token_ids disable_additional_properties disable_any_whitespace function_call functions "
-    "structural_tag suffix whitespace_pattern".split()
-)
+ASK_OF_THE_TEXT = frozenset(REASONS) & {
+    *("allowed_token_ids", "disable_additional_properties", "disable_any_whitespace", "function_call", "functions"),
+    *("structural_tag", "suffix", "whitespace_pattern"),
+}
 
 
 def as_schema(value: Any) -> Any:
