@@ -13,7 +13,7 @@ import os
 import uuid
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -205,9 +205,8 @@ class Part:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # What is in it stays for the next attempt.
-        with nullcontext() if error is None else suppress(OSError):  # a full disk has been told
-            with writing(self._output):
-                self._file.close()
+        with writing(self._output) if error is None else suppress(OSError):  # a full disk has been told
+            self._file.close()
 
     def append(self, row: Record) -> None:
         """Write one more row. It outlives this process; after a failure of the machine it may have to be computed again."""

@@ -126,7 +126,15 @@ class LimitedBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:  # a proxy may go by the one, and this server by the other
+            error = ApiError(
+                400, "the body has two lengths, by Content-Length and by Transfer-Encoding; send one.", "two_lengths"
+            )
+            return await _refuse(error, scope, receive, send)
+        if scope["method"] in ("GET", "HEAD"):
             return await self.app(scope, receive, send)
         try:
             async with asyncio.timeout(self.seconds):
