@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ class EndingAt(Wrapper):
 
         Raises:
             InvalidArgument: the model has no end of sequence or no text, or there is no string, or an empty one.
+            BudgetExceeded: the strings are too long.
         """
         super().__init__(base)
         if not base.tokenizer.eos_ids or not base.tokenizer.has_text:
@@ -45,11 +47,16 @@ class EndingAt(Wrapper):
 
     def prompted(self, prompt: Prompt) -> EndingAt:
         """The same ends of the prompted model; strings in the prompt do not count."""
-        return EndingAt(self.base.prompted(prompt), self.stops)
+        return self._around(self.base.prompted(prompt))
 
     def unprompted(self) -> EndingAt:
         """The same ends of the model before any prompt."""
-        return EndingAt(self.base.unprompted(), self.stops)
+        return self._around(self.base.unprompted())
+
+    def _around(self, base: LanguageModel) -> EndingAt:
+        ending = copy(self)  # the search for the strings is the same one
+        ending.base = base
+        return ending
 
     def fingerprint(self) -> str | None:
         """That of the base, and the strings."""

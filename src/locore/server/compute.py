@@ -20,6 +20,7 @@ from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
 from locore.samplers import BY_NAME
+from locore.samplers.twist.prepared import settle
 from locore.server.scoring import Scorer
 from locore.server.task import NO_LOGPROBS, Json, Law, Result, Task, Text
 from locore.stopping import is_finished, stop_of, stopped
@@ -34,10 +35,13 @@ class Computer:
         model: as it was loaded.
         limits: of compiling one constraint.
         fingerprint: the beginning of the model's, or of its tokenizer's.
+        table: is there a table of the model that steers? What is prepared later steers nothing: answers stay as they are.
     """
 
-    def __init__(self, model: LanguageModel, limits: Limits) -> None:
+    def __init__(self, model: LanguageModel, limits: Limits, table: bool = True) -> None:
+        """Of a model; `table`: may a prepared table steer?"""
         self.model = model
+        self.table = settle(model, table)
         self.limits = limits
         self.fingerprint = (model.fingerprint() or model.tokenizer.fingerprint())[:16]
 
@@ -45,7 +49,8 @@ class Computer:
         """What the server tells of the model."""
         tokenizer = self.model.tokenizer
         chat = tokenizer.chat_fingerprint() is not None
-        return {"fingerprint": self.fingerprint, "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME), "chat": chat}
+        known = {"fingerprint": self.fingerprint, "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME)}
+        return {**known, "chat": chat, "table": self.table}
 
 
 class Run:
@@ -65,6 +70,7 @@ class Run:
         self.constraint = constraint_of(task, bool(model.tokenizer.eos_ids))
         self._model = shaped(model, task)
         self._circuit: Circuit | None = None
+        self._cut = cut_of(task) if task.stop else bytes
 
     @property
     def circuit(self) -> Circuit:
@@ -140,7 +146,7 @@ class Run:
     def _text(self, ids: list[int], tokens: Tensor, finished: bool, scorer: Scorer | None, log_evidence: float) -> Text:
         task = self.task
         content = self.tokenizer.text_bytes(ids)
-        shown, stops = content, bool(task.stop) and (cut := cut_of(task)(content)) != content
+        shown, stops = content, bool(task.stop) and (cut := self._cut(content)) != content
         if stops:
             shown = cut
         if stops and task.include_stop:
