@@ -61,7 +61,8 @@ def answered(
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
     draws = sampler(target, circuit, request.num_particles, request.budget, generator)
-    run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
+    seconds = time.perf_counter() - start
+    run = Run(sampler.name, seed, stop, seconds, compiled, **counted.account(), slow_because=counted.slow_because)
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
     notes += () if circuit.reader is None else circuit.reader.notes()
     draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import transformers
 
-from locore.errors import InvalidArgument, ModelNotFound
+from locore.errors import InvalidArgument, LocoreWarning, ModelNotFound
 from locore.models import onednn
 from locore.models.base import ModelInfo, Origin
 from locore.models.bundled import located
@@ -68,7 +68,7 @@ def find_source(name: str | Path, weights: bool = True) -> Source:
     if is_gguf(path):
         found = open_gguf(path)
         if found.origin.caution is not None:
-            warnings.warn(f"{path.name}: {found.origin.caution}.", stacklevel=2)
+            warnings.warn(f"{path.name}: {found.origin.caution}.", LocoreWarning, stacklevel=2)
         if isinstance(found, Converted):
             return Source(path.stem, "", True, found.origin, found)
         return Source(path.stem, str(found.folder), True, found.origin)
@@ -127,7 +127,7 @@ def load_parts(
         module, tokenizer = _read(source, dtype, attn_implementation)
     else:
         module, tokenizer = source.converted.module(dtype, attn_implementation), source.converted.tokenizer
-    info = _described(source, module)
+    info = described(module, source)
     module = module.to(device)
     if onednn.is_wanted() and module.device.type == "cpu" and dtype == torch.float32:
         onednn.pack(module)
@@ -160,7 +160,9 @@ def _read(source: Source, dtype: torch.dtype, attn_implementation: str | None) -
     return module, tokenizer
 
 
-def _described(source: Source, module: Any) -> ModelInfo:
+def described(module: Any, source: Source | None = None) -> ModelInfo:
+    """What a module says of itself, and what its files say."""
+    source = source or Source(type(module).__name__, "", False, Origin())
     text = module.config.get_text_config()
     return ModelInfo(
         name=source.name,
