@@ -44,9 +44,11 @@ def answered(
     With stop="complete" texts end where the constraint `complete` is, by default the target's own.
     """
     start, constraint = time.perf_counter(), aim.constraint
+    prompted = base.prompted(prompt)
+    prompted.require_length(request.max_new_tokens)  # before anything is compiled, which may take long
     circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
     compiled = time.perf_counter() - start
-    counted, mode = Counted(base.prompted(prompt)), request.canonical
+    counted, mode = Counted(prompted), request.canonical
     before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
     ending = circuit
     if complete is not None:

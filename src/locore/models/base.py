@@ -249,6 +249,14 @@ class LanguageModel(ABC):
         self._require_length(len(tokens))
         return checked_log_probs(self._neighbours(tokens, candidates))
 
+    def require_length(self, length: int) -> None:
+        """Refuse a horizon that the model cannot read.
+
+        Raises:
+            CannotScore: prompt and continuation are longer than its context.
+        """
+        self._require_length(length)
+
     def _require_length(self, length: int) -> None:
         """Raise `CannotScore` if the model cannot read continuations of this length."""
         return None
