@@ -45,9 +45,11 @@ def answered(
     With stop="complete" texts end where the constraint `complete` is, by default the target's own.
     """
     start, constraint = time.perf_counter(), aim.constraint
+    prompted = base.prompted(prompt)
+    prompted.require_length(request.max_new_tokens)  # before anything is compiled, which may take long
     circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
     compiled = time.perf_counter() - start
-    counted, mode = Counted(base.prompted(prompt)), request.canonical
+    counted, mode = Counted(prompted), request.canonical
     before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
     ending = circuit
     if complete is not None:
@@ -62,7 +64,8 @@ def answered(
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
     draws = sampler(target, circuit, request.num_particles, request.budget, generator)
-    run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
+    seconds = time.perf_counter() - start
+    run = Run(sampler.name, seed, stop, seconds, compiled, **counted.account(), slow_because=counted.slow_because)
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
     notes += () if circuit.reader is None else circuit.reader.notes()
     notes += _cut_characters(constraint, draws, base.tokenizer)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from locore.answering import answered, drawn_seed
 from locore.chat import Prompt, is_chat
@@ -19,13 +20,29 @@ from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
 from locore.potentials import target_of
 from locore.potentials.values import Term
-from locore.request import Canonical, Request, Stop
+from locore.request import Canonical, Request, Stop, require_known
 from locore.samplers import Sampler, sampler_by_name
 from locore.tokenizer import Tokenizer
 
+P = ParamSpec("P")
+R = TypeVar("R")
+OF_EACH = ("model", "prompt", "constraint")  # arguments of `generate` that are not the same for all requests
 TOGETHER = 16  # requests that run beside each other
 
 
+def _with_known_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which says what was meant by an argument that it does not have."""
+    known = [name for name, each in signature(function).parameters.items() if each.kind is not each.VAR_KEYWORD]
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        require_known(options, known, function.__name__)
+        return function(*args, **options)
+
+    return checked
+
+
+@_with_known_arguments
 def generate(
     model: LanguageModel | str | Path,
     prompt: Prompt,
@@ -102,6 +119,7 @@ def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
     constraints: Constraint | Term | Sequence[Constraint | Term],
+    max_new_tokens: int = 20,
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -115,6 +133,7 @@ def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
     constraints: Constraint | Term | Sequence[Constraint | Term],
+    max_new_tokens: int = 20,
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -127,6 +146,7 @@ def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
     constraints: Constraint | Term | Sequence[Constraint | Term],
+    max_new_tokens: int = 20,
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -143,10 +163,11 @@ def generate_many(
         model: a language model, or what `locore.load` accepts.
         prompts: any number of them; see `generate`.
         constraints: one for all prompts, or one for each.
+        max_new_tokens: the horizon; a text may end before it.
         seed: request i gets the seed `seed + i`, as `generate(…, seed=seed + i)` would; None draws one.
         together: how many requests run beside each other. Memory grows with it, and not with the number of prompts.
         errors: "raise" stops all requests at the first that fails; "return" puts its error into its place.
-        options: any others of `generate`, the same for all: `max_new_tokens`, `num_particles`, `sampler`, `budget`, ….
+        options: any others of `generate`, the same for all: `num_particles`, `sampler`, `budget`, ….
 
     Returns:
         One answer for each prompt, in their order.
@@ -155,6 +176,7 @@ def generate_many(
         InvalidArgument: the numbers of prompts and constraints differ, or `together` is below 1.
         LocoreError: as those of `generate`, with errors="raise".
     """
+    require_known(options, [name for name in signature(generate).parameters if name not in OF_EACH], "generate_many")
     each = _each(prompts, constraints)
     positive(together, "together")
     if errors not in ("raise", "return"):
@@ -164,7 +186,7 @@ def generate_many(
 
     def answer(number: int, used: LanguageModel) -> Particles | LocoreError:
         try:
-            return generate(used, *each[number], seed=first + number, **options)
+            return generate(used, *each[number], max_new_tokens, seed=first + number, **options)
         except LocoreError as error:
             if errors == "raise" or isinstance(error, Interrupted):
                 raise

@@ -36,7 +36,7 @@ NEVER = np.uint16(np.iinfo(np.uint16).max)
 Nodes = NDArray[np.int64]
 NO_TABLE = (
     "this constraint is followed state by state, and has no circuit as a whole; use a sampler that needs none, such as 'smc', "
-    "'swor', 'greedy' or 'twisted'"
+    "'swor', 'masked' or 'twisted'"
 )
 
 

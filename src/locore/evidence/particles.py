@@ -186,10 +186,16 @@ class Particles(Estimate):
         """How far these weights can be trusted, and why."""
         level, reason = diagnose(self, self.run.sampler)
         details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
-        return Verdict(level, f"Texts: {level}; {reason}\n{evidence(self)}", "\n".join(details))
+        text = f"Texts: {level}; {reason}\n{evidence(self)}"
+        if self.run.slow_because is not None:
+            text += f"\nNote: {self.run.slow_because}."
+        return Verdict(level, text, "\n".join(details))
 
     def report(self, full: bool = False) -> str:
-        """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known."""
+        """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known.
+
+        A model that cannot be read as fast as it should be gets a line that says so.
+        """
         return f"{self.verdict.text}\n{self.verdict.details}" if full else self.verdict.text
 
     @property

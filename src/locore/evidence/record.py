@@ -179,7 +179,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Run:
-    """What the caller of a sampler knows: settings and cost. `lm_tokens` and the like are those of `models.Counted`."""
+    """What the caller of a sampler knows: settings and cost. `lm_tokens` and the like are those of `models.Counted`;
+    `slow_because` is that of the model.
+    """
 
     sampler: str = "unknown"
     seed: int | None = None
@@ -189,6 +191,7 @@ class Run:
     lm_tokens: int | None = None
     lm_contexts: int | None = None
     model_seconds: float | None = None
+    slow_because: str | None = None
 
     def info(self) -> dict[str, Any]:
         """What is known, by the names of `Particles.info`."""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import locore
 from locore import io
-from locore.request import RENAMED, SAMPLERS, help_of
+from locore.request import SAMPLERS, help_of
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Law, Prompt, Task
 from locore.server.tools import STYLE
@@ -212,11 +212,6 @@ class HarmlessInChats(Harmless):
     function_call: Literal["none"] | None = None
 
 
-def current_name(sampler: object) -> object:
-    """Of a sampler that had another one."""
-    return RENAMED.get(sampler, sampler) if isinstance(sampler, str) else sampler
-
-
 class StreamOptions(Strict):
     """As OpenAI's."""
 
@@ -233,7 +228,7 @@ class Sampling(Strict):
         default=0, description="The text may not end before; part of the constraint."
     )
     num_particles: Count | None = Field(default=None, description=help_of("num_particles"))
-    sampler: Annotated[Literal[SAMPLERS], BeforeValidator(current_name)] | None = None  # type: ignore[valid-type]
+    sampler: Literal[SAMPLERS] | None = None  # type: ignore[valid-type]
     budget: Count | None = Field(default=None, le=2**63 - 1, description=help_of("budget"))
     effort: Effort = Field(default="normal", description="How well to sample where neither sampler nor budget is given.")
     seed: Seed | None = None
