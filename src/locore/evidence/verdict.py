@@ -116,13 +116,11 @@ def _by_what_was_not_asked(draws: Draws) -> Iterator[Judgement]:
     factors, others = draws.record.factors, log_reach_of_others(draws)
     if factors is None or others == -math.inf or math.log1p(math.exp(min(others, -SMALLEST_LOG))) <= SMALL_REACH:
         return
-    remedy = "What a phrase is worth is found for certain by locore.bonus instead of a function; more particles ask about more texts."
+    remedy = "What a phrase is worth is better said by locore.bonus than by a function; more particles ask about more texts."
     if factors.log_most == math.inf:
         remedy = f"Give the potential bound=..., the largest number that it ever returns. {remedy}"
     if others == math.inf:
-        found = (
-            f"all {factors.texts:,} texts that were asked about are worth the same, which says nothing of what others are worth"
-        )
+        found = f"all {factors.texts:,} texts that were asked about are worth the same, which says nothing of the others"
         yield "rough", f"{found}. {remedy}"
         return
     bound = ", by its bound," if factors.log_most < math.inf else ""
