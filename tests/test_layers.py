@@ -44,6 +44,7 @@ ROWS = {
     "testing": 5,
     "__main__": 6,
     "answering": 5,
+    "parts": 5,
     "batch": 6,
     "cli": 6,
     "demo": 6,

@@ -77,8 +77,10 @@ def answered(
     if before is not None and mode is not None:
         particles = kept(particles, constraint, mode, before)
     if scorer is not None:
+        # Where all was read, all was kept until it was weighed; elsewhere a sampler may return more than it was asked for.
+        most = request.num_particles if particles.record.enumerated else max(request.num_particles, len(particles))
         particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
-        particles = _thinned(particles, request.num_particles, generator)
+        particles = thinned(particles, most, generator)
     if before is not None and mode is None:
         particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
     return particles
@@ -91,9 +93,9 @@ def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, stop: Stop) -> 
     return Scorer(aim.factors, tokenizer, lambda model: stopped(model, circuit) if stop == "complete" else model)
 
 
-def _thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:
-    """At most so many of an enumeration, whose total stays: all were kept until they were weighed."""
-    if len(particles) <= most or not particles.record.enumerated:
+def thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:
+    """At most so many, whose total stays: all that are known of were weighed."""
+    if len(particles) <= most:
         return particles
     uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
     chosen, weights = select(particles.log_weights, most, uniform)

@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from locore.answering import answered, drawn_seed
+from locore.answering import drawn_seed
 from locore.chat import Prompt, is_chat
 from locore.constraints import Constraint
 from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
@@ -18,6 +18,7 @@ from locore.lists import items_of
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
+from locore.parts import answered_by_parts
 from locore.potentials import target_of
 from locore.potentials.values import Term
 from locore.request import Canonical, Request, Stop, require_known
@@ -100,18 +101,24 @@ def generate(
     request = Request(max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, canonical, stop, limits or Limits())
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    return answered(request, base, prompt, target, chosen)
+    return answered_by_parts(request, base, prompt, target, chosen)
 
 
-def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
-    """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text."""
+def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
+    """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text.
+
+    Of a product with bonuses the constraint is asked; what bonuses are about may hold or not.
+    """
+    known = target_of(constraint)
+    if known is not None and len(known.factors) == len(known.bonuses):
+        constraint = known.constraint
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(f"holds needs a constraint, got {type(constraint).__name__}; of a potential ask its function.")
     if not isinstance(text, str):
         raise InvalidArgument(f"holds needs a text, got {type(text).__name__}.")
-    known = tokenizer_of(tokenizer, "holds")
-    ids = [*known.encode(text), *known.eos_ids[:1]]
-    return constraint.at(len(ids)).bind(known).evaluate(ids, known)
+    vocabulary = tokenizer_of(tokenizer, "holds")
+    ids = [*vocabulary.encode(text), *vocabulary.eos_ids[:1]]
+    return constraint.at(len(ids)).bind(vocabulary).evaluate(ids, vocabulary)
 
 
 @overload

@@ -22,6 +22,7 @@ from locore.lists import items_of
 
 Reader = Callable[[Any, str], Any]  # a value and where it stands -> the argument
 CODE = ("potential", "predicate", "expert")  # what no JSON says
+FACTORS = ("bonus", "product")  # what JSON says at the top only: `locore.potentials.serial`
 CONSTRAINT, VERTEX = "Constraint", "Vertex"  # what schemas call a constraint, and a vertex of a graph
 R = TypeVar("R", bound=Reader)
 _SCHEMAS: dict[Reader, dict[str, Any]] = {}
@@ -146,6 +147,11 @@ def _kind_of(obj: Any, path: str) -> _Kind:
         raise InvalidConstraint(
             f"{obj['type']} is code and not data (at {_inside(path, 'type')}): it can be given to locore.generate in Python, "
             "but neither sent to a server nor written into a file"
+        )
+    if obj["type"] in FACTORS:
+        raise InvalidConstraint(
+            f"a {obj['type']} is a number and no yes or no, it cannot stand in a constraint (at {_inside(path, 'type')}); "
+            'write {"type": "product", "of": [...]} at the top, of constraints and bonuses'
         )
     if obj["type"] not in _KINDS:
         raise InvalidConstraint(

@@ -156,7 +156,7 @@ class Particles(Estimate):
         blocks = old.blocks.where(keep) if old.blocks is not None and old.resampled_from is None else None
         # How much of what was thinned out satisfies the indicator is not known.
         thinned = old.enumerated and old.sequences is not None and len(self) < old.sequences
-        lost = thinned or (old.blocks is not None and blocks is None)
+        lost = thinned or old.joined is not None or (old.blocks is not None and blocks is None)
         return replace(
             old,
             drawn=self.drawn,
@@ -167,6 +167,7 @@ class Particles(Estimate):
             zeros={**old.zeros, f"{reason} (refused)": (1 - sum(old.zeros.values())) * (1 - share)},
             bounds=(NEG_INF, old.bounds[1]),
             interval=None,
+            joined=None,
             likely=None if old.interval is None and old.likely is None else UNKNOWN,
             not_canonical=None,
         )

@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
-from locore.constraints import json_forms
+from locore.potentials import json_forms
 from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed, SameSite
 from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
 from locore.server.chats import ChatRequest
@@ -168,7 +168,7 @@ def describe(app: FastAPI) -> None:
 def published_schema() -> dict[str, Any]:
     """The JSON Schema of a constraint as a document of its own."""
     forms = json_forms("#/$defs/")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/Constraint", "$defs": forms}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/Target", "$defs": forms}
 
 
 NAMES = tuple(sorted(file.name for file in FOLDER.iterdir() if file.name.rpartition(".")[2] in TYPES))

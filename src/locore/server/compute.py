@@ -14,11 +14,12 @@ import locore
 from locore.automata.stops import StopMachine
 from locore.chat import is_chat
 from locore.circuits import Circuit
-from locore.constraints import Constraint, before
+from locore.constraints import before
 from locore.ending import is_end, live_lengths
 from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
+from locore.potentials import Target, target_of
 from locore.samplers import BY_NAME
 from locore.samplers.twist.prepared import settle
 from locore.server.scoring import Scorer
@@ -58,7 +59,7 @@ class Run:
 
     Attributes:
         prompt: the ids of its prompt.
-        constraint: of the whole text, a stop string included.
+        aim: what the whole text must satisfy, a stop string included, with its bonuses.
     """
 
     def __init__(self, computer: Computer, task: Task, model: LanguageModel) -> None:
@@ -67,7 +68,7 @@ class Run:
         self._fingerprint = computer.fingerprint
         self.tokenizer = model.tokenizer
         self.prompt = _ids(model, task)
-        self.constraint = constraint_of(task, bool(model.tokenizer.eos_ids))
+        self.aim = aim_of(task, bool(model.tokenizer.eos_ids))
         self._model = shaped(model, task)
         self._circuit: Circuit | None = None
         self._cut = cut_of(task) if task.stop else bytes
@@ -78,7 +79,7 @@ class Run:
         if self._circuit is None:
             task = self.task
             self._circuit = locore.compile(
-                self.constraint, self._model, task.max_tokens, min_length=task.min_tokens, limits=self.limits
+                self.aim.constraint, self._model, task.max_tokens, min_length=task.min_tokens, limits=self.limits
             )
         return self._circuit
 
@@ -102,7 +103,8 @@ class Run:
         greedy = self._generate(Tempered(self._model, GREEDY))(num_particles=1, sampler="masked")
         tokens = torch.unique(torch.cat([found.tokens, greedy.tokens]), dim=0)
         scores = self.target.token_scores(tokens)
-        best = scores.sum(-1).argmax()[None]
+        worth = torch.tensor([self.aim.bonus_of(y, self.tokenizer) for y in tokens.tolist()], dtype=torch.float64)
+        best = (scores.sum(-1) + worth).argmax()[None]
         weight = torch.tensor([found.log_evidence], dtype=torch.float64)
         return replace(found, tokens=tokens[best], log_weights=weight, token_scores=scores[best])
 
@@ -112,7 +114,7 @@ class Run:
             locore.generate,
             model,
             self.prompt,
-            self.constraint,
+            self.aim,
             max_new_tokens=task.max_tokens,
             min_new_tokens=task.min_tokens,
             seed=task.seed,
@@ -152,7 +154,8 @@ class Run:
         if stops and task.include_stop:
             stop = max((s for s in task.stop if content[len(cut) :].startswith(s.encode())), key=len)
             shown = cut + stop.encode()
-        scored, scores = (None, None) if scorer is None else scorer.scored(tokens, len(ids), len(shown), log_evidence)
+        log_z = log_evidence - self.aim.bonus_of(tokens.tolist(), self.tokenizer)
+        scored, scores = (None, None) if scorer is None else scorer.scored(tokens, len(ids), len(shown), log_z)
         text = shown.decode("utf-8", errors="replace")
         if task.echo:
             text = (task.prompt if isinstance(task.prompt, str) else self.tokenizer.decode(self.prompt)) + text
@@ -166,19 +169,20 @@ def _ids(model: LanguageModel, task: Task) -> list[int]:
     return list(prompt_ids(model.tokenizer, task.prompt))
 
 
-def constraint_of(task: Task, has_end: bool) -> Constraint:
+def aim_of(task: Task, has_end: bool) -> Target:
     """What the whole text must satisfy, a stop string and what follows it included.
 
     Args:
         task: which may want its stop string constrained; that takes a model that ends there.
         has_end: is the model one?
     """
-    wanted = locore.from_json(task.constraint)
+    wanted = target_of(locore.from_json(task.constraint))
+    assert wanted is not None  # a constraint or a product
     if task.stop and not (task.constrains_stop and has_end):
-        wanted = before(task.stop, wanted)
+        wanted = wanted.read_with(lambda constraint: before(task.stop, constraint))
     if task.bad_words:
         banned = locore.ban(task.bad_words)
-        wanted = wanted & (before(task.stop, banned) if task.stop else banned)
+        wanted = wanted * (before(task.stop, banned) if task.stop else banned)
     return wanted
 
 

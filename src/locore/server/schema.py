@@ -41,7 +41,7 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 # Its form is checked where it is built, in the worker, which says where it is wrong.
-ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
+ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Target"})]
 ANY_OBJECT = {"type": "json_schema", "schema": {"type": "object"}, **STYLE}
 
 GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
