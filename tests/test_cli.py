@@ -102,6 +102,20 @@ def test_constraint_from_a_file_and_from_standard_input(capsys, tmp_path, monkey
 # check
 
 
+def test_a_bonus_is_written_as_json(capsys):
+    """It can be sampled and checked; what is compiled is a constraint."""
+    target = locore.ban(" a") * locore.bonus(locore.contains("e"), 2.0)
+    form = json.dumps(target.to_json())
+    code, out, _ = run(capsys, *SMALL_RUN, "--constraint", form, "--json")
+    p = locore.generate("tiny", "The weather is", target, 3, seed=1)
+    assert code == 0 and json.loads(out)["log_evidence"] == pytest.approx(p.log_evidence)
+    code, out, _ = run(capsys, "check", "--constraint", form, "--text", " the", "--explain")
+    assert code == 0 and "+2 nats" in out
+    assert run(capsys, "check", "--constraint", form, "--text", " a")[0] == 1
+    code, _, err = run(capsys, "compile", "--constraint", form, "--model", "tiny", "--length", "3")
+    assert code == 2 and "compile needs a constraint" in err
+
+
 def test_check_says_which_part_fails(capsys):
     code, out, err = run(capsys, "check", "--constraint", BAN_AND_SUN, "--text", " a grey day")
     assert (code, err) == (1, "")

@@ -9,7 +9,7 @@ import locore
 from locore.batch.settings import Settings
 from locore.errors import InvalidArgument
 from locore.limits import Limits
-from locore.request import RENAMED, SAMPLERS, Request, help_of
+from locore.request import SAMPLERS, Request, help_of
 from locore.samplers import BY_NAME, sampler_by_name
 
 
@@ -26,9 +26,17 @@ def test_every_option_has_help_and_every_sampler_a_name():
     assert set(SAMPLERS) == set(BY_NAME)
 
 
-def test_an_old_name_still_works():
-    for old, new in RENAMED.items():
-        assert sampler_by_name(old) is BY_NAME[new]
+@pytest.mark.parametrize(
+    ("slip", "meant"), [("twistd", "twisted"), ("greedy", "masked"), ("SMC", "smc"), ("best_first", "best-first")]
+)
+def test_a_sampler_that_is_not_known_is_told_what_was_meant(slip, meant):
+    """Nothing decodes greedily, so the name is none."""
+    with pytest.raises(InvalidArgument, match=f"unknown sampler '{slip}'; did you mean '{meant}'"):
+        sampler_by_name(slip)
+
+
+def test_each_sampler_reports_the_name_that_it_is_called_by():
+    assert {name: sampler.name for name, sampler in BY_NAME.items()} == {name: name for name in BY_NAME}
 
 
 @pytest.mark.parametrize("kind", [Request, Settings])

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         ends_with,
         exactly,
         finished,
-        from_json,
         grammar,
         grid,
         json_schema,
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from locore.limits import Limits
     from locore.models import load
     from locore.odds import LogOdds, log_odds
-    from locore.potentials import expert, potential, predicate
+    from locore.potentials import bonus, expert, from_json, potential, predicate
     from locore.samplers.twist.prepared import prepare
     from locore.tokenizer import Tokenizer
 
@@ -86,7 +85,6 @@ _CONSTRAINTS = (
     "ends_with",
     "exactly",
     "finished",
-    "from_json",
     "grammar",
     "grid",
     "json_schema",
@@ -117,7 +115,9 @@ _HOME = {
     "classify": "locore.classification",
     "LogOdds": "locore.odds",
     "log_odds": "locore.odds",
+    "bonus": "locore.potentials",
     "expert": "locore.potentials",
+    "from_json": "locore.potentials",
     "potential": "locore.potentials",
     "predicate": "locore.potentials",
     "Particles": "locore.evidence.particles",
@@ -158,6 +158,7 @@ __all__ = [
     "at_most",
     "ban",
     "before",
+    "bonus",
     "char_count",
     "choice",
     "classify",

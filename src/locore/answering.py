@@ -14,6 +14,7 @@ from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
+from locore.constraints.sequence import TokenSequence
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.evidence import Draws, Particles, Run
 from locore.evidence.weighing import weighed
@@ -44,9 +45,11 @@ def answered(
     With stop="complete" texts end where the constraint `complete` is, by default the target's own.
     """
     start, constraint = time.perf_counter(), aim.constraint
+    prompted = base.prompted(prompt)
+    prompted.require_length(request.max_new_tokens)  # before anything is compiled, which may take long
     circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
     compiled = time.perf_counter() - start
-    counted, mode = Counted(base.prompted(prompt)), request.canonical
+    counted, mode = Counted(prompted), request.canonical
     before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
     ending = circuit
     if complete is not None:
@@ -61,9 +64,11 @@ def answered(
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
     draws = sampler(target, circuit, request.num_particles, request.budget, generator)
-    run = Run(sampler.name, seed, stop, time.perf_counter() - start, compiled, **counted.account())
+    seconds = time.perf_counter() - start
+    run = Run(sampler.name, seed, stop, seconds, compiled, **counted.account(), slow_because=counted.slow_because)
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
     notes += () if circuit.reader is None else circuit.reader.notes()
+    notes += _cut_characters(constraint, draws, base.tokenizer)
     draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
     particles = Particles.of(draws, base.tokenizer, run)
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
@@ -72,8 +77,10 @@ def answered(
     if before is not None and mode is not None:
         particles = kept(particles, constraint, mode, before)
     if scorer is not None:
+        # Where all was read, all was kept until it was weighed; elsewhere a sampler may return more than it was asked for.
+        most = request.num_particles if particles.record.enumerated else max(request.num_particles, len(particles))
         particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
-        particles = _thinned(particles, request.num_particles, generator)
+        particles = thinned(particles, most, generator)
     if before is not None and mode is None:
         particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
     return particles
@@ -86,9 +93,9 @@ def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, stop: Stop) -> 
     return Scorer(aim.factors, tokenizer, lambda model: stopped(model, circuit) if stop == "complete" else model)
 
 
-def _thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:
-    """At most so many of an enumeration, whose total stays: all were kept until they were weighed."""
-    if len(particles) <= most or not particles.record.enumerated:
+def thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:
+    """At most so many, whose total stays: all that are known of were weighed."""
+    if len(particles) <= most:
         return particles
     uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
     chosen, weights = select(particles.log_weights, most, uniform)
@@ -131,6 +138,19 @@ def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed
                 f"constraint. Nothing was returned; {_whose(constraint)}."
             )
     return torch.tensor(keep, dtype=torch.bool)
+
+
+def _cut_characters(constraint: Constraint, draws: Draws, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """A note where texts end within a character, as they may unless the constraint speaks about text."""
+    if not tokenizer.has_text or any(isinstance(leaf, PythonFunction) or leaf.is_text for leaf in constraint.leaves()):
+        return ()
+    cut = sum(TokenSequence(y, tokenizer).is_broken for y in draws.tokens.tolist())
+    if not cut:
+        return ()
+    return (
+        f"{cut} of {len(draws.tokens)} texts are no UTF-8, most often because the horizon cuts a character; with a constraint "
+        'on text there are none, such as regex("(?s).*"), which all others satisfy',
+    )
 
 
 def _whose(constraint: Constraint) -> str:

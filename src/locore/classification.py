@@ -22,6 +22,7 @@ from torch import Tensor
 
 from locore.chat import Prompt, is_chat
 from locore.errors import InvalidArgument, ZeroWeights
+from locore.lists import items_of
 from locore.models import LanguageModel, load, prompt_ids
 from locore.tokenizer import Tokenizer
 
@@ -76,6 +77,7 @@ def classify(model: LanguageModel | str | Path, prompts: Sequence[Prompt], label
     """
     if isinstance(prompts, str) or is_chat(prompts):
         raise InvalidArgument("classify takes a list of prompts; for a single one write [prompt].")
+    listed = items_of(prompts, "classify", "a list of prompts", ordered=True, error=InvalidArgument)
     asked = _checked(labels)
     base = model if isinstance(model, LanguageModel) else load(model)
     begins = [any(other != label and other.startswith(label) for other in asked) for label in asked]
@@ -84,18 +86,19 @@ def classify(model: LanguageModel | str | Path, prompts: Sequence[Prompt], label
         raise InvalidArgument(
             f"the label {first!r} begins another one, and this model has no end of a text to tell them apart; change it."
         )
-    return [_classified(base, prompt, number, asked, begins) for number, prompt in enumerate(prompts)]
+    return [_classified(base, prompt, number, asked, begins) for number, prompt in enumerate(listed)]
 
 
 def _checked(labels: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels) or not len(labels):
+    listed = items_of(labels, "classify", "a list of texts as labels", ordered=True, error=InvalidArgument)
+    if not listed or not all(isinstance(label, str) for label in listed):
         raise InvalidArgument(f"labels must be a list of texts, at least one, got {labels!r}.")
-    for label in labels:
+    for label in listed:
         if not label:
             raise InvalidArgument("a label is empty; give each at least a character.")
-        if list(labels).count(label) > 1:
+        if listed.count(label) > 1:
             raise InvalidArgument(f"the label {label!r} is given twice; give each once.")
-    return tuple(labels)
+    return tuple(listed)
 
 
 def _classified(

@@ -1,4 +1,4 @@
-"""Every exception of Locore. A message says what was wrong, where, and what to do."""
+"""Every exception and warning of Locore. A message says what was wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -65,3 +65,7 @@ class DeviceLost(LocoreError):
 
 class Interrupted(LocoreError):
     """Requests that run together were stopped, and this one with them."""
+
+
+class LocoreWarning(UserWarning):
+    """All works, but not as it should: slower, or not as in the original model. Said once, where it is found out."""

@@ -18,6 +18,8 @@ from locore.constraints.structure import fold
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint
 from locore.models import LanguageModel
 from locore.models.validation import tokenizer_of
+from locore.potentials import Bonus, target_of
+from locore.potentials.values import Term
 from locore.tokenizer import Tokenizer
 
 MAX_LEVELS, MAX_PARTS = 20, 1000  # beyond, a part is one line
@@ -82,13 +84,13 @@ class Explanation:
             yield f"{'  ' * (level + 1)}…    {idle - SHOWN} more that {'fail' if self.holds else 'hold'}"
 
 
-def explain(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> Explanation:
+def explain(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel) -> Explanation:
     """Which clauses of a constraint hold on a finished text, which fail, and where.
 
     The answer is that of `locore.holds`, on the canonical tokens of the text. `print` it, or use `to_json()`.
 
     Args:
-        constraint: any constraint.
+        constraint: any constraint; of a product with bonuses also what each of them is worth on the text.
         text: the text, nothing stripped.
         tokenizer: whose tokens; for constraints on the text alone, any tokenizer that can spell it.
 
@@ -99,6 +101,10 @@ def explain(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMo
     """
     if not isinstance(text, str):
         raise InvalidArgument(f"explain needs a text, got {type(text).__name__}.")
+    aim = target_of(constraint)
+    if aim is not None and aim.factors and len(aim.factors) == len(aim.bonuses):
+        own = explain(aim.constraint, text, tokenizer)
+        return Explanation("product", own.holds, of=(own, *(_worth(one, text, tokenizer) for one in aim.bonuses)))
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
             f"explain needs a constraint, got {type(constraint).__name__}; of a potential ask its function."
@@ -114,6 +120,13 @@ def explain(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageMo
 
     fold(constraint, decide)
     return _Explainer(sequence, truth).explanation(constraint)
+
+
+def _worth(one: Bonus, text: str, tokenizer: Tokenizer | LanguageModel) -> Explanation:
+    """What a bonus is worth on a text, which never fails for it."""
+    found = explain(one.constraint, text, tokenizer)
+    reasons = "; ".join(f"{leaf.clause}: {leaf.reason}" for leaf in found.decisive())
+    return Explanation(repr(one), True, f"{one.nats if found.holds else 0:+g} nats; {reasons}")
 
 
 @dataclass

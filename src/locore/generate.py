@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from locore.answering import answered, drawn_seed
-from locore.chat import Prompt
+from locore.answering import drawn_seed
+from locore.chat import Prompt, is_chat
 from locore.constraints import Constraint
 from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
 from locore.evidence import Particles
 from locore.limits import Limits
+from locore.lists import items_of
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
+from locore.parts import answered_by_parts
 from locore.potentials import target_of
 from locore.potentials.values import Term
-from locore.request import Canonical, Request, Stop
+from locore.request import Canonical, Request, Stop, require_known
 from locore.samplers import Sampler, sampler_by_name
 from locore.tokenizer import Tokenizer
 
+P = ParamSpec("P")
+R = TypeVar("R")
+OF_EACH = ("model", "prompt", "constraint")  # arguments of `generate` that are not the same for all requests
 TOGETHER = 16  # requests that run beside each other
 
 
+def _with_known_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which says what was meant by an argument that it does not have."""
+    known = [name for name, each in signature(function).parameters.items() if each.kind is not each.VAR_KEYWORD]
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        require_known(options, known, function.__name__)
+        return function(*args, **options)
+
+    return checked
+
+
+@_with_known_arguments
 def generate(
     model: LanguageModel | str | Path,
     prompt: Prompt,
@@ -82,18 +101,24 @@ def generate(
     request = Request(max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, canonical, stop, limits or Limits())
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    return answered(request, base, prompt, target, chosen)
+    return answered_by_parts(request, base, prompt, target, chosen)
 
 
-def holds(constraint: Constraint, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
-    """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text."""
+def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
+    """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text.
+
+    Of a product with bonuses the constraint is asked; what bonuses are about may hold or not.
+    """
+    known = target_of(constraint)
+    if known is not None and len(known.factors) == len(known.bonuses):
+        constraint = known.constraint
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(f"holds needs a constraint, got {type(constraint).__name__}; of a potential ask its function.")
     if not isinstance(text, str):
         raise InvalidArgument(f"holds needs a text, got {type(text).__name__}.")
-    known = tokenizer_of(tokenizer, "holds")
-    ids = [*known.encode(text), *known.eos_ids[:1]]
-    return constraint.at(len(ids)).bind(known).evaluate(ids, known)
+    vocabulary = tokenizer_of(tokenizer, "holds")
+    ids = [*vocabulary.encode(text), *vocabulary.eos_ids[:1]]
+    return constraint.at(len(ids)).bind(vocabulary).evaluate(ids, vocabulary)
 
 
 @overload
@@ -101,6 +126,7 @@ def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
     constraints: Constraint | Term | Sequence[Constraint | Term],
+    max_new_tokens: int = 20,
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -114,6 +140,7 @@ def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
     constraints: Constraint | Term | Sequence[Constraint | Term],
+    max_new_tokens: int = 20,
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -126,6 +153,7 @@ def generate_many(
     model: LanguageModel | str | Path,
     prompts: Sequence[Prompt],
     constraints: Constraint | Term | Sequence[Constraint | Term],
+    max_new_tokens: int = 20,
     *,
     seed: int | None = None,
     together: int = TOGETHER,
@@ -142,10 +170,11 @@ def generate_many(
         model: a language model, or what `locore.load` accepts.
         prompts: any number of them; see `generate`.
         constraints: one for all prompts, or one for each.
+        max_new_tokens: the horizon; a text may end before it.
         seed: request i gets the seed `seed + i`, as `generate(…, seed=seed + i)` would; None draws one.
         together: how many requests run beside each other. Memory grows with it, and not with the number of prompts.
         errors: "raise" stops all requests at the first that fails; "return" puts its error into its place.
-        options: any others of `generate`, the same for all: `max_new_tokens`, `num_particles`, `sampler`, `budget`, ….
+        options: any others of `generate`, the same for all: `num_particles`, `sampler`, `budget`, ….
 
     Returns:
         One answer for each prompt, in their order.
@@ -154,6 +183,7 @@ def generate_many(
         InvalidArgument: the numbers of prompts and constraints differ, or `together` is below 1.
         LocoreError: as those of `generate`, with errors="raise".
     """
+    require_known(options, [name for name in signature(generate).parameters if name not in OF_EACH], "generate_many")
     each = _each(prompts, constraints)
     positive(together, "together")
     if errors not in ("raise", "return"):
@@ -163,7 +193,7 @@ def generate_many(
 
     def answer(number: int, used: LanguageModel) -> Particles | LocoreError:
         try:
-            return generate(used, *each[number], seed=first + number, **options)
+            return generate(used, *each[number], max_new_tokens, seed=first + number, **options)
         except LocoreError as error:
             if errors == "raise" or isinstance(error, Interrupted):
                 raise
@@ -176,11 +206,15 @@ def _each(
     prompts: Sequence[Prompt], constraints: Constraint | Term | Sequence[Constraint | Term]
 ) -> list[tuple[Prompt, Constraint | Term]]:
     """A constraint with each prompt."""
-    if isinstance(prompts, str) or any(isinstance(prompt, dict) for prompt in prompts):
+    if isinstance(prompts, str) or is_chat(prompts):
         raise InvalidArgument("generate_many takes a list of prompts; for one prompt or one chat there is generate.")
-    wanted = [constraints] * len(prompts) if isinstance(constraints, Constraint | Term) else list(constraints)
-    if len(wanted) != len(prompts):
+    listed = items_of(prompts, "generate_many", "a list of prompts", ordered=True, error=InvalidArgument)
+    if isinstance(constraints, Constraint | Term):
+        wanted = [constraints] * len(listed)
+    else:
+        wanted = items_of(constraints, "generate_many", "a constraint, or a list of them", ordered=True, error=InvalidArgument)
+    if len(wanted) != len(listed):
         raise InvalidArgument(
-            f"there are {len(prompts)} prompts and {len(wanted)} constraints; give one for all, or one for each."
+            f"there are {len(listed)} prompts and {len(wanted)} constraints; give one for all, or one for each."
         )
-    return list(zip(prompts, wanted, strict=True))
+    return list(zip(listed, wanted, strict=True))

@@ -42,7 +42,10 @@ from locore.samplers import Sampler
 from locore.tokenizer import Tokenizer
 
 # What `generate` hands on for its own loop; none of it says what to sample.
-OWN_ARGUMENTS = {"attention_mask", "cache_position", "logits_to_keep", "past_key_values", "position_ids", "use_cache"}
+OWN_ARGUMENTS = {
+    *("attention_mask", "position_ids", "cache_position", "logits_to_keep", "use_cache"),
+    *("cache", "past_key_values"),  # since transformers 5.24, and before
+}
 OWN_PROCESSORS = (MinLengthLogitsProcessor, MinNewTokensLengthLogitsProcessor)  # both are `min_new_tokens`
 # What a model's files may suggest: the processor, its setting in a generation_config, and where the processor keeps it.
 SUGGESTED: tuple[tuple[type, str, str], ...] = (

@@ -83,10 +83,19 @@ class Journal:
         found = header.get("settings") if isinstance(header, dict) else None
         if not isinstance(found, dict):
             raise InvalidArgument(f"{self.path} is no journal of results; choose another folder.")
-        differ = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
-        if differ:
-            what = "; ".join(f"{name} is {found.get(name)!r} there and {wanted.get(name)!r} now" for name in differ)
-            raise InvalidArgument(f"{self.path} holds results of other settings ({what}); choose another folder, or remove it.")
+        require_same(self.path, found, wanted)
+
+
+def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Are the settings in a file those of now?
+
+    Raises:
+        InvalidArgument: they are not.
+    """
+    differ = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+    if differ:
+        what = "; ".join(f"{name} is {found.get(name)!r} there and {wanted.get(name)!r} now" for name in differ)
+        raise InvalidArgument(f"{path} holds results of other settings ({what}); choose another folder, or remove it.")
 
 
 @contextmanager

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from locore.answering import answered, drawn_seed
+from locore.answering import drawn_seed
 from locore.chat import Prompt
 from locore.constraints import Constraint, disjunction
 from locore.errors import InvalidConstraint
 from locore.evidence import Particles
 from locore.models import LanguageModel, load
+from locore.parts import answered_by_parts
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
 from locore.request import Request
@@ -77,7 +78,7 @@ def log_odds(
     seed = drawn_seed(request.seed)
     either = disjunction([aim.constraint for aim in aims])
     a, b = (
-        answered(replace(request, seed=seed + number), base, prompt, aim, sampler, complete=either)
+        answered_by_parts(replace(request, seed=seed + number), base, prompt, aim, sampler, complete=either)
         for number, aim in enumerate(aims)
     )
     value = a.log_evidence - b.log_evidence

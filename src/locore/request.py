@@ -6,7 +6,9 @@ help stand here and nowhere else. Nothing heavy is imported: the shell shows its
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from locore.errors import InvalidArgument
@@ -18,7 +20,23 @@ SAMPLERS = (  # by name, those that pages recommend first
     *("auto", "quick", "exact", "best-first", "rejection", "twisted", "swor", "masked", "smc", "masked-is", "lcr"),
     *("lcr-published", "cars", "ars", "oversampling", "awrs", "mcmc", "isir", "particle-gibbs", "asap"),
 )
-RENAMED = {"greedy": "masked"}  # it samples, as no reader of the old name expected
+# What others call it, or how it is done here.
+SLIPS = {
+    **dict.fromkeys(("max_tokens", "max_length", "max_gen_tokens", "length", "horizon"), "did you mean max_new_tokens?"),
+    **dict.fromkeys(("min_tokens", "min_length"), "did you mean min_new_tokens?"),
+    **dict.fromkeys(
+        ("n", "best_of", "num_samples", "num_return_sequences", "particles"),
+        "did you mean num_particles? So many weighted texts come back; .resample(n) draws n equally probable ones from them.",
+    ),
+    **dict.fromkeys(("method", "strategy", "algorithm"), "did you mean sampler?"),
+    "random_state": "did you mean seed?",
+    "temperature": "another distribution is another model: give locore.models.Tempered(model, temperature).",
+    "top_p": "another distribution is another model: give locore.models.TopP(model, top_p).",
+    "top_k": "another distribution is another model: give locore.models.TopK(model, top_k).",
+    "min_p": "another distribution is another model: give locore.models.MinP(model, min_p).",
+    "logit_bias": "another distribution is another model: give locore.models.Biased(model, bias).",
+    "do_sample": "Locore always samples.",
+}
 MOST_TOKENS = 2**32  # of all particles together
 
 
@@ -77,6 +95,24 @@ class Request:
                 f"num_particles={self.num_particles} with max_new_tokens={self.max_new_tokens} would take "
                 f"{tokens * 16 / 1e9:,.0f} GB at the end; ask for fewer, and call again with another seed for more."
             )
+
+
+def require_known(asked: Iterable[str], known: Collection[str], where: str) -> None:
+    """Refuse arguments that there are none of, with what was meant.
+
+    Raises:
+        InvalidArgument: the first of them.
+    """
+    for name in asked:
+        if name not in known:
+            raise InvalidArgument(f"{where} has no argument {name!r}; {_meant(name, known)}")
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    if name in SLIPS:
+        return SLIPS[name]
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
 
 
 def help_of(name: str) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from locore.circuits import Circuit
 from locore.errors import BrokenPotential, InvalidArgument, Unsatisfiable, ZeroWeights
 from locore.evidence.weighing import weighed
+from locore.lists import items_of
 from locore.models import LanguageModel
 from locore.potentials import Potential, Scorer
 from locore.potentials.asking import Tally, log_factors, shown
@@ -177,7 +178,8 @@ def check_potential(one: Potential, texts: Sequence[str], tolerance: float = 1e-
     Raises:
         BrokenPotential: it gave another answer, or none that is a log-factor.
     """
-    distinct = list(dict.fromkeys(texts))
+    listed = items_of(texts, "check_potential", "a list of texts", error=InvalidArgument)
+    distinct = list(dict.fromkeys(listed))
     if len(distinct) < 2:
         raise InvalidArgument("check_potential needs at least two texts that differ.")
 

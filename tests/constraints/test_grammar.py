@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 import locore
 from locore import after, ban, choice, contains, finished, from_json, grammar, regex, template, token
-from locore.automata.grammar.productions import productions_of
-from locore.automata.grammar.syntax import read_grammar
+from locore.automata.grammar import definitions_of, productions_of
+from locore.automata.grammar.engine import UNFORCED, byte_tokenizer
 from locore.automata.lazily import DEAD
 from locore.circuits.left_to_right import MaskReader
 from locore.compilers import explored
-from locore.constraints.grammar import UNFORCED, _byte_tokenizer
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
 from locore.models import MarkovModel
 from locore.samplers import sampler_by_name
@@ -45,7 +44,7 @@ def chain(seed):
 def engine_of(text):
     """llguidance's own matcher over bytes."""
     lark_text = llguidance.LLMatcher.grammar_from_lark(text + UNFORCED)
-    return llguidance.LLMatcher(_byte_tokenizer(), lark_text, log_level=0)
+    return llguidance.LLMatcher(byte_tokenizer(), lark_text, log_level=0)
 
 
 def mask_of(matcher):
@@ -92,7 +91,7 @@ def test_masks_of_random_grammars(start, x, y, ignores, seed):
     """Ambiguous, left-recursive, empty and endless ones among them."""
     text = f"start: {start}\nx: {x}\ny: {y}\nA: /a+b?/\nB: /[bc]/" + ('\n%ignore "c"' if ignores else "")
     try:
-        shortest = productions_of(read_grammar(text)).shortest
+        shortest = productions_of(definitions_of(text)).shortest
     except InvalidConstraint as error:
         assert "ever ends" in str(error)
         return
@@ -225,7 +224,7 @@ def test_a_straight_way_that_is_too_long_leaves_texts_out_and_says_so(monkeypatc
 @pytest.mark.parametrize(
     "text, tokens", [(ARITHMETIC, 9), (DYCK, 9), (JSON, 10), (SQL, 12)], ids=["arithmetic", "dyck", "json", "sql"]
 )
-@pytest.mark.parametrize("sampler", ["greedy", "smc"])
+@pytest.mark.parametrize("sampler", ["masked", "smc"])
 def test_every_text_is_a_whole_sentence(text, tokens, sampler):
     parser = lark.Lark(text, parser="earley", lexer="dynamic_complete")
     found = locore.generate("tiny", "Here: ", grammar(text), max_new_tokens=tokens, num_particles=6, sampler=sampler, seed=1)

@@ -124,16 +124,16 @@ def test_other_attention_keeps_its_road(kind):
 @pytest.mark.parametrize("kind", ["sinks", "a cap on scores"])
 def test_what_is_asked_of_attention_is_seen(kind, monkeypatch):
     """Also if the kinds of layers do not give it away, nor the numbers."""
-    monkeypatch.setattr(CausalLM, "_keeps_all", lambda _: True)
-    monkeypatch.setattr(CausalLM, "_agree", lambda *_: True)
+    monkeypatch.setattr(CausalLM, "keeps_all", lambda _: True)
+    monkeypatch.setattr(CausalLM, "agree", lambda *_: True)
     assert not model_of(_KINDS[kind]()).causal.shares
     assert model_of(transformers.LlamaConfig(**GROUPED)).causal.shares
 
 
 @pytest.mark.parametrize("window", [3, 12])
 def test_another_mask_is_seen(window, monkeypatch):
-    monkeypatch.setattr(CausalLM, "_keeps_all", lambda _: True)
-    monkeypatch.setattr(CausalLM, "_agree", lambda *_: True)
+    monkeypatch.setattr(CausalLM, "keeps_all", lambda _: True)
+    monkeypatch.setattr(CausalLM, "agree", lambda *_: True)
     assert not model_of(transformers.MistralConfig(**GROUPED, sliding_window=window)).causal.shares
     assert model_of(transformers.MistralConfig(**GROUPED, sliding_window=None)).causal.shares
 

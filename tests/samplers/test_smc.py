@@ -153,7 +153,7 @@ def test_particles_that_die_count_as_zero():
 
 
 def test_names_and_errors():
-    assert SequentialMonteCarlo().name == "smc" and SequentialMonteCarlo(0.0).name == "masked IS"
+    assert SequentialMonteCarlo().name == "smc" and SequentialMonteCarlo(0.0).name == "masked-is"
     model, circuit = problem(False)
     with pytest.raises(InvalidArgument, match="ess_threshold"):
         SequentialMonteCarlo(1.5)(model, circuit, 8, None, seeded(0))

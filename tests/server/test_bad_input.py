@@ -44,7 +44,7 @@ FIELDS = [
     ({"response_format": {"type": "structural_tag", "format": {}}}, "unsupported_value", "response_format"),
     ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "invalid_value", "structured_outputs"),
-    ({"structured_outputs": {"grammar": "root ::= x"}}, "invalid_constraint", "constraint"),
+    ({"structured_outputs": {"grammar": "root ::= x"}}, "invalid_constraint", "structured_outputs"),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"regex": "a"}, "constraint": {"type": "true"}}, "invalid_value", None),
     ({"response_format": {"type": "text"}, "constraint": {"type": "true"}}, "invalid_value", None),

@@ -70,6 +70,20 @@ def test_a_text_stops_before_a_string_and_satisfies_its_constraint_there(client)
     assert any(choice.finish_reason == "stop" for choice in answer.choices)
 
 
+def test_a_bonus_is_sent_as_json(client, tiny):
+    """A product of a constraint and a bonus: the evidence is its normaliser, and so are log-probabilities given it."""
+    worth, texts = locore.bonus(locore.contains("so"), 3.0), [" very", " so", " too"]
+    target = locore.choice(texts) * worth
+    body = {"constraint": target.to_json(), "sampler": "exact", "num_particles": 500, "seed": 1, "n": 8, "logprobs": 0}
+    answer = complete(client, max_tokens=3, **body)
+    p = locore.generate(tiny, "The weather is", target, 3, sampler="exact", num_particles=500, seed=1)
+    assert answer.model_extra["locore"]["log_evidence"] == pytest.approx(p.log_evidence, abs=1e-5)
+    for choice in answer.choices:
+        told = choice.model_extra["locore"]
+        given = told["log_prob"] - p.log_evidence + 3.0 * ("so" in choice.text)
+        assert told["log_prob_given_constraint"] == pytest.approx(given, abs=1e-4)
+
+
 def test_log_probabilities_under_the_model_and_under_the_constraint(client, tiny):
     """log p(y), log p(y | α) and log q of masking, for a constraint that is enumerated."""
     texts = [" very", " so", " too"]

@@ -38,7 +38,8 @@ def test_the_published_schema_is_that_of_the_documentation(server):
 
 
 def test_every_type_and_sampler_is_published():
-    assert set(SCHEMA["$defs"]) == {"Constraint", "Vertex", *(f"constraint_{name}" for name in serial._KINDS)}
+    factors = {"Target", "bonus", "product"}
+    assert set(SCHEMA["$defs"]) == {"Constraint", "Vertex", *factors, *(f"constraint_{name}" for name in serial._KINDS)}
     assert set(SAMPLERS) == set(BY_NAME)
 
 
@@ -66,6 +67,8 @@ FORMS = [
     locore.simple_path(locore.grid(2, 2), (0, 0), (1, 1)),
     locore.simple_path([["a", "b"], ["b", 3]], "a", 3, tokens=[[1], [2, 3]]),
     locore.simple_moves(3, 3, (0, 0), (2, 2), blocked=[(1, 1)]),
+    locore.bonus(locore.contains("a"), 2.5),
+    locore.ban(["b"]) * locore.bonus(locore.contains("a"), -1) * locore.bonus(locore.ends_with("."), 3),
 ]
 
 

@@ -149,7 +149,7 @@ def test_a_name_that_was_made_to_lead_here_is_refused():
 def test_a_page_of_another_site_is_refused():
     assert asked_by("localhost:8000", "http://localhost:8000") == 200
     assert asked_by("x:1", "https://front.example", hosts=("front.example",), any_host=True) == 200
-    for origin in ("http://evil.example", "http://localhost:9000", "null", "", "file://"):
+    for origin in ("http://evil.example", "http://localhost:9000", "null", "", "file://", "http://[", "http://[::1"):
         assert asked_by("localhost:8000", origin) == asked_by("localhost:8000", origin, any_host=True) == 403
 
 

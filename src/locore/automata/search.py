@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, folded, word_characters
+from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, continuing, folded, word_characters
 from locore.automata.machines import NUM_BYTES, Tally, check_size, minimised, over_bytes, pushed
 from locore.automata.tables import Trie, search_table
+from locore.errors import BudgetExceeded
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+MOST_SPELLINGS = 10_000  # of phrases with marks in several orders
 
 
 def occurrences(phrases: Collection[str], manner: Manner) -> Tally:
@@ -62,10 +65,11 @@ def in_order(phrases: Sequence[str], manner: Manner) -> Tally:
         found = search.anywhere(manner.distinct([phrase]))
         first, is_last = len(table), start == 0
         # A character that settles a pending occurrence is the first that the next search reads.
-        before = (found.pending > 0)[:, None] & ~search.inside
+        before = (found.pending > 0)[:, None] & ~found.cutting
         now = (found.ends > found.pending)[found.table]
-        target = np.where(before, table[after_word], np.where(now, start, first + found.table))
-        counted = np.where(before, 1 if is_last else gain[after_word], now & is_last)
+        begin = np.where(found.inside, after_word, start)
+        target = np.where(before, table[begin], np.where(now, start, first + found.table))
+        counted = np.where(before, 1 if is_last else gain[begin], now & is_last)
         table, gain = np.append(table, target, axis=0), np.append(gain, counted, axis=0)
         final = np.append(final, found.pending if is_last else np.zeros_like(found.pending))
         start, after_word = first, len(table) - 1
@@ -82,12 +86,16 @@ class _Found:
         table: Int32[states, columns], the next state; state 0 is the start, the last state follows a character of a word
             with which nothing begins.
         ends: Int32[states], how many phrases end here.
-        pending: Int32[states], how many of them may yet turn out to cut a word: all or none.
+        pending: Int32[states], how many of them may yet turn out to cut a word or a letter: all or none.
+        cutting: Bool[states, columns], the characters by which they turn out to do so.
+        inside: Bool[states], was the last character of a phrase one of a word?
     """
 
     table: Ints
     ends: Ints
     pending: Ints
+    cutting: Bools
+    inside: Bools
 
 
 @dataclass(frozen=True)
@@ -96,13 +104,19 @@ class _Search:
 
     Attributes:
         column: Int32[symbols]; symbols are bytes where that says all, else code points.
+        manner: how phrases are compared.
         inside: Bool[columns], which columns are characters of words; none if words do not matter.
-        several: code points that fold to several characters, and the columns of these.
+        continuing: Bool[columns], which belong to the letter before them; none if that does not matter.
+        several: the columns of code points that are several characters, and these code points.
+        space: the column of whitespace, whose runs are read as one; -1 if they are not.
     """
 
     column: Ints
+    manner: Manner
     inside: Bools
-    several: dict[int, list[int]]
+    continuing: Bools
+    several: dict[tuple[int, ...], list[int]]
+    space: int = -1
 
     @classmethod
     def of(cls, phrases: Collection[str], manner: Manner) -> _Search:
@@ -113,19 +127,27 @@ class _Search:
             used = np.unique(np.frombuffer(text.encode(), dtype=np.uint8))
             column = np.full(NUM_BYTES, len(used), dtype=np.int32)
             column[used] = np.arange(len(used))
-            return cls(column, np.zeros(len(used) + 1, dtype=np.bool_), {})
-        used = np.unique(_code_points(text))
-        column = np.full(NUM_CODE_POINTS, len(used), dtype=np.int32)
-        inside = np.zeros(len(used) + 1, dtype=np.bool_)
-        if manner.words:
-            column += word_characters()
-            inside = np.append(word_characters()[used], [False, True])
+            nothing = np.zeros(len(used) + 1, dtype=np.bool_)
+            return cls(column, manner, nothing, nothing, {})
+        used = np.unique(_code_points(text + " " if manner.normalise else text))
+        # Other characters are told apart by what they may cut.
+        kinds = [word_characters() if manner.words else None, continuing() if manner.normalise else None]
+        kind = np.zeros(NUM_CODE_POINTS, dtype=np.uint8)
+        for bit, flags in enumerate(kinds):
+            kind += 0 if flags is None else flags.astype(np.uint8) << bit
+        found = np.flatnonzero(np.bincount(kind))
+        column = len(used) + np.searchsorted(found, np.arange(4)).astype(np.int32)[kind]
         column[used] = np.arange(len(used))
-        if not manner.ignore_case:
-            return cls(column, inside, {})
-        table, several = folded()
-        columns = {point: column[_code_points(characters)].tolist() for point, characters in several.items()}
-        return cls(column[table], inside, columns)
+        kept = np.append(kind[used], found)
+        inside, cuts = (kept & 1) > 0, (kept & 2) > 0
+        if not manner.ignore_case and not manner.normalise:
+            return cls(column, manner, inside, cuts, {})
+        table, expanded = folded(manner.ignore_case, manner.normalise)
+        several: dict[tuple[int, ...], list[int]] = {}
+        for point, characters in expanded.items():
+            several.setdefault(tuple(column[_code_points(characters)].tolist()), []).append(point)
+        space = int(column[ord(" ")]) if manner.normalise else -1
+        return cls(column[table], manner, inside, cuts, several, space)
 
     def anywhere(self, phrases: list[str]) -> _Found:
         """The search in the whole text, in which no occurrence starts inside a word."""
@@ -141,30 +163,48 @@ class _Search:
         return self._found(trie, table, np.append(trie.ends, 0))
 
     def _found(self, trie: Trie, table: Ints, ends: Ints) -> _Found:
-        ends_inside = np.zeros(len(table), dtype=np.bool_)
+        inside = np.zeros(len(table), dtype=np.bool_)
         for _, columns, children in trie.levels:
-            ends_inside[children] = self.inside[columns]
-        return _Found(table, ends, np.where(ends_inside, ends, 0))
+            inside[children] = self.inside[columns]
+        cutting = self.continuing | (self.inside & inside[:, None])
+        return _Found(table, ends, np.where(cutting.any(1), ends, 0), cutting, inside)
 
     def settled(self, found: _Found) -> tuple[Ints, Ints, Ints]:
         """Table, gain and final of the machine that counts occurrences as soon as they are settled."""
         now = (found.ends - found.pending)[found.table]
-        return found.table, now + np.where(self.inside, 0, found.pending[:, None]), found.pending
+        return found.table, now + np.where(found.cutting, 0, found.pending[:, None]), found.pending
 
     def tally(self, table: Ints, gain: Ints, final: Ints) -> Tally:
         """The machine over bytes."""
         if len(self.column) == NUM_BYTES:
             return Tally(table, gain, final, self.column)
+        if self.space >= 0:
+            table, gain, final = self._spaces_once(table, gain, final)
         column = self.column.copy()
-        for point, columns in self.several.items():
+        for columns, points in self.several.items():
             target, counted = np.arange(len(table)), np.zeros(len(table), dtype=np.int32)
             for each in columns:
-                target, counted = table[target, each], counted + gain[target, each]
-            column[point] = table.shape[1]
+                counted, target = counted + gain[target, each], table[target, each]
+            column[points] = table.shape[1]
             table, gain = np.column_stack([table, target]), np.column_stack([gain, counted])
         return over_bytes(minimised(pushed(Tally(table, gain, final, column))))
 
+    def _spaces_once(self, table: Ints, gain: Ints, final: Ints) -> tuple[Ints, Ints, Ints]:
+        """The same, of which a space behind another one is not read: behind a space it is in a second copy of each state."""
+        states = len(table)
+        once = table.copy()
+        once[:, self.space] += states
+        again, nothing = once.copy(), gain.copy()
+        again[:, self.space], nothing[:, self.space] = states + np.arange(states), 0
+        return np.append(once, again, axis=0), np.append(gain, nothing, axis=0), np.append(final, final)
+
     def _trie(self, phrases: list[str]) -> Trie:
+        phrases = [spelling for phrase in phrases for spelling in islice(self.manner.spellings(phrase), MOST_SPELLINGS + 1)]
+        if len(phrases) > MOST_SPELLINGS and self.manner.normalise:
+            raise BudgetExceeded(
+                f"normalise=True makes more than {MOST_SPELLINGS:,} spellings of these phrases, in which marks stand in other "
+                "orders; use fewer or shorter phrases"
+            )
         text = "".join(phrases)
         if len(self.column) == NUM_BYTES:
             columns = self.column[np.frombuffer(text.encode(), dtype=np.uint8)]

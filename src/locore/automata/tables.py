@@ -18,6 +18,7 @@ from locore.limits import check_progress, check_states
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+SEARCHING = "making a search for phrases", "use fewer or shorter phrases"
 SIMPLIFYING = "merging the states of an automaton", "use fewer or shorter phrases, or smaller repeat counts"
 COMBINING = "combining two text constraints"
 REMEDY = "ban, require or count fewer phrases at once"
@@ -50,20 +51,48 @@ def reachable(table: Int32, start: int = 0) -> tuple[Int64, Int32]:
     """The states that can be reached from `start`, breadth first, and their table in this numbering."""
     number = np.full(len(table), -1, dtype=np.int32)
     number[start] = 0
-    frontier = order = np.array([start], dtype=np.int64)
+    frontier, order, found = np.array([start], dtype=np.int64), [np.array([start], dtype=np.int64)], 1
     while frontier.size:
-        seen = np.zeros(len(table), dtype=np.bool_)
-        seen[table[frontier]] = True
-        frontier = np.flatnonzero(seen & (number < 0))
-        number[frontier] = np.arange(len(order), len(order) + len(frontier))
-        order = np.append(order, frontier)
-    return order, number[table[order]]
+        check_progress(*SIMPLIFYING)
+        targets = table[frontier]
+        if targets.size < len(table):  # a long chain costs as much as it is long
+            targets = np.unique(targets)
+            frontier = targets[number[targets] < 0].astype(np.int64)
+        else:
+            seen = np.zeros(len(table), dtype=np.bool_)
+            seen[targets] = True
+            frontier = np.flatnonzero(seen & (number < 0))
+        number[frontier] = np.arange(found, found + len(frontier))
+        found += len(frontier)
+        order.append(frontier)
+    everything = np.concatenate(order)
+    return everything, number[table[everything]]
 
 
 def co_reachable(table: Int32, accepting: Bools) -> Bools:
     """Bool[states]: can acceptance be reached?"""
     flags: Bools = _Predecessors(table).distance(accepting) < len(table)
     return flags
+
+
+def least_costs(table: Int32, weights: NDArray[np.float64], goals: Bools) -> NDArray[np.float64]:
+    """Float64[states], the least cost of a string that leads to a goal; infinite where there is none.
+
+    Args:
+        table: Int32[states, columns], the next state.
+        weights: Float64[columns], what a symbol of each costs; not negative.
+        goals: Bool[states].
+    """
+    predecessors = _Predecessors(table)
+    least = np.where(goals, 0.0, np.inf)
+    affected = predecessors.of(np.flatnonzero(goals))
+    while len(affected):
+        check_progress(*SIMPLIFYING)
+        better = (weights + least[table[affected]]).min(1)
+        changed = affected[better < least[affected]]
+        least[affected] = np.minimum(better, least[affected])
+        affected = predecessors.of(changed)
+    return least
 
 
 def product_table(
@@ -142,6 +171,7 @@ class _Predecessors:
         frontier = np.flatnonzero(goals)
         steps = 0
         while len(frontier):
+            check_progress(*SIMPLIFYING)
             steps += 1
             before = self.of(frontier)
             frontier = before[distance[before] == self.num_states]
@@ -283,6 +313,7 @@ class Trie:
         levels: list[tuple[Int64, Int64, Int64]] = []
         num_nodes = 1
         while alive.size:
+            check_progress(*SEARCHING)
             keys = node[alive] * width + symbols[first[alive] + len(levels)]
             distinct, which = np.unique(keys, return_inverse=True)
             levels.append((distinct // width, distinct % width, num_nodes + np.arange(len(distinct))))
@@ -318,6 +349,7 @@ def search_table(trie: Trie, inside: Bools) -> tuple[Int32, Int32]:
     table[[0, after_word]] = idle
     ends, failure = np.append(trie.ends, 0), np.zeros(after_word + 1, dtype=np.int32)
     for depth, (parents, columns, children) in enumerate(trie.levels):
+        check_progress(*SEARCHING)
         failure[children] = idle[columns] if depth == 0 else table[failure[parents], columns]
         table[parents, columns] = children
         if depth == 0:

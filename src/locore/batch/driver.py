@@ -17,7 +17,7 @@ from locore.batch.rows import Record, Tally
 from locore.batch.settings import Settings
 from locore.batch.worker import Watch, Worker
 from locore.errors import InvalidArgument
-from locore.io import Journal, machine, only_writer, write_whole
+from locore.io import Journal, machine, only_writer, require_same, write_whole
 from locore.samplers import sampler_by_name
 
 Name = Literal["local", "ray"]
@@ -173,8 +173,10 @@ def run(
         _check_output(output, plan, resume)
         workers = stack.enter_context(crew(engine, settings))
         job = Job(settings, path, output, uuid.uuid4().hex[:12], workers.facts())
+        wanted = json.loads(json.dumps({**_about(plan, settings), **job.facts}))
+        _check_witness(output, wanted)
         with writing(output):
-            journal = Journal(output / "progress.jsonl", {**_about(plan, settings), **job.facts})
+            journal = Journal(output / "progress.jsonl", wanted)
             _write_config(output, plan, engine, job)
             for folder in (results_folder(output), parts_folder(output)):
                 folder.mkdir(exist_ok=True)
@@ -225,7 +227,8 @@ def _states(output: Path, plan: Plan, journal: Journal) -> Iterator[tuple[Span, 
                 report = journal[key]
             # Else the driver was killed between the worker's last step and its own, or somebody touched the file.
             elif (report := tally_of(path, span)) is not None:
-                journal.append(key, report)
+                with writing(output):
+                    journal.append(key, report)
         yield span, report
 
 
@@ -236,20 +239,57 @@ def _check(settings: Settings) -> None:
 
 
 def _check_output(output: Path, plan: Plan, resume: bool) -> None:
-    begun = (output / "progress.jsonl").exists()
-    if not begun and any((output / "results").glob("*")):
+    config = _config(output)
+    begun = config is not None or (output / "progress.jsonl").exists()
+    if not begun and _has_rows(output):
         raise InvalidArgument(f"{output} has results, but no progress.jsonl to say what they are of; choose another folder.")
     if begun and not resume:
         raise InvalidArgument(f"{output} holds a batch already; add --resume to go on with it, or choose another folder.")
-    config = output / "config.json"
-    if begun and config.exists():
-        known = json.loads(config.read_text(encoding="utf-8"))["settings"]
-        if known["input_digest"] != plan.digest and known["shard_rows"] == plan.shard_rows:
-            raise InvalidArgument(
-                f"{plan.path} is not the file that {output} was begun with ({known['input_rows']:,} rows, "
-                f"{known['input_bytes']:,} bytes then, {plan.rows:,} and {plan.num_bytes:,} now): restore it to go on, or "
-                "choose another folder."
-            )
+    if config is not None and config["input_digest"] != plan.digest and config["shard_rows"] == plan.shard_rows:
+        raise InvalidArgument(
+            f"{plan.path} is not the file that {output} was begun with ({config['input_rows']:,} rows, "
+            f"{config['input_bytes']:,} bytes then, {plan.rows:,} and {plan.num_bytes:,} now): restore it to go on, or "
+            "choose another folder."
+        )
+
+
+def _check_witness(output: Path, wanted: Record) -> None:
+    """Where there are rows, `progress.jsonl` says what they are of, or else `config.json` does."""
+    journal = output / "progress.jsonl"
+    if not _has_rows(output) or (journal.exists() and b"\n" in journal.read_bytes()):
+        return
+    config = _config(output)
+    if config is None:
+        raise InvalidArgument(
+            f"{journal} has lost its first line, and there is no config.json to say what the rows in {output} are of; choose "
+            "another folder."
+        )
+    require_same(output / "config.json", config, wanted)
+
+
+def _has_rows(output: Path) -> bool:
+    return any(any(folder(output).glob("*")) for folder in (results_folder, parts_folder))
+
+
+def _config(output: Path) -> Record | None:
+    """The settings in `config.json`; None if it is not there.
+
+    Raises:
+        InvalidArgument: it is damaged.
+    """
+    path = output / "config.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        whole = {"input_digest", "input_rows", "input_bytes", "shard_rows"} <= settings.keys()
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        whole = False
+    if not whole:
+        raise InvalidArgument(
+            f"{path} is damaged: it does not say what the rows are of. Remove it; --resume then goes by progress.jsonl."
+        )
+    return dict(settings)
 
 
 def _about(plan: Plan, settings: Settings) -> Record:

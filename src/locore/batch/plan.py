@@ -205,7 +205,8 @@ class Part:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # What is in it stays for the next attempt.
-        self._file.close()
+        with writing(self._output) if error is None else suppress(OSError):  # a full disk has been told
+            self._file.close()
 
     def append(self, row: Record) -> None:
         """Write one more row. It outlives this process; after a failure of the machine it may have to be computed again."""

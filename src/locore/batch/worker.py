@@ -31,6 +31,7 @@ from locore.constraints import Constraint
 from locore.errors import DeviceLost, Interrupted, InvalidArgument, LocoreError
 from locore.models import LanguageModel
 from locore.models.meeting import together
+from locore.potentials import Target
 from locore.samplers.twist.prepared import prepared_table
 
 MAX_DEATHS = 3  # of workers at one row, until the row is given up
@@ -164,5 +165,5 @@ class Worker:
         return {"line": number, **labels, "digest": digest_of(line), "error": error, "seconds": 0.0}
 
 
-def _from_json(text: str) -> Constraint:
+def _from_json(text: str) -> Constraint | Target:
     return locore.from_json(json.loads(text))

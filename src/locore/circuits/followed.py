@@ -28,13 +28,15 @@ from locore.automata.tables import Trie
 from locore.circuits.circuit import Circuit
 from locore.circuits.left_to_right import DEAD, MEMORY_BYTES, NO_LOOK_AHEAD, LeftToRight
 from locore.errors import BudgetExceeded, InvalidArgument
+from locore.limits import check_progress
 
+LONG_PIECE = 256  # bytes of a literal piece of which not all ends are kept
 ENDED, FIRST = 0, 1  # the state of a finished text, and that of the empty one; state s of the automaton is s + FIRST
 NEVER = np.uint16(np.iinfo(np.uint16).max)
 Nodes = NDArray[np.int64]
 NO_TABLE = (
     "this constraint is followed state by state, and has no circuit as a whole; use a sampler that needs none, such as 'smc', "
-    "'swor', 'greedy' or 'twisted'"
+    "'swor', 'masked' or 'twisted'"
 )
 
 
@@ -324,12 +326,25 @@ class Spelling:
 
     def __call__(self, text: bytes) -> float:
         """In tokens; infinite where they cannot be spelled."""
+        if len(text) > LONG_PIECE:
+            return self._of_long(text)
         for start in reversed(range(len(text))):  # from the end on, so that what follows is known
             rest = text[start:]
             if rest not in self._known:
                 ends = range(1, min(len(rest), self._longest) + 1)
                 ways = (1 + self._known[rest[end:]] for end in ends if rest[:end] in self._tokens)
                 self._known[rest] = min(ways, default=math.inf)
+        return self._known[text]
+
+    def _of_long(self, text: bytes) -> float:
+        """The same, without keeping all of its ends, which together would be as large as its length squared."""
+        if text not in self._known:
+            least = [math.inf] * len(text) + [0.0]
+            for start in reversed(range(len(text))):
+                check_progress("finding the tokens of a long text", "use shorter texts")
+                ends = range(start + 1, min(len(text), start + self._longest) + 1)
+                least[start] = min((1 + least[end] for end in ends if text[start:end] in self._tokens), default=math.inf)
+            self._known[text] = least[0]
         return self._known[text]
 
 

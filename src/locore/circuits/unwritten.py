@@ -14,7 +14,7 @@ from locore.errors import InvalidArgument
 UNWRITTEN = (
     "this constraint is read from left to right as far as texts go (it has a grammar in it) and is never written down as a "
     "circuit, so that {what} cannot be computed. Use a sampler that goes token by token: 'auto', 'swor', 'twisted', 'smc', "
-    "'masked', 'greedy', 'awrs' or 'rejection'."
+    "'masked', 'awrs' or 'rejection'."
 )
 
 

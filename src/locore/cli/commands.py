@@ -39,6 +39,7 @@ from locore.request import Request, help_of
 if TYPE_CHECKING:
     from locore.compilers.stored import Compiled
     from locore.constraints import Constraint
+    from locore.potentials import Target
     from locore.tokenizer import Tokenizer
 
 WIDTH = 72  # characters of a part of the constraint
@@ -117,17 +118,19 @@ def check(
     raise typer.Exit(1)
 
 
-def _show_check(parsed: Constraint, content: str, tokenizer: Tokenizer, satisfied: bool) -> None:
+def _show_check(parsed: Constraint | Target, content: str, tokenizer: Tokenizer, satisfied: bool) -> None:
     """The answer, and that of each part."""
     print("yes" if satisfied else "no")
-    for part in parsed.children():
+    for part in parsed.children() if isinstance(parsed, locore.Constraint) else ():
         answer = "yes" if locore.holds(part, content, tokenizer) else "no"
         print(f"  {answer:3}  {_shortened(part)}")
 
 
-def _bytes_tokenizer(constraint: Constraint) -> Tokenizer:
+def _bytes_tokenizer(parsed: Constraint | Target) -> Tokenizer:
     """One token for each byte: constraints on the text mean the same for every tokenizer that can spell it."""
-    if not all(leaf.is_text or leaf.to_json()["type"] in ("true", "false") for leaf in constraint.leaves()):
+    parts = [parsed] if isinstance(parsed, locore.Constraint) else parsed.constraints()
+    leaves = [leaf for part in parts for leaf in part.leaves()]
+    if not all(leaf.is_text or leaf.to_json()["type"] in ("true", "false") for leaf in leaves):
         raise InvalidArgument("the constraint speaks about token ids; add --model to say whose tokens they are.")
     return locore.Tokenizer.from_tokens([*(bytes([byte]) for byte in range(256)), None], eos_ids=[256])
 

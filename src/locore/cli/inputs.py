@@ -26,6 +26,7 @@ from locore.request import help_of
 if TYPE_CHECKING:
     from locore.constraints import Constraint
     from locore.evidence import Particles
+    from locore.potentials import Target
 
 
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
@@ -47,8 +48,8 @@ BETWEEN_LINES = 30.0  # seconds, where nobody looks at a terminal
 BETWEEN_LOOKS = 0.2
 
 
-def read_constraint(value: str) -> Constraint:
-    """The constraint of a `--constraint` option: JSON, @file, or @- for standard input.
+def read_constraint(value: str) -> Constraint | Target:
+    """The constraint or product of a `--constraint` option: JSON, @file, or @- for standard input.
 
     Raises:
         InvalidConstraint: it is no JSON, or not that of a constraint; the message names the place.

@@ -46,7 +46,7 @@ def compile(
     """The circuit of a constraint over `length` positions, with the end of the text as padding.
 
     A token that follows an end of sequence and is not the padding has no model. A constraint with a text leaf also forbids
-    special tokens before the end.
+    special tokens before the end, and texts that end within a character or are no UTF-8 otherwise.
 
     What took long is kept in memory and on disk, and found again by constraint, tokenizer and version.
 
@@ -130,6 +130,7 @@ def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
 def _for_vtree(problem: Problem, vtree: Vtree) -> Circuit:
     if needs_machine(problem.constraint):
         raise InvalidConstraint("a constraint with a grammar or a large schema is read from left to right; leave vtree out.")
+    problem = problem.of_whole_characters()
     lowered = without_combinatorial(problem.constraint, problem.tokenizer.vocab_size)
     return compile_sdd(replace(problem, constraint=lowered), vtree)
 
@@ -146,6 +147,7 @@ def _left_to_right(problem: Problem) -> Circuit:
     | one automaton, as any Boolean combination of text leaves is | its transitions, shared by all positions |
     | anything else | exploration of what is left of it after each prefix |
     """
+    problem = problem.of_whole_characters()
     if is_followed(problem):
         return followed_circuit(problem)
     if needs_machine(problem.constraint):

@@ -126,7 +126,7 @@ class LazyReader(LeftToRight):
                 if entries > MOST_ENTRIES:
                     raise BudgetExceeded(
                         f"read from left to right, this constraint has over {MOST_ENTRIES // vocab:,} states, too many for "
-                        "a table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'greedy'."
+                        "a table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'masked'."
                     )
                 row = self.explored.row(state, position)
                 distinct, which = np.unique(row, return_inverse=True)

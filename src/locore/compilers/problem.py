@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.lift import TokenAutomaton, lift_bytes, lift_tokens
+from locore.automata.regex import byte_automaton
+from locore.automata.regex.language import ANYTHING
 from locore.automata.tables import number_rows, product
 from locore.constraints import (
     And,
@@ -24,6 +26,7 @@ from locore.constraints import (
     Constraint,
     Count,
     Finished,
+    Grammar,
     Literal,
     Not,
     Or,
@@ -36,8 +39,10 @@ from locore.constraints.base import Json
 from locore.constraints.combinatorial import AllDifferent, AllEqual, Combinatorial, TokenSum
 from locore.constraints.combinatorial.comparisons import lowered_parts
 from locore.constraints.paths import SimplePath
+from locore.constraints.regex import LanguageLeaf
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold, postorder
+from locore.constraints.tokens import NestedLeaf
 from locore.errors import Unsatisfiable
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
@@ -72,11 +77,62 @@ class Problem:
         rest = conjunction(part for part in whole.of if not isinstance(part, Finished))
         return replace(self, constraint=rest, must_end=True)
 
+    def of_whole_characters(self) -> Problem:
+        """The same problem; if the constraint speaks about text, and tokens of the vocabulary cut characters, no text may."""
+        cut = any(content is not None and is_cut(content) for content in self.tokenizer.token_bytes)
+        if not cut or not has_text(self.constraint) or demands_whole_characters(self.constraint):
+            return self
+        return replace(self, constraint=conjunction([self.constraint, WholeCharacters()]))
+
     def blocked_tokens(self) -> Flags:
         """Bool[vocab]: special tokens, if the constraint speaks about text. Ends are handled by the compilers."""
         if not has_text(self.constraint):
             return np.zeros(self.tokenizer.vocab_size, dtype=np.bool_)
         return np.array([content is None for content in self.tokenizer.token_bytes], dtype=np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class WholeCharacters(AutomatonLeaf):
+    """The text is UTF-8. It is added by the compiler, to whatever speaks about text."""
+
+    over = "bytes"
+
+    def automaton(self) -> Automaton:
+        """Accepts UTF-8."""
+        return _whole_characters()
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """It can be decoded."""
+        return not sequence.is_broken
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """None: it is implied."""
+        raise NotImplementedError
+
+
+@cache
+def _whole_characters() -> Automaton:
+    return byte_automaton(ANYTHING)
+
+
+def is_cut(content: bytes) -> bool:
+    """Are these bytes no UTF-8 by themselves?"""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def demands_whole_characters(constraint: Constraint) -> bool:
+    """Is it known that a constraint holds of UTF-8 only?"""
+
+    def rule(node: Constraint, parts: list[bool]) -> bool:
+        if isinstance(node, And | Or):
+            return any(parts) if isinstance(node, And) else all(parts)
+        return isinstance(node, LanguageLeaf | NestedLeaf | Grammar) or (isinstance(node, Constant) and not node.value)
+
+    return bool(fold(constraint, rule))
 
 
 def no_model(length: int) -> Unsatisfiable:

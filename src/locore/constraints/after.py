@@ -6,7 +6,6 @@ the free text is written as the model writes it given that an answer follows whi
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +14,7 @@ from locore.automata.composed import AutomatonMachine, Following, as_automaton
 from locore.automata.lazily import ByteMachine
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import ANYTHING, concat
+from locore.automata.regex.pattern import first_match
 from locore.automata.tables import Automaton, aho_corasick
 from locore.constraints.base import Constraint, Json
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
@@ -78,17 +78,15 @@ class _AfterMarker(Constraint):
         if not isinstance(self.marker, Regex):
             free, found, rest = text.partition(self.marker.encode())
             return (free, found, rest) if found else None
-        pattern = _at_end(self.marker)
-        for end in range(1, len(text) + 1):
-            try:
-                read = text[:end].decode()
-            except UnicodeDecodeError:  # within a character
-                continue
-            match = pattern.search(read)
-            if match and match.end() == len(read):
-                start = len(read[: match.start()].encode())
-                return text[:start], text[start:end], text[end:]
-        return None
+        try:
+            read = text.decode()
+        except UnicodeDecodeError as error:  # no character ends behind it, nor a match
+            read = text[: error.start].decode()
+        found_at = first_match(self.marker.parsed, read)
+        if found_at is None:
+            return None
+        start, end = (len(read[:place].encode()) for place in found_at)
+        return text[:start], text[start:end], text[end:]
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The constraint is read plainly on what follows the marker."""
@@ -109,13 +107,6 @@ class _AfterMarker(Constraint):
         """`{"type": "after", "marker": ..., "of": ...}`."""
         marker: Any = self.marker.to_json() if isinstance(self.marker, Regex) else self.marker
         return {"type": "after", "marker": marker, "of": self.of.to_json()}
-
-
-def _at_end(marker: Regex) -> re.Pattern[str]:
-    """The pattern as Python reads it, at the end of what is searched; flags at its start hold for all of it."""
-    flags = re.compile(marker.pattern, re.IGNORECASE if marker.ignore_case else 0).flags
-    body = re.sub(r"\A\(\?[aimsux]+\)", "", marker.pattern)
-    return re.compile(rf"(?:{body}{chr(10) if flags & re.VERBOSE else ''})\Z", flags)
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,12 +120,12 @@ class Constraint(Structural):
         """Does the constraint hold on these tokens? Read plainly, without any automaton.
 
         Never true when anything but padding follows the first end of sequence, nor when an
-        expression about text meets a special token before the end.
+        expression about text meets a special token before the end, or a text that is no UTF-8.
         """
         sequence = TokenSequence(tokens, tokenizer)
         if not sequence.padded:
             return False
-        if sequence.has_special and has_text(self.at(len(sequence.tokens))):
+        if has_text(self.at(len(sequence.tokens))) and (sequence.has_special or sequence.is_broken):
             return False
         return self.truth(sequence)
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from locore.automata.stops import MOST_STOPS, StopMachine
-from locore.automata.tables import Automaton
-from locore.constraints.base import Constraint, Json
+from locore.automata.lazily import ByteMachine
+from locore.automata.stops import MOST_STOPS, CutMachine, StopMachine
+from locore.automata.tables import Automaton, minimise
+from locore.constraints.base import Constant, Constraint, Json
 from locore.constraints.function import PythonFunction
+from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import read_constraint, register
+from locore.constraints.spelling import quoted, spelled
 from locore.constraints.text import read_phrases, sequence_of
 from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidConstraint
@@ -30,8 +33,7 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
         constraint: any but a Python function.
 
     Raises:
-        InvalidConstraint: no strings, too many, an empty one, or what is no automaton over the text, as a Python function or
-            a grammar.
+        InvalidConstraint: no strings, too many, an empty one, or a Python function.
     """
     known = tuple(dict.fromkeys(sequence_of(stops, "before")))
     if not 0 < len(known) <= MOST_STOPS or not all(known):
@@ -42,25 +44,28 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
     def change(leaf: Constraint) -> Constraint:
         if isinstance(leaf, PythonFunction):
             raise InvalidConstraint("before cannot look into a Python function; call constraint.at(length) first")
-        if isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes":
-            return Before(known, leaf)
-        if leaf.is_text:
-            raise InvalidConstraint(f"before cannot cut what {type(leaf).__name__} reads, which is no automaton over bytes")
-        return leaf
+        if isinstance(leaf, Constant) or not leaf.is_text:
+            return leaf
+        if not is_text_leaf(leaf):
+            raise InvalidConstraint(f"before cannot cut what {type(leaf).__name__} reads, which is more than the text")
+        return Before(known, leaf) if is_finite(leaf) else BeforeMachine(known, leaf)
 
     return constraint.transform(change)
 
 
-@dataclass(frozen=True, eq=False)
-class Before(AutomatonLeaf):
-    """A text leaf holds of the text before the first of `stops`."""
+class _BeforeStop(Constraint):
+    """What both kinds have in common.
 
-    over = "bytes"
+    Attributes:
+        stops: the strings.
+        leaf: what holds of the text before the first of them.
+    """
+
     stops: tuple[str, ...]
-    leaf: AutomatonLeaf
+    leaf: Constraint
 
     @cached_property
-    def machine(self) -> StopMachine:
+    def search(self) -> StopMachine:
         """Looks for the strings."""
         return StopMachine(stop.encode("utf-8") for stop in self.stops)
 
@@ -75,40 +80,70 @@ class Before(AutomatonLeaf):
     def _around(self, leaf: Constraint) -> Constraint:
         return self if leaf is self.leaf else before(self.stops, leaf)
 
-    def automaton(self) -> Automaton:
-        """The leaf's own, with the bytes held back that may become a string."""
-        return self.machine.before(self.leaf.automaton())
-
-    def is_relaxed_at(self, length: int) -> bool:
-        """As the leaf."""
-        return self.leaf.is_relaxed_at(length)
-
     def notes(self) -> tuple[str, ...]:
         """Those of the leaf."""
         return self.leaf.notes()
 
+    def cut(self, text: bytes) -> bytes:
+        """What comes before the string that ends first, by `bytes.find` for each."""
+        found = [(place + len(stop), place) for stop in map(str.encode, self.stops) if (place := text.find(stop)) >= 0]
+        return text[: min(found)[1]] if found else text
+
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """Of the text that is cut by plain search."""
-        return self.leaf.holds_on(_Cut(sequence, self.stops), [])
+        """The leaf is read plainly on the part before a string."""
+        return self.leaf.holds_on(PartOfText(self.cut(sequence.text)), [])
+
+    def why(self, sequence: TokenSequence) -> str:
+        """Where the text is cut, and what the leaf says of the part before."""
+        whole, part = sequence.text, PartOfText(self.cut(sequence.text))
+        shown = part.text.decode("utf-8", errors="replace")
+        found = [stop for stop in self.stops if whole.startswith(stop.encode(), len(part.text))]
+        where = f"{quoted(min(found, key=len))} is at character {len(shown)}" if found else "no stop string occurs"
+        if hasattr(self.leaf, "why"):
+            return f"{where}; before it, {self.leaf.why(part)}" if found else f"{where}; {self.leaf.why(part)}"
+        verb = "satisfies" if self.leaf.holds_on(part, []) else "does not satisfy"
+        return f"{where}; {quoted(shown)} {verb} {spelled(self.leaf)}"
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "before", "stops": [...], "of": ...}`."""
         return {"type": "before", "stops": list(self.stops), "of": self.leaf.json_of([])}
 
 
-class _Cut(TokenSequence):
-    """The same tokens with less text."""
+@dataclass(frozen=True, eq=False)
+class Before(_BeforeStop, AutomatonLeaf):
+    """A text leaf that automata decide holds of the text before the first of `stops`."""
 
-    def __init__(self, sequence: TokenSequence, stops: tuple[str, ...]) -> None:
-        super().__init__(sequence.tokens, sequence.tokenizer)
-        self._stops = stops
+    over = "bytes"
+    stops: tuple[str, ...]
+    leaf: AutomatonLeaf
+
+    def automaton(self) -> Automaton:
+        """The leaf's own, with the bytes held back that may become a string."""
+        return self._automaton
 
     @cached_property
-    def text(self) -> bytes:
-        """What comes before the string that ends first, by `bytes.find` for each."""
-        whole = super().text
-        found = [(place + len(stop), place) for stop in map(str.encode, self._stops) if (place := whole.find(stop)) >= 0]
-        return whole[: min(found)[1]] if found else whole
+    def _automaton(self) -> Automaton:
+        return minimise(self.search.before(self.leaf.automaton()))
+
+    def is_relaxed_at(self, length: int) -> bool:
+        """As the leaf."""
+        return self.leaf.is_relaxed_at(length)
+
+
+@dataclass(frozen=True, eq=False)
+class BeforeMachine(_BeforeStop, MachineLeaf):
+    """A grammar, or what has one in it, holds of the text before the first of `stops`."""
+
+    stops: tuple[str, ...]
+    leaf: Constraint
+
+    def machine(self) -> ByteMachine:
+        """The leaf's own, with the bytes held back that may become a string."""
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> ByteMachine:
+        return CutMachine(machine_of(self.leaf), self.search)
 
 
 def _build(stops: Any, of: Constraint) -> Constraint:

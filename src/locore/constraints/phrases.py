@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
+from unicodedata import combining
 
 from locore.automata import search
-from locore.automata.characters import Manner, fold, is_word_character
+from locore.automata.characters import Manner, continues, fold, is_word_character
 from locore.automata.machines import Tally
 from locore.constraints.base import Json
 from locore.constraints.counting import TextLeaf
@@ -43,14 +45,17 @@ class PlainText:
     def __init__(self, content: bytes, manner: Manner) -> None:
         self.manner = manner
         self.original = content.decode("utf-8", errors="replace")
-        self.searched = self._folded(self.original)
+        self.searched = manner.form(self.original)
 
     def places(self, phrase: str, start: int = 0) -> Iterator[int]:
         """Where a phrase occurs in `searched`, from `start` on; occurrences may overlap."""
-        sought = self._folded(phrase)
+        sought = self.manner.form(phrase)
         place = self.searched.find(sought, start)
         while place >= 0:
-            if not (self.manner.words and (self._cuts(place) or self._cuts(place + len(sought)))):
+            end = place + len(sought)
+            cuts_word = self.manner.words and (self._cuts(place) or self._cuts(end))
+            cuts_letter = self.manner.normalise and end < len(self.searched) and continues(self.searched[end])
+            if not cuts_word and not cuts_letter:
                 yield place
             place = self.searched.find(sought, place + 1)
 
@@ -61,21 +66,31 @@ class PlainText:
 
     def before_folding(self, place: int) -> int:
         """The character of `original` that a character of `searched` comes from; a few fold to several."""
+        if self.manner.normalise:
+            return self._origins[place]
         if not self.manner.ignore_case:
             return place
         origin = (index for index, character in enumerate(self.original) for _ in fold(character))
         return next(islice(origin, place, None))
 
+    @cached_property
+    def _origins(self) -> list[int]:
+        """For each character of `searched` the one of `original` that it comes from: decomposed, marks sorted, runs joined."""
+        pieces = [(one, index) for index, character in enumerate(self.original) for one in self.manner.form(character)]
+        start = 0
+        for end in range(len(pieces) + 1):
+            if end == len(pieces) or not combining(pieces[end][0]):
+                pieces[start:end] = sorted(pieces[start:end], key=lambda piece: combining(piece[0]))
+                start = end + 1
+        return [index for number, (one, index) in enumerate(pieces) if one != " " or not number or pieces[number - 1][0] != " "]
+
     def length(self, phrase: str) -> int:
         """How many characters of `searched` a phrase takes."""
-        return len(self._folded(phrase))
+        return len(self.manner.form(phrase))
 
     def is_whole(self, phrase: str) -> bool:
         """Is the phrase the whole text?"""
-        return self.searched == self._folded(phrase)
-
-    def _folded(self, text: str) -> str:
-        return fold(text) if self.manner.ignore_case else text
+        return self.searched == self.manner.form(phrase)
 
     def _cuts(self, place: int) -> bool:
         """Do two characters of a word meet here?"""
@@ -97,11 +112,12 @@ class PhraseLeaf(TextLeaf):
 
     words: bool = False
     ignore_case: bool = False
+    normalise: bool = False
 
     @property
     def manner(self) -> Manner:
         """How phrases are compared."""
-        return Manner(self.words, self.ignore_case)
+        return Manner(self.words, self.ignore_case, self.normalise)
 
     def read(self, content: bytes) -> PlainText:
         """A text to search in."""
@@ -135,6 +151,7 @@ class Ban(PhraseLeaf):
     phrases: tuple[str, ...]
     words: bool = False
     ignore_case: bool = False
+    normalise: bool = False
 
     def bounds(self) -> tuple[int, int | None]:
         """No occurrence."""
@@ -165,6 +182,7 @@ class Contains(TimesLeaf):
     at_most: int | None = None
     words: bool = False
     ignore_case: bool = False
+    normalise: bool = False
 
     def tally(self) -> Tally:
         """Counts occurrences."""
@@ -190,6 +208,7 @@ class ContainsInOrder(PhraseLeaf):
     text: tuple[str, ...]
     words: bool = False
     ignore_case: bool = False
+    normalise: bool = False
 
     def tally(self) -> Tally:
         """1 once the last has been found."""
@@ -231,6 +250,7 @@ class StartsWith(PhraseLeaf):
     text: str
     words: bool = False
     ignore_case: bool = False
+    normalise: bool = False
 
     def tally(self) -> Tally:
         """1 if it does."""
@@ -253,6 +273,7 @@ class EndsWith(PhraseLeaf):
     text: str
     words: bool = False
     ignore_case: bool = False
+    normalise: bool = False
 
     def tally(self) -> Tally:
         """1 if it does."""
@@ -275,6 +296,7 @@ class Choice(PhraseLeaf):
     kind = "choice"
     texts: tuple[str, ...]
     ignore_case: bool = False
+    normalise: bool = False
 
     def tally(self) -> Tally:
         """1 if it is."""
@@ -301,6 +323,7 @@ class CountStrings(TimesLeaf):
     at_most: int | None = None
     words: bool = False
     ignore_case: bool = False
+    normalise: bool = False
 
     def tally(self) -> Tally:
         """Counts occurrences."""

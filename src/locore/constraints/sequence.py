@@ -77,6 +77,15 @@ class TokenSequence:
         token_bytes = self.tokenizer.token_bytes
         return any(token_bytes[token] is None for token in self.tokens[: self.end])
 
+    @property
+    def is_broken(self) -> bool:
+        """Is the text no UTF-8, because it ends within a character or has bytes that are none?"""
+        try:
+            self.text.decode()
+        except UnicodeDecodeError:
+            return True
+        return False
+
     @cached_property
     def text(self) -> bytes:
         """The bytes of the tokens before the end."""

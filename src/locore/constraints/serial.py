@@ -7,7 +7,7 @@ that defines it; nothing is dropped silently. A message says which function got 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from reprlib import repr as shortened
@@ -18,9 +18,11 @@ import numpy as np
 from locore.constraints.base import Constant, Constraint, conjunction, disjunction, negation
 from locore.constraints.structure import MAX_DEPTH
 from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.lists import items_of
 
 Reader = Callable[[Any, str], Any]  # a value and where it stands -> the argument
 CODE = ("potential", "predicate", "expert")  # what no JSON says
+FACTORS = ("bonus", "product")  # what JSON says at the top only: `locore.potentials.serial`
 CONSTRAINT, VERTEX = "Constraint", "Vertex"  # what schemas call a constraint, and a vertex of a graph
 R = TypeVar("R", bound=Reader)
 _SCHEMAS: dict[Reader, dict[str, Any]] = {}
@@ -146,6 +148,11 @@ def _kind_of(obj: Any, path: str) -> _Kind:
             f"{obj['type']} is code and not data (at {_inside(path, 'type')}): it can be given to locore.generate in Python, "
             "but neither sent to a server nor written into a file"
         )
+    if obj["type"] in FACTORS:
+        raise InvalidConstraint(
+            f"a {obj['type']} is a number and no yes or no, it cannot stand in a constraint (at {_inside(path, 'type')}); "
+            'write {"type": "product", "of": [...]} at the top, of constraints and bonuses'
+        )
     if obj["type"] not in _KINDS:
         raise InvalidConstraint(
             f"unknown constraint type {obj['type']!r} (at {_inside(path, 'type')}); {_meant(obj['type'])}known types "
@@ -211,8 +218,8 @@ def as_integer(value: Any, what: str) -> int:
     return operator.index(value)
 
 
-def id_list(value: Any, where: str) -> tuple[int, ...]:
-    """One token id or several as a tuple of Python ints.
+def id_list(value: Any, where: str, ordered: bool = False) -> tuple[int, ...]:
+    """One token id or several as a tuple of Python ints; `ordered`: a set will not do.
 
     Raises:
         InvalidConstraint: what is no token id, bools included; the message names `where`.
@@ -223,7 +230,8 @@ def id_list(value: Any, where: str) -> tuple[int, ...]:
         )
     several = hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
     what = f"a token id of {where}"
-    ids = tuple(as_integer(one, what) for one in (value if several else [value]))
+    listed = items_of(value, where, "a token id or a list of them", ordered=ordered) if several else [value]
+    ids = tuple(as_integer(one, what) for one in listed)
     negative = [one for one in ids if one < 0]
     if negative:
         raise InvalidConstraint(f"{where} got the token id {negative[0]}; ids start at 0")
@@ -238,15 +246,13 @@ def position_of(value: Any, where: str) -> int:
     return position
 
 
-def positions_of(value: Any, where: str, least: int = 1) -> tuple[int, ...]:
-    """Distinct positions, in the user's order.
+def positions_of(value: Any, where: str, least: int = 1, ordered: bool = False) -> tuple[int, ...]:
+    """Distinct positions, in the user's order; `ordered`: a set will not do.
 
     Raises:
         InvalidConstraint: no positions, repeated or negative ones, or fewer than `least`.
     """
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidConstraint(f"{where} needs a list of positions, got {value!r}")
-    places = tuple(position_of(position, where) for position in value)
+    places = tuple(position_of(position, where) for position in items_of(value, where, "a list of positions", ordered=ordered))
     if len(set(places)) < len(places):
         twice = next(position for position in places if places.count(position) > 1)
         raise InvalidConstraint(f"{where} got the position {twice} twice; name each position once")

@@ -12,6 +12,7 @@ SHOWN = 5  # items of a list
 WIDTH = 72  # characters of a leaf
 QUOTED = 40  # characters of a quotation
 LEVELS = 3
+PARTS = ("of", "marker")  # fields that hold a constraint
 
 
 def spelled(constraint: Constraint, levels: int = LEVELS) -> str:
@@ -30,9 +31,20 @@ def spelled(constraint: Constraint, levels: int = LEVELS) -> str:
 
 def called(form: Json) -> str:
     """A JSON form as the call of a function, such as `ban(["hate", "awful"], words=True)`; long lists are cut short."""
-    arguments = [f"{name}={_written(value)}" for name, value in form.items() if name != "type"]
-    if arguments and isinstance(list(form.values())[1], str | list | dict):  # what to look for needs no name
-        arguments[0] = arguments[0].partition("=")[2]
+    if form["type"] in ("and", "or"):
+        between = f" {form['type']} "
+        return f"({between.join(map(called, form['of']))})"
+    if form["type"] == "not":
+        return f"not {called(form['of'])}"
+    arguments: list[str] = []
+    for name, value in form.items():
+        if name in PARTS and isinstance(value, dict):
+            arguments.append(called(value))
+        elif name == "holes":
+            arguments += [f"{hole}={called(part)}" for hole, part in value.items()]
+        elif name != "type":
+            unnamed = not arguments and isinstance(value, str | list | dict)  # what to look for needs no name
+            arguments.append(_written(value) if unnamed else f"{name}={_written(value)}")
     return f"{form['type']}({', '.join(arguments)})"
 
 

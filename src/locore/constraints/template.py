@@ -25,6 +25,7 @@ from locore.constraints.spelling import quoted
 from locore.constraints.text import ban, choice
 from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidArgument, InvalidConstraint
+from locore.lists import items_of
 
 _HOLE = re.compile(r"\{\{|\}\}|\{(?P<name>[A-Za-z_]\w*)(?::(?P<kind>\w+)\((?P<body>.*?)\))?\}|[{}]", re.DOTALL)
 _KINDS = "choice(a, b, …) or regex(…)"
@@ -143,7 +144,7 @@ class _WithHoles(Constraint):
         self, particles: Weighted | Iterable[tuple[str, float]], names: Iterable[str], key: Any = tuple
     ) -> dict[Any, float]:
         """The same for several holes at once: the probability of each tuple of values."""
-        wanted = list(names)
+        wanted = items_of(names, "joint", "a list of names of holes", ordered=True, error=InvalidArgument)
         for name in wanted:
             if name not in self.names:
                 raise InvalidArgument(f"the template has no hole {name!r}; its holes are: {', '.join(self.names) or 'none'}.")

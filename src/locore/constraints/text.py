@@ -1,12 +1,16 @@
 """Constraints on the text: phrases that must or must not occur in it.
 
-The text is what the bytes of the tokens before the end of sequence decode to; bytes that are no UTF-8 read as U+FFFD. Every
-tokenisation counts, and phrases may straddle tokens. Nothing is stripped: `choice(["yes"])` does not match " yes".
+The text is what the bytes of the tokens before the end of sequence decode to; a text that is no UTF-8 satisfies none.
+Every tokenisation counts, and phrases may straddle tokens. Nothing is stripped: `choice(["yes"])` does not match " yes".
 
 `words=True` counts only occurrences that cut no word: at neither of their ends do a character of a word inside and one outside
 meet, so "ass" does not occur in "class", while " hate" and "C++" may stand after or before anything that their space or sign
 sets apart. Characters of words are letters, digits, "_" and combining marks; the text starts and ends between words, whatever
 the prompt was. `ignore_case=True` compares `str.lower` of each character, ς being σ.
+
+`normalise=True` compares what a reader sees alike: "ï" is one character or "i" and a mark (Unicode's canonical equivalence),
+and any run of white space, line breaks and no-break spaces included, is one space. Whole letters are compared: "cafe" does
+not occur in "café", however that is written.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from typing import Literal as OneOf
 
-from locore.automata.characters import Manner
+from locore.automata.characters import Manner, continues
 from locore.constraints.base import Constraint, conjunction
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.serial import bounds_of, described, flag_of, list_of, read_flag, read_integer, read_string, register
 from locore.constraints.tokens import BanTokens
 from locore.errors import InvalidConstraint
+from locore.lists import items_of
 
 
 def ban(
@@ -28,6 +33,7 @@ def ban(
     level: OneOf["text", "tokens"] = "text",
     words: bool = False,
     ignore_case: bool = False,
+    normalise: bool = False,
 ) -> Ban | BanTokens:
     """None of `phrases` occurs.
 
@@ -37,17 +43,21 @@ def ban(
             phrase, plain or after a space, from any position on, as in Ahmed et al., ICLR 2025; other tokenisations pass.
         words: only occurrences that cut no word are banned; see the module.
         ignore_case: in upper and in lower case.
+        normalise: however its letters are composed, and with any white space for its own; see the module. What lists of words
+            that nobody is to get around want.
 
     Raises:
         InvalidConstraint: no phrases, an empty phrase, an unknown level, or an option that the level does not have.
     """
-    known, manner = phrases_of(phrases, "ban"), manner_of(words, ignore_case, "ban")
+    known, manner = phrases_of(phrases, "ban"), manner_of(words, ignore_case, "ban", normalise)
     if level == "text":
-        return Ban(known, words, ignore_case)
+        return Ban(checked(known, manner), words, ignore_case, normalise)
     if level != "tokens":
         raise InvalidConstraint(f'ban knows the levels "text" and "tokens", not {level!r}')
     if manner != Manner():
-        raise InvalidConstraint('ban(level="tokens") compares ids, not characters; words and ignore_case need level="text"')
+        raise InvalidConstraint(
+            'ban(level="tokens") compares ids, not characters; words, ignore_case and normalise need level="text"'
+        )
     return BanTokens(known)
 
 
@@ -59,6 +69,7 @@ def contains(
     ordered: bool = False,
     words: bool = False,
     ignore_case: bool = False,
+    normalise: bool = False,
 ) -> Constraint:
     """`text` occurs; of several texts, each does.
 
@@ -70,35 +81,39 @@ def contains(
         ordered: the texts occur one after the other without overlap.
         words: only occurrences that cut no word count; see the module.
         ignore_case: in upper or in lower case.
+        normalise: however its letters are composed, and with any white space for its own; see the module.
 
     Raises:
         InvalidConstraint: no text, an empty one, or bounds that contradict each other or say nothing.
     """
-    manner_of(words, ignore_case, "contains")
+    manner = manner_of(words, ignore_case, "contains", normalise)
     if flag_of(ordered, "ordered", "contains"):
         if (at_least, at_most, exactly) != (1, None, None):
             raise InvalidConstraint("contains(ordered=True) has no at_least, at_most or exactly; repeat a text in the list")
-        return ContainsInOrder(sequence_of(text, "contains"), words, ignore_case)
+        phrases = checked(sequence_of(text, "contains", ordered=True), manner)
+        return ContainsInOrder(phrases, words, ignore_case, normalise)
     bounds = limits_of(at_least, at_most, exactly, "contains", default=1)
-    return conjunction(Contains(one, *bounds, words, ignore_case) for one in phrases_of(text, "contains"))
+    return conjunction(
+        Contains(one, *bounds, words, ignore_case, normalise) for one in checked(phrases_of(text, "contains"), manner)
+    )
 
 
-def starts_with(text: str, words: bool = False, ignore_case: bool = False) -> StartsWith:
+def starts_with(text: str, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> StartsWith:
     """The text starts with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
-    manner_of(words, ignore_case, "starts_with")
-    return StartsWith(phrase_of(text, "starts_with"), words, ignore_case)
+    manner = manner_of(words, ignore_case, "starts_with", normalise)
+    return StartsWith(*checked((phrase_of(text, "starts_with"),), manner), words, ignore_case, normalise)
 
 
-def ends_with(text: str, words: bool = False, ignore_case: bool = False) -> EndsWith:
+def ends_with(text: str, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> EndsWith:
     """The finished text ends with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
-    manner_of(words, ignore_case, "ends_with")
-    return EndsWith(phrase_of(text, "ends_with"), words, ignore_case)
+    manner = manner_of(words, ignore_case, "ends_with", normalise)
+    return EndsWith(*checked((phrase_of(text, "ends_with"),), manner), words, ignore_case, normalise)
 
 
-def choice(texts: str | Iterable[str], ignore_case: bool = False) -> Choice:
+def choice(texts: str | Iterable[str], ignore_case: bool = False, normalise: bool = False) -> Choice:
     """The whole text is one of `texts`. `InvalidConstraint` for no texts or an empty one."""
-    manner_of(False, ignore_case, "choice")
-    return Choice(phrases_of(texts, "choice"), ignore_case)
+    manner = manner_of(False, ignore_case, "choice", normalise)
+    return Choice(checked(phrases_of(texts, "choice"), manner), ignore_case, normalise)
 
 
 def count(
@@ -108,6 +123,7 @@ def count(
     exactly: int | None = None,
     words: bool = False,
     ignore_case: bool = False,
+    normalise: bool = False,
 ) -> CountStrings:
     """So many occurrences of `strings`, all together; occurrences may overlap, also those of different strings.
 
@@ -118,13 +134,14 @@ def count(
         exactly: both.
         words: only occurrences that cut no word count; see the module.
         ignore_case: in upper or in lower case.
+        normalise: however its letters are composed, and with any white space for its own; see the module.
 
     Raises:
         InvalidConstraint: no strings, an empty one, or bounds that contradict each other or say nothing.
     """
-    manner_of(words, ignore_case, "count")
+    manner = manner_of(words, ignore_case, "count", normalise)
     bounds = limits_of(at_least, at_most, exactly, "count", default=0)
-    return CountStrings(phrases_of(strings, "count"), *bounds, words, ignore_case)
+    return CountStrings(checked(phrases_of(strings, "count"), manner), *bounds, words, ignore_case, normalise)
 
 
 def phrases_of(value: object, where: str) -> tuple[str, ...]:
@@ -132,13 +149,10 @@ def phrases_of(value: object, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sequence_of(value, where)))
 
 
-def sequence_of(value: object, where: str) -> tuple[str, ...]:
-    """The same with repetitions."""
-    if isinstance(value, str):
-        value = (value,)
-    if not isinstance(value, Iterable) or isinstance(value, bytes):
-        raise InvalidConstraint(f"{where} needs a string or a list of strings, got {value!r}")
-    phrases = tuple(phrase_of(phrase, where) for phrase in value)
+def sequence_of(value: object, where: str, ordered: bool = False) -> tuple[str, ...]:
+    """The same with repetitions; `ordered`: a set will not do."""
+    items = [value] if isinstance(value, str) else items_of(value, where, "a string or a list of strings", ordered=ordered)
+    phrases = tuple(phrase_of(phrase, where) for phrase in items)
     if not phrases:
         raise InvalidConstraint(f"{where} got no phrase at all; pass at least one")
     return phrases
@@ -159,9 +173,21 @@ def phrase_of(value: object, where: str) -> str:
     return value
 
 
-def manner_of(words: object, ignore_case: object, where: str) -> Manner:
+def manner_of(words: object, ignore_case: object, where: str, normalise: object = False) -> Manner:
     """How to compare."""
-    return Manner(flag_of(words, "words", where), flag_of(ignore_case, "ignore_case", where))
+    flags = {"words": words, "ignore_case": ignore_case, "normalise": normalise}
+    return Manner(**{name: flag_of(value, name, where) for name, value in flags.items()})
+
+
+def checked(phrases: tuple[str, ...], manner: Manner) -> tuple[str, ...]:
+    """The phrases, which begin with whole letters where letters are compared."""
+    for phrase in phrases if manner.normalise else ():
+        if continues(manner.form(phrase)[0]):
+            raise InvalidConstraint(
+                f"{phrase!r} begins with a mark that belongs to the letter before it, and normalise=True compares whole "
+                "letters; put the letter before it, or leave normalise out"
+            )
+    return phrases
 
 
 def limits_of(at_least: Any, at_most: Any, exactly: Any, where: str, default: int) -> tuple[int, int | None]:
@@ -183,12 +209,12 @@ def read_phrases(value: Any, path: str) -> Any:
     )
 
 
-MANNER: dict[str, Callable[[Any, str], Any]] = {"words": read_flag, "ignore_case": read_flag}
+MANNER: dict[str, Callable[[Any, str], Any]] = dict.fromkeys(("words", "ignore_case", "normalise"), read_flag)
 BOUNDS: dict[str, Callable[[Any, str], Any]] = dict.fromkeys(("at_least", "at_most", "exactly"), read_integer)
 
 register("ban", ban, {"phrases": list_of(read_string)}, {"level": read_string} | MANNER)
 register("contains", contains, {"text": read_phrases}, BOUNDS | {"ordered": read_flag} | MANNER)
 register("starts_with", starts_with, {"text": read_string}, MANNER)
 register("ends_with", ends_with, {"text": read_string}, MANNER)
-register("choice", choice, {"texts": list_of(read_string)}, {"ignore_case": read_flag})
+register("choice", choice, {"texts": list_of(read_string)}, {"ignore_case": read_flag, "normalise": read_flag})
 register("count", count, {"strings": list_of(read_string)}, BOUNDS | MANNER)

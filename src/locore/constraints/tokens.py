@@ -25,6 +25,7 @@ from locore.constraints.serial import (
     register,
 )
 from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.lists import items_of
 
 SMALL = 250  # states of an automaton that is made as a whole in a moment
 
@@ -210,12 +211,10 @@ def contains_tokens(sequences: Iterable[Iterable[int]]) -> TokenPhrases:
         InvalidConstraint: no sequences, an empty one, or what is no token id.
     """
     where = "contains_tokens"
-    if not isinstance(sequences, Iterable):
-        raise InvalidConstraint(f"{where} needs a list of sequences of ids, got {sequences!r}")
-    listed = list(sequences)
+    listed = items_of(sequences, where, "a list of sequences of ids")
     if not all(isinstance(ids, Iterable) for ids in listed):
         raise InvalidConstraint(f"{where} needs a list of sequences, as in [[5, 6]]: got {listed}")
-    known = tuple(dict.fromkeys(id_list(ids, where) for ids in listed))
+    known = tuple(dict.fromkeys(id_list(ids, where, ordered=True) for ids in listed))
     if not known or not all(known):
         raise InvalidConstraint(f"{where} needs sequences of at least one token id each")
     return TokenPhrases(known)

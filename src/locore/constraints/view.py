@@ -189,7 +189,7 @@ class TokensView:
         False for a sequence of ids that runs past the end; `InvalidConstraint` when i itself does.
         """
         start = self._index(position)
-        sequence = id_list(ids, f"`{self._function}`")
+        sequence = id_list(ids, f"`{self._function}`", ordered=True)
         if not sequence:
             raise InvalidConstraint(f"`{self._function}` asks for an empty list of token ids")
         if len(sequence) == 1:

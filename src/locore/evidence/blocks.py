@@ -30,7 +30,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from locore.numerics import NEG_INF
+from locore.numerics import NEG_INF, segment_logsumexp
 
 LEAST = 2  # blocks with a spread
 
@@ -162,16 +162,26 @@ class Blocks:
         log_evidence: log Ẑ_b of each.
         members: the blocks with their sequences; empty where only the estimates are known.
         tokens: Long[sequences, time], what they found together; None where only the estimates are known.
+        token_scores: f64[sequences, time], log p(y_t | y_<t), where known.
     """
 
     log_evidence: tuple[float, ...]
     members: tuple[Block, ...] = ()
     tokens: Tensor | None = None
+    token_scores: Tensor | None = None
 
     @classmethod
-    def of(cls, members: Sequence[Block], tokens: Tensor) -> Blocks:
+    def of(cls, members: Sequence[Block], tokens: Tensor, token_scores: Tensor | None = None) -> Blocks:
         """From what each found."""
-        return cls(tuple(block.log_evidence for block in members), tuple(members), tokens)
+        return cls(tuple(block.log_evidence for block in members), tuple(members), tokens, token_scores)
+
+    def log_weights(self) -> Tensor:
+        """f64[sequences]: the mean over the blocks of what a sequence weighs in each."""
+        assert self.tokens is not None  # they are about sequences
+        total = torch.full((len(self.tokens),), NEG_INF, dtype=torch.float64)
+        for block in self.members:
+            total = torch.logaddexp(total, segment_logsumexp(block.log_weights, block.row, len(total)))
+        return total - math.log(len(self))
 
     def __len__(self) -> int:
         return len(self.log_evidence)
@@ -244,14 +254,15 @@ class Blocks:
         """The blocks with the weights of their sequences multiplied, f64[sequences]; None where not all are known."""
         if self.tokens is None or len(log_factors) != len(self.tokens):
             return None
-        return Blocks.of([block.times(log_factors) for block in self.members], self.tokens)
+        return Blocks.of([block.times(log_factors) for block in self.members], self.tokens, self.token_scores)
 
     def where(self, keep: Tensor) -> Blocks | None:
         """The blocks of Bool[num] sequences alone, filtered before they are averaged; None where not all are known."""
         if self.tokens is None or len(keep) != len(self.tokens):
             return None
         number = keep.long().cumsum(0) - 1
-        return Blocks.of([block.where(keep, number) for block in self.members], self.tokens[keep])
+        scores = None if self.token_scores is None else self.token_scores[keep]
+        return Blocks.of([block.where(keep, number) for block in self.members], self.tokens[keep], scores)
 
 
 def _draws_worth(laws: Tensor, share: Tensor) -> float:

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from locore.evidence.blocks import LEAST
 from locore.evidence.record import UNKNOWN, Bounds, Draws, Factors
+from locore.evidence.unseen import UNSEEN, log_reach_of_others, missed_share, nothing_differs
 from locore.numerics import NEG_INF
 
 CONFIDENCE = 0.95
@@ -38,10 +39,11 @@ SHARES = 0.5 ** torch.arange(16, dtype=torch.float64)
 CAPITAL = torch.tensor([1 / ((k + 1) * (k + 2)) for k in range(len(SHARES))], dtype=torch.float64)
 HALVINGS, WIDEST = 50, 2000.0  # bisection over so many nats
 # In standard errors; the others were fitted once. What a sampler misses makes its estimate too low, never too high.
-SIGNIFICANT, SKEW, UNSEEN = 2.0, 1.0, 1.5
+SIGNIFICANT, SKEW = 2.0, 1.0  # and UNSEEN
 BEYOND = 1.5  # times the surprise: how much higher what is out of sight may be
 EXPECTED_DRAWS = 10.0  # that would satisfy the constraint, had the particles been unconstrained draws
 SMALL_REACH = 0.5  # nats by which p(α) may be larger than the estimate without harm: a draw's error is less than half of it
+ENCLOSED = 0.01  # nats between certain bounds, within which nothing is left to doubt
 CLOSED = 0.1  # bounds that leave less than this share open leave nothing out of sight
 QUANTILE_HALVINGS = 60  # of an angle: down to rounding
 
@@ -72,20 +74,33 @@ def interval(draws: Draws) -> Bounds:
     estimate, error = draws.log_evidence, draws.log_evidence_error
     if math.isnan(error):
         return math.nan, math.nan
+    sure = draws.log_evidence_bounds
+    if draws.record.evidence == "enclosed" and sure[1] - sure[0] <= ENCLOSED:
+        return sure  # narrow enough, and a few draws from the rest say less
     # Weights that make p(α) more than 1 are wrong by at least what is too much.
     excess = draws.log_mean_weight - estimate
-    low = estimate - max(_significant(draws) * error, excess)
+    low = estimate - max(_significant(draws) * error, -_log1m(missed_share(draws)), excess)
     high = estimate + max(reach(draws), excess)
-    sure = draws.log_evidence_bounds
+    if nothing_differs(draws):
+        high = max(high, sure[1])
     if low > sure[1] or high < sure[0]:
         return sure  # the weights are known to be wrong, so only what is certain counts
     return max(low, sure[0]), min(high, sure[1])
 
 
+def _log1m(share: float) -> float:
+    """log (1 − share)."""
+    return NEG_INF if share >= 1 else math.log1p(-share)
+
+
 def reach(draws: Draws) -> float:
     """How far above the estimate log p(α) may lie, nats; nan if unknown."""
-    seen = reach_in_sight(draws)
-    return seen + BEYOND * _surprise(draws)[0] if is_out_of_sight(draws) else seen
+    seen, others = reach_in_sight(draws), log_reach_of_others(draws)
+    if is_out_of_sight(draws):
+        seen += BEYOND * _surprise(draws)[0]
+    if math.isinf(others):
+        return max(seen, others)
+    return max(seen, others) + math.log1p(math.exp(-abs(seen - others)))  # e^seen times the estimate, and e^others times it
 
 
 def reach_in_sight(draws: Draws) -> float:
@@ -94,7 +109,7 @@ def reach_in_sight(draws: Draws) -> float:
     if draws.record.enumerated or math.isnan(error):
         return error
     surprise, unseen = _surprise(draws)
-    return error * (_significant(draws) + SKEW * surprise) + UNSEEN * unseen
+    return error * (_significant(draws) + SKEW * surprise) + UNSEEN * unseen + math.log1p(missed_share(draws))
 
 
 def _significant(draws: Draws) -> float:
@@ -171,7 +186,8 @@ def _within(angle: float, degrees: int) -> float:
 def confidence_bounds(draws: Draws) -> Bounds:
     """Numbers that log p(α) lies between with probability 95 %, as a theorem and not by approximation."""
     low, high = draws.log_evidence_bounds
-    likely = draws.record.interval or draws.record.likely or _bounds_of_weights(draws)
+    counted = None if draws.record.joined else draws.record.interval
+    likely = counted or draws.record.likely or _bounds_of_weights(draws)
     if draws.record.factors is not None and likely[1] == 0.0:  # what bounds a probability bounds nothing else
         likely = likely[0], draws.record.log_most
     return min(max(low, likely[0]), high), max(min(high, likely[1]), low)

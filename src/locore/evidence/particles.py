@@ -156,7 +156,7 @@ class Particles(Estimate):
         blocks = old.blocks.where(keep) if old.blocks is not None and old.resampled_from is None else None
         # How much of what was thinned out satisfies the indicator is not known.
         thinned = old.enumerated and old.sequences is not None and len(self) < old.sequences
-        lost = thinned or (old.blocks is not None and blocks is None)
+        lost = thinned or old.joined is not None or (old.blocks is not None and blocks is None)
         return replace(
             old,
             drawn=self.drawn,
@@ -167,6 +167,7 @@ class Particles(Estimate):
             zeros={**old.zeros, f"{reason} (refused)": (1 - sum(old.zeros.values())) * (1 - share)},
             bounds=(NEG_INF, old.bounds[1]),
             interval=None,
+            joined=None,
             likely=None if old.interval is None and old.likely is None else UNKNOWN,
             not_canonical=None,
         )
@@ -186,10 +187,16 @@ class Particles(Estimate):
         """How far these weights can be trusted, and why."""
         level, reason = diagnose(self, self.run.sampler)
         details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
-        return Verdict(level, f"Texts: {level}; {reason}\n{evidence(self)}", "\n".join(details))
+        text = f"Texts: {level}; {reason}\n{evidence(self)}"
+        if self.run.slow_because is not None:
+            text += f"\nNote: {self.run.slow_because}."
+        return Verdict(level, text, "\n".join(details))
 
     def report(self, full: bool = False) -> str:
-        """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known."""
+        """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known.
+
+        A model that cannot be read as fast as it should be gets a line that says so.
+        """
         return f"{self.verdict.text}\n{self.verdict.details}" if full else self.verdict.text
 
     @property

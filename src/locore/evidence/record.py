@@ -49,6 +49,9 @@ class Factors:
         log_most: log of what φ cannot exceed; infinite where that is not known.
         log_before: log of the mean weight without φ.
         log_seen: the largest log φ of a draw.
+        log_beyond: log of what a text that was not asked about may be worth: the bound, where there is one; elsewhere by how
+            much the answers differ, and infinite where they do not, so that nothing was learned.
+        unasked: of the weight without φ, the share that texts may hold which nobody asked about.
     """
 
     texts: int = 0
@@ -61,6 +64,8 @@ class Factors:
     log_most: float = 0.0
     log_before: float = 0.0
     log_seen: float = 0.0
+    log_beyond: float = 0.0
+    unasked: float = 0.0
 
     def info(self) -> dict[str, Any]:
         """By the names of `Particles.info`."""
@@ -72,6 +77,20 @@ class Factors:
             "potential_first_error": self.first_error,
         }
         return {name: value for name, value in told.items() if value}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What is known where draws were put together from parts that were drawn apart; see `locore.evidence.joining`.
+
+    Attributes:
+        error: relative standard error of the evidence.
+        level, reason: the judgement, in the words of `locore.evidence.verdict`.
+    """
+
+    error: float
+    level: str
+    reason: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,6 +120,7 @@ class Record:
         blocks: the independent repetitions that the draws are the mean of.
         table: the n-gram table that steered them.
         factors: what potentials and experts the weights were multiplied with; None for none.
+        joined: what parts say that were drawn apart; None where all were drawn together.
         chosen, why: what `auto` chose.
         not_canonical: share of the weight on tokenisations that are not the tokenizer's own.
         notes: what the report should say.
@@ -128,6 +148,7 @@ class Record:
     blocks: Blocks | None = None
     table: TableUse | None = None
     factors: Factors | None = None
+    joined: Joined | None = None
     chosen: str | None = None
     why: str | None = None
     not_canonical: float | None = None
@@ -179,7 +200,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Run:
-    """What the caller of a sampler knows: settings and cost. `lm_tokens` and the like are those of `models.Counted`."""
+    """What the caller of a sampler knows: settings and cost. `lm_tokens` and the like are those of `models.Counted`;
+    `slow_because` is that of the model.
+    """
 
     sampler: str = "unknown"
     seed: int | None = None
@@ -189,6 +212,7 @@ class Run:
     lm_tokens: int | None = None
     lm_contexts: int | None = None
     model_seconds: float | None = None
+    slow_because: str | None = None
 
     def info(self) -> dict[str, Any]:
         """What is known, by the names of `Particles.info`."""
@@ -264,6 +288,8 @@ class Draws:
             return math.nan
         if self.record.enumerated:
             return 0.0
+        if self.record.joined is not None:
+            return self.record.joined.error
         if self.blocks is not None:
             return self.blocks.error
         if self.drawn < 2 or not self.record.independent:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from locore.evidence.bounds import SMALL_REACH, Estimate, is_out_of_sight, reach_in_sight
+from locore.evidence.bounds import ENCLOSED, SMALL_REACH, Estimate, is_out_of_sight, reach_in_sight
 from locore.evidence.pareto import LARGE_K, LEAST_PARTICLES
 from locore.evidence.record import Draws, Record, Run
+from locore.evidence.unseen import log_reach_of_others
 
 Level = Literal["trust", "rough", "not judged", "do not trust", "biased"]
 Judgement = tuple[Level, str]
@@ -22,7 +23,6 @@ MORE_PARTICLES = 128
 SMALL_ERROR, FAIR_ERROR = 0.1, 0.35  # relative errors of the evidence
 FAIR_REACH = 3.0  # nats by which p(α) may be larger than the estimate
 MOST = math.log(2)  # nats: what was not drawn may hold more than what was
-ENCLOSED = 0.01  # nats between certain bounds, within which nothing is left to doubt
 SURPRISED = 0.5  # nats that are worth saying
 HARDLY_EVER = -50.0  # nats: below, the model as it is would not write such a text in all its use
 EOS_NATS = 5.0  # a price of ending above this is worth saying
@@ -64,6 +64,10 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
         kept = f"{len(draws):,} of {record.sequences:,} sequences are kept"
         yield "trust", f"every sequence that satisfies the constraint was enumerated, so the evidence is exact; {kept}."
         return
+    if record.joined is not None:
+        level: Level = next(level for level in LEVELS if level == record.joined.level)
+        yield level, record.joined.reason
+        return
     if math.isnan(draws.log_evidence_error) and record.refused and record.blocks is None:
         yield "not judged", _refused(draws)
         return
@@ -71,6 +75,7 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
     yield from _by_certain_bounds(draws, remedy)
     if is_out_of_sight(draws):
         yield "rough", _out_of_sight(record)
+    yield from _by_what_was_not_asked(draws)
     yield from _by_tail(draws, remedy)
     if record.blocks is not None:
         yield _by_blocks(draws, remedy)
@@ -112,6 +117,23 @@ def _by_certain_bounds(draws: Draws, remedy: str) -> Iterator[Judgement]:
     else:
         known = f"p(α) is at most {math.exp(high):.2g}"
         yield level, f"{known}, but the weights say {math.exp(estimate):.2g}. {remedy}"
+
+
+def _by_what_was_not_asked(draws: Draws) -> Iterator[Judgement]:
+    """By what texts may be worth that no potential was asked about."""
+    factors, others = draws.record.factors, log_reach_of_others(draws)
+    if factors is None or others == -math.inf or math.log1p(math.exp(min(others, -SMALLEST_LOG))) <= SMALL_REACH:
+        return
+    remedy = "What a phrase is worth is better said by locore.bonus than by a function; more particles ask about more texts."
+    if factors.log_most == math.inf:
+        remedy = f"Give the potential bound=..., the largest number that it ever returns. {remedy}"
+    if others == math.inf:
+        found = f"all {factors.texts:,} texts that were asked about are worth the same, which says nothing of the others"
+        yield "rough", f"{found}. {remedy}"
+        return
+    bound = ", by its bound," if factors.log_most < math.inf else ""
+    found = f"what was not asked about may be worth{bound} {math.exp(min(others, -SMALLEST_LOG)):.2g} times what was found"
+    yield "rough" if others <= FAIR_REACH else "do not trust", f"{found}. {remedy}"
 
 
 def _by_tail(draws: Draws, remedy: str) -> Iterator[Judgement]:
@@ -197,9 +219,9 @@ def caveats(draws: Draws, level: Level) -> list[str]:
     record = draws.record
     if level not in ("trust", "rough") or record.exact_draws or record.enumerated or is_enclosed(draws):
         return []
-    what = "agreement of blocks" if record.blocks is not None else "ESS"
+    what = "agreement of blocks" if record.blocks is not None or record.joined is not None else "ESS"
     unseen = f"Note: {what} cannot see likely sequences that were never drawn; another sampler's answer is better evidence."
-    if record.blocks is not None or draws.drawn >= LEAST_PARTICLES:
+    if record.blocks is not None or record.joined is not None or draws.drawn >= LEAST_PARTICLES:
         return [unseen]
     return [f"Note: with fewer than {LEAST_PARTICLES} particles tail diagnostics such as Pareto k̂ mean nothing.", unseen]
 
@@ -244,6 +266,8 @@ def evidence(draws: Estimate) -> str:
     likely = min(max(estimate, low), high)  # what is certain may exclude what the weights say
     if draws.log_evidence_bounds[1] - draws.log_evidence_bounds[0] < ROUNDING:
         return f"{z}: {_probability(likely)}, exactly."
+    if high == math.inf:
+        return f"{z}: {_probability(likely)}, at least {_probability(low)} (95 %); nothing says how large it may be."
     return f"{z}: {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."
 
 

@@ -12,13 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.evidence.record import UNKNOWN, Draws, Factors, Record, log_total
+from locore.evidence.record import UNKNOWN, Bounds, Draws, Factors, Record, log_total
+from locore.evidence.unseen import unasked_share
 from locore.numerics import NEG_INF
 
 EXCLUDED = "a potential gives the text no weight"
+ROUNDING = 1e-12  # share that sums of everything may miss
 D = TypeVar("D", bound=Draws)
 
 
@@ -38,29 +41,52 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], told: Callable[[]
     if record.factors is not None:  # the sampler has accepted texts for what they are worth
         factors = log_factors(draws.tokens)
         used = replace(told(), log_before=draws.log_mean_weight, log_seen=float(factors.max()))
-        return replace(draws, record=replace(record, factors=used))
+        return replace(draws, record=replace(record, factors=used, bounds=_bounds(draws, factors, used.log_most)))
     if record.guarantee != "proper":
         raise InvalidArgument(f"weights that are {record.guarantee} cannot carry potentials; use a sampler whose are proper.")
-    resampled = record.resampled_from is not None
-    blocks = None if record.blocks is None or resampled or record.blocks.tokens is None else record.blocks
-    of_blocks = None if blocks is None or blocks.tokens is None else log_factors(blocks.tokens)
+    draws = _with_all_of_blocks(draws)
     factors = log_factors(draws.tokens)
     keep = factors > NEG_INF
     if not bool(keep.any()):
         raise ZeroWeights(_nothing_left(len(draws), told()))
     share = int(keep.sum()) / len(draws)
-    used = replace(told(), log_before=draws.log_mean_weight, log_seen=float(factors.max()))
-    low = NEG_INF
-    if draws.token_scores is not None:  # distinct sequences, and what they are worth
-        low = log_total(draws.tokens[keep], (draws.token_scores.sum(-1) + factors)[keep])
-    times = None if blocks is None or of_blocks is None else blocks.times(of_blocks)
+    used = replace(told(), log_before=draws.log_mean_weight, log_seen=float(factors.max()), unasked=unasked_share(draws))
+    blocks = None if record.resampled_from is not None or record.blocks is None else record.blocks.times(factors)
     return replace(
         draws,
         tokens=draws.tokens[keep],
         log_weights=(draws.log_weights + factors)[keep] + math.log(share),
         token_scores=None if draws.token_scores is None else draws.token_scores[keep],
-        record=replace(_of_product(draws, used, share), blocks=times, bounds=(low, record.bounds[1] + used.log_most)),
+        record=replace(_of_product(draws, used, share), blocks=blocks, bounds=_bounds(draws, factors, used.log_most)),
     )
+
+
+def _with_all_of_blocks(draws: D) -> D:
+    """The draws before they were thinned, where blocks remember them: their error is that of all of them."""
+    blocks = draws.blocks
+    if blocks is None or blocks.tokens is None or blocks.token_scores is None or draws.record.resampled_from is not None:
+        return draws
+    weights = blocks.log_weights() + math.log(len(blocks.tokens))
+    return replace(draws, tokens=blocks.tokens, log_weights=weights, token_scores=blocks.token_scores)
+
+
+def _bounds(draws: Draws, factors: Tensor, log_most: float) -> Bounds:
+    """Certain ones of log Z: what the texts found are worth, and all others at most what φ cannot exceed.
+
+    Args:
+        draws: with the bounds of log p(α), or of the normaliser with experts.
+        factors: f64[num], log φ of each.
+        log_most: log of what φ cannot exceed.
+    """
+    high = draws.record.bounds[1]
+    if draws.token_scores is None:
+        return NEG_INF, high + log_most
+    known, scores = factors > NEG_INF, draws.token_scores.sum(-1)
+    low = log_total(draws.tokens[known], (scores + factors)[known]) if bool(known.any()) else NEG_INF
+    if log_most == math.inf:
+        return low, math.inf
+    left = max(-math.expm1(min(0.0, log_total(draws.tokens, scores) - high)), ROUNDING)  # of what α may have
+    return low, float(torch.logaddexp(*torch.tensor([low, math.log(left) + high + log_most], dtype=torch.float64)))
 
 
 def _of_product(draws: Draws, used: Factors, share: float) -> Record:
@@ -73,7 +99,7 @@ def _of_product(draws: Draws, used: Factors, share: float) -> Record:
     return replace(
         old,
         drawn=draws.drawn,
-        evidence="thinned" if thinned else "exact" if old.enumerated else "estimated",
+        evidence="thinned" if thinned else old.evidence,
         independent=old.independent and not unknown,
         exact_draws=False,
         zeros=zeros,

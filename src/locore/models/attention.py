@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -238,6 +238,7 @@ class SharedCache(Cache):
         self._hidden_state: Tensor | None = None
         self._seen: set[int] = set()
         self._handed: tuple[int, Tensor, Tensor] | None = None
+        self.was_asked = False  # for attention, by any layer
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """How many tokens each row has read."""
@@ -255,6 +256,7 @@ class SharedCache(Cache):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Float[batch, time, heads, value size]: attention of the layer that was updated last."""
         may_stop()  # of large batches a single pass takes seconds
+        self.was_asked = True
         if self._handed is None or self._handed[1] is not key or self._handed[2] is not value:
             raise _not_plain("other keys and values than it stores")
         layer, self._handed = self._handed[0], None
@@ -342,14 +344,25 @@ def reading(cache: Attending) -> Iterator[None]:
         _reading.reset(before)
 
 
-def recording(head: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A head of a model that hands the cache its argument."""
+class RecordedHead(torch.nn.Module):
+    """A head of a model that hands the cache its argument; in everything else it is that head."""
 
-    def recorded(hidden: Tensor) -> Tensor:
+    def __init__(self, head: torch.nn.Module) -> None:
+        """Calls `head`, and does not change it."""
+        super().__init__()
+        self.head = head
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("head"), name)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits of hidden states."""
         _reading.get().record(hidden)
-        return head(hidden)
-
-    return recorded
+        logits: Tensor = self.head(hidden)
+        return logits
 
 
 def _attention(
@@ -378,7 +391,7 @@ def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **_: Any)
 
 
 def _not_plain(what: str) -> CannotScore:
-    return CannotScore(f"Attention that shares a prompt is plain, but this model asks for {what}.")
+    return CannotScore(f"attention that shares a prompt is plain, but this model asks for {what}.")
 
 
 AttentionInterface.register(NAME, _attention)
@@ -428,12 +441,13 @@ def _joined(one: list[Tensor], other: list[Tensor]) -> Tensor:
     return (one[0] * (scales[0] / total)).addcmul_(other[0], scales[1] / total)
 
 
-def sharing_twin(module: Any) -> tuple[Any, Callable[[Tensor], Tensor] | None]:
+def sharing_twin(module: Any) -> tuple[Any, torch.nn.Module | None]:
     """A module with the same tensors, not copies of them, whose attention can share a prompt.
 
     The implementation of attention is a setting of a module, which others may be using, in another thread or with another
     setting; so there is a second one. It takes no memory to speak of, sees every change of weights in place, and runs the hooks
-    of the module, also later ones.
+    of the module, also later ones. Parts that know of no settings are the same in both, so an adapter that is switched off in
+    one is off in the other.
 
     Returns:
         The module, and the layer of it that makes logits of its last hidden states; None if it has no such layer.
@@ -442,15 +456,17 @@ def sharing_twin(module: Any) -> tuple[Any, Callable[[Tensor], Tensor] | None]:
         CannotScore: it cannot be told what belongs to the module, because hooks move its weights about.
     """
     if any(hasattr(part, "_hf_hook") for part in module.modules()):
-        raise CannotScore("Hooks of accelerate move the weights of this module about, so they cannot be shared.")
-    common = [*module.parameters(), *module.buffers()]
+        raise CannotScore("hooks of accelerate move the weights of this module about, so they cannot be shared.")
+    common: list[Any] = [*module.parameters(), *module.buffers()]
     for part in module.modules():
         common += [value for name, value in vars(part).items() if isinstance(value, Tensor) or name.endswith(_HOOKS)]
+        if not any("config" in vars(inner) for inner in part.modules()):
+            common.append(part)
     twin = copy.deepcopy(module, {id(one): one for one in common})
     twin.set_attn_implementation(NAME)
     head = twin.get_output_embeddings()
     if head is None:
         return twin, None
-    plain = head.forward
-    head.forward = recording(plain)
-    return twin, plain
+    recorded = RecordedHead(head)
+    twin.set_output_embeddings(recorded)
+    return twin, head if twin.get_output_embeddings() is recorded else None

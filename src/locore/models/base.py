@@ -54,6 +54,8 @@ class ModelInfo:
         dtype: in which it computes, such as "float32".
         place: the folder that its weights are read from, or its name on the Hub; "" if they are in memory only.
         origin: what its files say about where it comes from.
+        hindrances: which shortcuts of reading it does not allow, and why, such as "no cache: each step reads everything anew,
+            because …"; none for plain attention.
     """
 
     name: str
@@ -64,6 +66,7 @@ class ModelInfo:
     dtype: str
     place: str
     origin: Origin
+    hindrances: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         context = "no declared context" if self.context is None else f"a context of {self.context:,} tokens"
@@ -77,7 +80,9 @@ class ModelInfo:
             "caution": self.origin.caution,
             "read from": self.place or None,
         }
-        return "\n".join([self.name, *(f"  {key:<14}{value}" for key, value in lines.items() if value is not None)])
+        told = [(key, value) for key, value in lines.items() if value is not None]
+        told += [("reading", reason) for reason in self.hindrances]
+        return "\n".join([self.name, *(f"  {key:<14}{value}" for key, value in told)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +117,11 @@ class LanguageModel(ABC):
     tokenizer: Tokenizer
     full_support: bool
     info: ModelInfo | None = None
+
+    @property
+    def slow_because(self) -> str | None:
+        """Why reading on costs orders of magnitude more than it should, in a sentence; None if it does not."""
+        return None
 
     @abstractmethod
     def prompted(self, prompt: Prompt) -> LanguageModel:
@@ -239,6 +249,14 @@ class LanguageModel(ABC):
         self._require_length(len(tokens))
         return checked_log_probs(self._neighbours(tokens, candidates))
 
+    def require_length(self, length: int) -> None:
+        """Refuse a horizon that the model cannot read.
+
+        Raises:
+            CannotScore: prompt and continuation are longer than its context.
+        """
+        self._require_length(length)
+
     def _require_length(self, length: int) -> None:
         """Raise `CannotScore` if the model cannot read continuations of this length."""
         return None
@@ -342,6 +360,11 @@ class Wrapper(LanguageModel):
     def fingerprint(self) -> str | None:
         """That of the base."""
         return self.base.fingerprint()
+
+    @property
+    def slow_because(self) -> str | None:
+        """What makes the base slow."""
+        return self.base.slow_because
 
     @property
     def device(self) -> torch.device:

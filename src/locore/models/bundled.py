@@ -43,7 +43,7 @@ def load(name: str | Path, **options: Any) -> LanguageModel:
 
         return open_engine(str(name), **options)
     names = (*BUNDLED, *PACKAGED)
-    near = difflib.get_close_matches(str(name), names, cutoff=0.7)
+    near = difflib.get_close_matches(str(name).lower(), names, cutoff=0.7)
     if near and str(name) not in names and not Path(name).exists():
         raise ModelNotFound(f"There is no model {str(name)!r} here; did you mean {near[0]!r}?")
     from locore.models.huggingface import HuggingFaceModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
+import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,20 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from locore.errors import CannotScore
-from locore.models.attention import KeyValues, SharedCache, Step, Tails, reading, sharing_twin
+from locore.models.abilities import (
+    NO_CACHE,
+    NO_JOINING,
+    NO_PACKING,
+    NO_SHARING,
+    Hindrance,
+    check_cache,
+    check_joining,
+    check_packing,
+    check_sharing,
+    hindrance,
+    learn_options,
+)
+from locore.models.attention import KeyValues, SharedCache, Step, Tails, reading
 from locore.models.joined import JoinedCache, Part
 from locore.models.room import free_bytes, how_many_fit, in_batches, is_out_of_memory
 
@@ -44,7 +57,11 @@ class CausalLM:
         packs: can several continuations share a row behind a mask?
         shares: can all rows read one copy of the prompt?
         twin: the same weights in a module whose attention shares a prompt.
+        head: what makes logits of its hidden states; None if it could not be told.
         recomputes: are logits a function of the hidden state of a `Step`, by the head alone?
+        cache_name: under which it takes a cache.
+        lacks: options of a pass that it does not take, and why.
+        hindrances: what it cannot do, and why.
         steps_elsewhere: what makes steps in place of this object, if anything does; see `locore.models.meeting`.
         full_support: are all its logits finite?
         memory_bytes: what a batch may take beside the weights, roughly.
@@ -62,7 +79,7 @@ class CausalLM:
         default = 2**28 if self.device.type == "cpu" else 2**31
         self.memory_bytes = default if memory_bytes is None else memory_bytes
         self.context: int | None = getattr(module.config.get_text_config(), "max_position_embeddings", None)
-        self._accepted = set(inspect.signature(module.forward).parameters)
+        self.lacks = {"logits_to_keep": "not tried yet", "position_ids": "not tried yet"}
         logits = self._forward(torch.zeros(1, 1, dtype=torch.int64), None, 1)[0]
         self.vocab_size = logits.shape[-1]
         self.full_support = bool(torch.isfinite(logits).all())
@@ -70,10 +87,21 @@ class CausalLM:
         self.twin: Any = None
         self.recomputes = False
         self.steps_elsewhere: NextStep | None = None
-        self._head: Callable[[Tensor], Tensor] | None = None
-        self.caches = "past_key_values" in self._accepted and _passes(self._check_cache)
-        self.packs = self.caches and _passes(self._check_packing)
-        self.shares = self.caches and _passes(self._check_sharing)
+        self.head: Callable[[Tensor], Tensor] | None = None
+        self.cache_name = ""
+        self.lacks = learn_options(self)
+        self.hindrances: tuple[Hindrance, ...] = ()
+        self.caches = self._can(NO_CACHE, check_cache)
+        self.packs = self.caches and self._can(NO_PACKING, check_packing)
+        self.shares = self.caches and self._can(NO_SHARING, check_sharing)
+        self._parts = list(module.modules())
+
+    def notice_changes(self) -> None:
+        """Make another twin if parts of the module were replaced or added, as when an adapter is loaded into it."""
+        parts = list(self._parts[0].modules())
+        if self.shares and not (len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts))):
+            self.shares = self._can(NO_SHARING, check_sharing)
+        self._parts = parts
 
     @cached_property
     def fingerprint(self) -> str:
@@ -131,9 +159,12 @@ class CausalLM:
             The logits, as those of `read`, and what the rows have read, if wanted.
         """
         cache = SharedCache(prompt, tails, keeps_step)
+        return self.read_by(cache, tokens, keep), cache.step()
+
+    def read_by(self, cache: SharedCache | JoinedCache, tokens: Tensor, keep: int, **options: Any) -> Tensor:
+        """As `read`, with attention as this cache computes it."""
         with reading(cache):
-            logits = self._forward(tokens, cache, keep, module=self.twin)[0]
-        return logits, cache.step()
+            return self._forward(tokens, cache, keep, options, module=self.twin)[0]
 
     @property
     def hidden_bytes(self) -> int:
@@ -144,8 +175,8 @@ class CausalLM:
     @torch.no_grad()
     def read_hidden(self, hidden: Tensor) -> Tensor:
         """Logits Float[batch, vocab] of the hidden states Float[batch, size] of steps. Only if `recomputes`."""
-        assert self._head is not None
-        logits = self._head(hidden[:, None])[:, 0]
+        assert self.head is not None
+        logits = self.head(hidden[:, None])[:, 0]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def next_step(self, prompt: KeyValues, tails: Tails, tokens: Tensor) -> tuple[Tensor, Step]:
@@ -225,15 +256,21 @@ class CausalLM:
         places = torch.tensor([part.read for part in parts], device=self.device)
         positions = torch.repeat_interleave(places, torch.tensor(sizes, device=self.device))[:, None]
         tokens = torch.cat([part.tokens for part in parts])[:, None]
-        with reading(cache):
-            logits = self._forward(tokens, cache, 1, {"position_ids": positions}, module=self.twin)[0]
+        logits = self.read_by(cache, tokens, 1, position_ids=positions)
         rows = torch.split(normalised(logits[:, 0]), sizes)
         return [(row, one.step()) for row, one in zip(rows, cache.caches, strict=True)]
 
     @cached_property
     def joins(self) -> bool:
         """Can rows behind different prompts share a pass? Found out once, by trying."""
-        return self.shares and "position_ids" in self._accepted and _passes(self._check_joining)
+        return self.shares and self._can(NO_JOINING, check_joining)
+
+    def _can(self, what: str, check: Callable[[CausalLM], None]) -> bool:
+        """Does a self-check pass? Else its reason is added to the hindrances."""
+        found = hindrance(what, lambda: check(self))
+        if found is not None:
+            self.hindrances = (*self.hindrances, found)
+        return found is None
 
     def batch_size(self, past: int, new: int) -> int:
         """How many rows of `new` tokens after `past` tokens fit into the memory of a batch."""
@@ -269,97 +306,26 @@ class CausalLM:
         options = {**(options or {}), "use_cache": cache is not None}
         start = 0
         if cache is not None:
-            options["past_key_values"] = cache
+            options[self.cache_name] = cache
             start = cache.get_seq_length()
-        if "position_ids" in self._accepted and "position_ids" not in options:
+        if "position_ids" not in self.lacks and "position_ids" not in options:
             positions = torch.arange(start, start + tokens.shape[1], device=self.device)
             options["position_ids"] = positions.expand(len(tokens), -1)
-        if "logits_to_keep" in self._accepted:
+        if "logits_to_keep" not in self.lacks:
             options["logits_to_keep"] = keep
         logits = (module or self.module)(tokens, **options).logits[:, -keep:]
         return logits.to(torch.promote_types(logits.dtype, torch.float32)), cache
 
-    def _check_cache(self) -> bool:
-        """Does reading in two parts give what reading at once gives?"""
-        tokens = self._trial()
-        if self.context is not None and self.context < tokens.shape[1]:
-            return False
-        whole = self.read(tokens, keep=4)
-        past = self.read_on(tokens[:, :4])[1]
-        parts = self.read(tokens[:, 4:], past, keep=4)
-        self.bytes_per_token = past.bytes_per_token
-        return past.length == 4 and self._agree(whole, parts)
-
-    def _check_packing(self) -> bool:
-        """Do two continuations in one row get what they get in rows of their own?"""
-        if not {"attention_mask", "position_ids"} <= self._accepted:
-            return False
-        # A window counts keys, not positions, so layers with one need rows of their own.
-        if not self._keeps_all():
-            return False
-        # Other implementations of attention take no mask of this shape, or crash on it.
-        if self.module.config._attn_implementation not in ("eager", "sdpa"):
-            return False
-        tokens = self._trial()
-        past = self.read_on(tokens[:1, :4])[1]
-        # The first three tokens continue all four, the last three only three of them.
-        owner = torch.tensor([0, 0, 0, 1, 1, 1])
-        new = (owner[:, None] == owner) & torch.ones(6, 6, dtype=torch.bool).tril()
-        old = torch.arange(4) < (4 - owner)[:, None]
-        positions = torch.tensor([4, 5, 6, 3, 4, 5])
-        together = torch.cat([tokens[0, 4:7], tokens[1, 4:7]])
-        visible = torch.cat([old, new], 1)
-        packed = self.read_packed(together[None], past, positions[None], visible[None])[0]
-        first = self.read(tokens[:1, 4:7], past, keep=3)[0]
-        second = self.read(tokens[1:, 4:7], past.first(3), keep=3)[0]
-        return self._agree(packed, torch.cat([first, second]))
-
-    def _check_sharing(self) -> bool:
-        """Do rows behind one copy of a prompt, at once and step by step, get what they get in rows of their own?"""
-        if not self._keeps_all():
-            return False
-        self.twin, self._head = sharing_twin(self.module)
-        tokens = self._trial()
-        # The third row goes on from the second after two tokens.
-        rows = torch.stack([tokens[0, 4:], tokens[1, 4:], torch.cat([tokens[1, 4:6], tokens[0, 6:]])])
-        expected = self.read(torch.cat([tokens[:1, :4].expand(3, -1), rows], 1), keep=4)
-        prompt = self.read_on(tokens[:1, :4])[1]
-        at_once = self.read_shared(rows, prompt, keep=4)[0]
-        tails, logits = Tails.empty(1, self.device), at_once
-        for time, (parents, going) in enumerate((([0, 0], [1, 0]), ([1, 0], [0, 1]), ([0, 1, 1], [0, 1, 2]), ([0, 1, 2],) * 2)):
-            tails = tails.rows(torch.tensor(parents))
-            logits, step = self.read_shared(rows[going, time][:, None], prompt, tails, keeps_step=True)
-            tails = tails.then(step)
-        # By the same product, so to the last bit; a head of which only a part was seen is another function.
-        hidden = None if self._head is None else step.hidden
-        self.recomputes = hidden is not None and torch.equal(self.read_hidden(hidden), logits[:, 0])
-        return self._agree(expected, at_once) and self._agree(expected[:, -1], logits[:, 0])
-
-    def _check_joining(self) -> bool:
-        """Do rows behind prompts of different lengths get in one pass what they get in two, after one token and after two?"""
-        tokens, parts = self._trial(), []
-        for row, length, first in ((0, 4, [1, 2]), (1, 3, [3])):
-            prompt = self.read_on(tokens[row : row + 1, :length])[1]
-            parts.append(Part(prompt, Tails.empty(len(first), self.device), torch.tensor(first) % self.vocab_size))
-        for _ in range(2):
-            alone = [self.next_step(part.prompt, part.tails, part.tokens) for part in parts]
-            joined = self._joined_steps(parts)
-            if not all(self._agree(one[0], other[0]) for one, other in zip(alone, joined, strict=True)):
-                return False
-            after = [part.tails.then(step) for part, (_, step) in zip(parts, joined, strict=True)]
-            parts = [Part(part.prompt, tails, part.tokens) for part, tails in zip(parts, after, strict=True)]
-        return True
-
-    def _keeps_all(self) -> bool:
+    def keeps_all(self) -> bool:
         """Does no layer forget keys that are far back?"""
         layers = DynamicCache(config=self.module.config).layers
         return all(type(layer) is DynamicLayer for layer in layers)
 
-    def _trial(self) -> Tensor:
+    def trial(self) -> Tensor:
         """Long[2, 8], any tokens."""
         return torch.arange(16).view(2, 8) % self.vocab_size
 
-    def _agree(self, one: Tensor, other: Tensor) -> bool:
+    def agree(self, one: Tensor, other: Tensor) -> bool:
         """Are these the same distributions up to rounding?"""
         total_variation = (one.softmax(-1) - other.softmax(-1)).abs().sum(-1).max() / 2
         return bool(total_variation <= _TOLERANCE.get(self.module.dtype, _TOLERANCE_16_BITS))
@@ -374,14 +340,6 @@ def _require_one_law(module: Any) -> None:
                 "of a text depends on the texts beside it, and there is no one distribution to sample from. Give the module as "
                 "it was before quantize_dynamic, or quantise the weights alone (a GGUF file, or dtype=torch.bfloat16)."
             )
-
-
-def _passes(check: Callable[[], bool]) -> bool:
-    """Does a self-check succeed?"""
-    try:
-        return check()
-    except Exception:  # architectures that cannot do something fail in ways of their own
-        return False
 
 
 def gathered_scores(logits: Tensor, tokens: Tensor) -> Tensor:

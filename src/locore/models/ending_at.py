@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from locore.automata.stops import StopMachine
 from locore.chat import Prompt
 from locore.errors import InvalidArgument
+from locore.lists import items_of
 from locore.models.base import LanguageModel, Wrapper
 from locore.models.cursor import Cursor
 from locore.models.validation import row_indices
@@ -25,27 +27,36 @@ class EndingAt(Wrapper):
         stops: the strings.
     """
 
-    def __init__(self, base: LanguageModel, stops: Sequence[str]) -> None:
+    def __init__(self, base: LanguageModel, stops: str | Sequence[str]) -> None:
         """End a model's texts.
 
         Raises:
             InvalidArgument: the model has no end of sequence or no text, or there is no string, or an empty one.
+            BudgetExceeded: the strings are too long.
         """
         super().__init__(base)
         if not base.tokenizer.eos_ids or not base.tokenizer.has_text:
             raise InvalidArgument("only a model with text and an end of sequence can end its texts at strings.")
-        self.stops = tuple(stops)
+        listed = [stops] if isinstance(stops, str) else items_of(stops, "EndingAt", "a list of strings", error=InvalidArgument)
+        if not all(isinstance(stop, str) for stop in listed):
+            raise InvalidArgument(f"EndingAt needs a list of strings, got {listed!r}.")
+        self.stops = tuple(listed)
         self.full_support = False
         self._machine = StopMachine(stop.encode() for stop in self.stops)
         self._end = base.tokenizer.eos_ids[0]
 
     def prompted(self, prompt: Prompt) -> EndingAt:
         """The same ends of the prompted model; strings in the prompt do not count."""
-        return EndingAt(self.base.prompted(prompt), self.stops)
+        return self._around(self.base.prompted(prompt))
 
     def unprompted(self) -> EndingAt:
         """The same ends of the model before any prompt."""
-        return EndingAt(self.base.unprompted(), self.stops)
+        return self._around(self.base.unprompted())
+
+    def _around(self, base: LanguageModel) -> EndingAt:
+        ending = copy(self)  # the search for the strings is the same one
+        ending.base = base
+        return ending
 
     def fingerprint(self) -> str | None:
         """That of the base, and the strings."""

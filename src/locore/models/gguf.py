@@ -27,7 +27,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from torch import Tensor
 
 from locore.cache import ABANDONED_SECONDS, cache_folder
-from locore.errors import MissingExtra, ModelNotFound
+from locore.errors import LocoreWarning, MissingExtra, ModelNotFound
 from locore.models.base import Origin
 from locore.models.gguf_header import DamagedFile, Header, read_header
 from locore.models.quiet import quiet
@@ -271,6 +271,7 @@ def open_gguf(path: Path) -> Kept | Converted:
     warnings.warn(
         f"Cannot keep {path.name} in {folder.parent}: {reason}. The model works, but each load converts it again; "
         f"make room for {size / 1e6:,.0f} MB there, or set LOCORE_CACHE to another folder.",
+        LocoreWarning,
         stacklevel=2,
     )
     return converted

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ import torch
 from torch import Tensor
 
 from locore.ending import live_lengths
-from locore.errors import CannotScore
+from locore.errors import CannotScore, LocoreWarning
+from locore.models.abilities import NO_CACHE, remedy_of
 from locore.models.attention import KeyValues, Tails
 from locore.models.base import ModelInfo, TokenModel
 from locore.models.causal import CausalLM, NextStep, gathered_scores
 from locore.models.cursor import Cursor
-from locore.models.loading import declared_ends, load_parts
+from locore.models.loading import declared_ends, described, load_parts
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.quiet import quiet
 from locore.models.room import in_batches
@@ -82,10 +85,14 @@ class HuggingFaceModel(TokenModel):
             module: a causal model of `transformers`; it is put in evaluation mode.
             tokenizer: its fast tokenizer, or a `Tokenizer`.
             memory_bytes: as in `load`.
-            info: what is known of it, if anything.
+            info: what is known of it beside what the module tells.
         """
         with quiet():
             causal = CausalLM(module, memory_bytes)
+        for hindrance in causal.hindrances:
+            if hindrance.is_worth_a_warning:
+                warnings.warn(f"{hindrance}. {remedy_of(hindrance)}", LocoreWarning, stacklevel=2)
+        info = replace(info or described(module), hindrances=tuple(map(str, causal.hindrances)))
         if not isinstance(tokenizer, Tokenizer):
             ends = declared_ends(module)
             tokenizer = Tokenizer.from_huggingface(tokenizer, causal.vocab_size, ends)
@@ -100,6 +107,12 @@ class HuggingFaceModel(TokenModel):
     def device(self) -> torch.device:
         """Where the module is."""
         return self.causal.device
+
+    @property
+    def slow_because(self) -> str | None:
+        """Why it has no cache, if it has none."""
+        reasons = (str(found) for found in self.causal.hindrances if found.what == NO_CACHE)
+        return None if self.causal.caches else next(reasons, NO_CACHE)
 
     @property
     def context(self) -> int | None:
@@ -120,6 +133,7 @@ class HuggingFaceModel(TokenModel):
     @cached_property
     def _start(self) -> tuple[Tensor, KeyValues | None]:
         """Logits Float[vocab] after the prompt, and its keys and values if they can be kept."""
+        self.causal.notice_changes()
         ids = torch.tensor([self.prompt_ids])
         if not self.causal.caches:
             return self.causal.read(ids)[0, 0], None

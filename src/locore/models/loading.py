@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from locore.errors import InvalidArgument, ModelNotFound
+from locore.errors import InvalidArgument, LocoreWarning, MissingExtra, ModelNotFound
 from locore.models import onednn
 from locore.models.base import ModelInfo, Origin
 from locore.models.bundled import located
@@ -22,6 +25,22 @@ from locore.models.gguf_header import is_gguf
 from locore.models.quiet import quiet
 
 ACCEPTED = 'a folder in Hugging Face format, a GGUF file, a name on the Hub, "tiny", or "smollm2"'
+# Packages that files of models may need, by the name of their module: formats of quantised weights, and of vocabularies.
+PACKAGES = {
+    **{
+        name: name
+        for name in ("sentencepiece", "tiktoken", "blobfile", "bitsandbytes", "gptqmodel", "accelerate", "gguf", "peft")
+    },
+    **{
+        name: name for name in ("hqq", "torchao", "aqlm", "eetq", "vptq", "optimum", "kernels", "einops", "mamba_ssm", "jinja2")
+    },
+    "google.protobuf": "protobuf",
+    "auto_gptq": "auto-gptq",
+    "awq": "autoawq",
+    "compressed_tensors": "compressed-tensors",
+    "fbgemm_gpu": "fbgemm-gpu-genai",
+    "flash_attn": "flash-attn",
+}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 
 
@@ -68,7 +87,7 @@ def find_source(name: str | Path, weights: bool = True) -> Source:
     if is_gguf(path):
         found = open_gguf(path)
         if found.origin.caution is not None:
-            warnings.warn(f"{path.name}: {found.origin.caution}.", stacklevel=2)
+            warnings.warn(f"{path.name}: {found.origin.caution}.", LocoreWarning, stacklevel=2)
         if isinstance(found, Converted):
             return Source(path.stem, "", True, found.origin, found)
         return Source(path.stem, str(found.folder), True, found.origin)
@@ -99,6 +118,8 @@ def plain_place(name: str) -> str:
 def _require_weights(folder: Path) -> None:
     converted = sorted(folder.glob("*.gguf"))
     instead = f" It has {converted[0].name}: give that file." if converted else ""
+    if (folder / "adapter_config.json").is_file() and not any(folder.glob("model*.safetensors")):
+        raise ModelNotFound(_of_adapter(folder))
     if not (folder / "config.json").is_file():
         raise ModelNotFound(f"{folder} has no config.json.{instead or ' Give a folder that save_pretrained wrote.'}")
     if not any(folder.glob("*.safetensors")):
@@ -106,6 +127,19 @@ def _require_weights(folder: Path) -> None:
         raise ModelNotFound(
             f"{folder} has no *.safetensors file, the only format of weights in folders that Locore reads.{instead or remedy}"
         )
+
+
+def _of_adapter(folder: Path) -> str:
+    """What to do with a folder that peft's save_pretrained wrote."""
+    try:
+        base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path") or "its base model"
+    except (OSError, ValueError, AttributeError):
+        base = "its base model"
+    return (
+        f"{folder} is an adapter of {base}, not a model. Load the base with transformers, put the adapter on it with "
+        f"peft.PeftModel.from_pretrained(base, {str(folder)!r}), and give both to "
+        "locore.models.HuggingFaceModel.from_module(adapted, tokenizer); docs/models.md shows it."
+    )
 
 
 def _require_tokenizer(folder: Path) -> None:
@@ -127,7 +161,7 @@ def load_parts(
         module, tokenizer = _read(source, dtype, attn_implementation)
     else:
         module, tokenizer = source.converted.module(dtype, attn_implementation), source.converted.tokenizer
-    info = _described(source, module)
+    info = described(module, source)
     module = module.to(device)
     if onednn.is_wanted() and module.device.type == "cpu" and dtype == torch.float32:
         onednn.pack(module)
@@ -160,7 +194,9 @@ def _read(source: Source, dtype: torch.dtype, attn_implementation: str | None) -
     return module, tokenizer
 
 
-def _described(source: Source, module: Any) -> ModelInfo:
+def described(module: Any, source: Source | None = None) -> ModelInfo:
+    """What a module says of itself, and what its files say."""
+    source = source or Source(type(module).__name__, "", False, Origin())
     text = module.config.get_text_config()
     return ModelInfo(
         name=source.name,
@@ -241,7 +277,37 @@ def _explained(source: str, what: str) -> Iterator[None]:
             ) from error
         if "Unrecognized configuration class" in str(error):
             raise ModelNotFound(f"{source} is not a causal language model. Use a decoder-only model.") from error
-        raise ModelNotFound(
-            f"Cannot read the {what} of {source}: {str(error).strip().splitlines()[0]} "
-            "Check the name, the network and the files."
-        ) from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        missing = missing_package(error)
+        if missing is not None:
+            raise MissingExtra(
+                f"The {what} of {source} need the package {missing}: pip install {missing} ({reason})."
+            ) from error
+        raise ModelNotFound(f"Cannot read the {what} of {source}: {reason}. {_remedy(error)}") from error
+
+
+def missing_package(error: BaseException) -> str | None:
+    """The package that an error, or what led to it, says is not installed; None if it says no such thing."""
+    chain: list[BaseException] = []
+    after: BaseException | None = error
+    while after is not None and after not in chain:
+        chain.append(after)
+        after = after.__cause__ or after.__context__
+    for each in chain:
+        named = each.name if isinstance(each, ImportError) else None
+        if named and find_spec(named.partition(".")[0]) is None:
+            return named.partition(".")[0]
+        text = str(each).lower()
+        asks = isinstance(each, ImportError) or any(word in text for word in ("install", "requires", "not found in your env"))
+        for module, package in PACKAGES.items():
+            if asks and re.search(rf"\b({re.escape(module)}|{re.escape(package)})\b", text) and find_spec(module) is None:
+                return package
+    return None
+
+
+def _remedy(error: Exception) -> str:
+    """What to look at: the network, where it was asked; else the files."""
+    text = str(error).lower()
+    if any(word in text for word in ("connect", "offline", "network", "huggingface.co", "timed out")):
+        return "Check the name and the network."
+    return "Check the name and the files."

@@ -44,7 +44,7 @@ def in_batches(rows: int, size: int, work: Callable[[slice], Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Is that what an error says?"""
     # The allocator of the CPU has no exception of its own.
     return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)

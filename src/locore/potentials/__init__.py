@@ -1,6 +1,24 @@
 """What a text is worth beyond yes and no: functions and other models that multiply the probability of a text."""
 
 from locore.potentials.scorer import Scorer
-from locore.potentials.values import Expert, Factor, Potential, Target, expert, potential, predicate, target_of
+from locore.potentials.serial import from_json, json_forms
+from locore.potentials.strata import Stratum, strata_of
+from locore.potentials.values import Bonus, Expert, Factor, Potential, Target, bonus, expert, potential, predicate, target_of
 
-__all__ = ["Expert", "Factor", "Potential", "Scorer", "Target", "expert", "potential", "predicate", "target_of"]
+__all__ = [
+    "Bonus",
+    "Expert",
+    "Factor",
+    "Potential",
+    "Scorer",
+    "Stratum",
+    "Target",
+    "bonus",
+    "expert",
+    "from_json",
+    "json_forms",
+    "potential",
+    "predicate",
+    "strata_of",
+    "target_of",
+]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import stdev
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from locore.errors import BrokenPotential, InvalidConstraint
 from locore.evidence.record import Factors
+from locore.evidence.unseen import SAME
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
 from locore.potentials.asking import Tally, log_factors
@@ -18,6 +21,7 @@ from locore.potentials.tilted import INFINITE, Tilted
 from locore.potentials.values import Expert, Factor, Potential
 from locore.tokenizer import Tokenizer
 
+SPREADS = 2.0  # by which what was not asked may exceed what was
 Change = Callable[[LanguageModel], LanguageModel]  # what a run makes of a prompted model
 
 
@@ -69,8 +73,8 @@ class Scorer:
         self._is_tilted = False
         self.log_most = float(sum(factor.bound for factor in factors))
         self._asked = [_Asked(factor) for factor in factors if isinstance(factor, Potential)]
-        self._experts = [
-            (factor.weight, change(_fitting(factor, tokenizer))) for factor in factors if isinstance(factor, Expert)
+        self._experts: list[tuple[float, LanguageModel, list[float]]] = [  # and what they said
+            (factor.weight, change(_fitting(factor, tokenizer)), []) for factor in factors if isinstance(factor, Expert)
         ]
         if self._asked and not tokenizer.has_text:
             raise InvalidConstraint("a potential is a function of texts; bare ids have no text, so give the model a tokenizer.")
@@ -79,7 +83,7 @@ class Scorer:
         """The model times the experts, which from now on are no factors of finished texts."""
         experts, self._experts = self._experts, []
         self._is_tilted = bool(experts)
-        return Tilted(model, experts) if experts else model
+        return Tilted(model, [(weight, expert) for weight, expert, _ in experts]) if experts else model
 
     @property
     def steers(self) -> bool:
@@ -96,10 +100,12 @@ class Scorer:
             left = (total > NEG_INF).nonzero()[:, 0]
             if len(left):
                 total[left] += asked.of(self._texts(tokens[left]))
-        for weight, model in self._experts:
+        for weight, model, said in self._experts:
             left = (total > NEG_INF).nonzero()[:, 0]
             if len(left) and weight:
-                total[left] += weight * model.score(tokens[left])
+                logs = weight * model.score(tokens[left])
+                said += logs.tolist()
+                total[left] += logs
                 if bool((total == -NEG_INF).any()):
                     raise BrokenPotential(INFINITE)
         return total
@@ -128,10 +134,25 @@ class Scorer:
             steered=steered,
             tilted=self._is_tilted,
             log_most=self.log_most,
+            log_beyond=self._log_beyond(),
         )
+
+    def _log_beyond(self) -> float:
+        """Log of what a text may be worth that was not asked about; see `locore.evidence.unseen`."""
+        of_texts = [one.one.bound if one.one.bound < math.inf else _beyond(list(one.finished.values())) for one in self._asked]
+        of_models = [min(_beyond(said), math.inf if weight < 0 else 0.0) for weight, _, said in self._experts]
+        return float(sum(of_texts) + sum(of_models))
 
     def _texts(self, tokens: Tensor) -> list[str]:
         return [self.tokenizer.decode(y) for y in tokens.tolist()]
+
+
+def _beyond(logs: list[float]) -> float:
+    """What other logs than these may be at most: further up by twice their spread; anything where they are all the same."""
+    finite = [log for log in logs if log > NEG_INF]
+    if len(finite) < 2 or max(finite) - min(finite) <= SAME:
+        return math.inf
+    return max(finite) + SPREADS * stdev(finite)
 
 
 def _fitting(factor: Expert, tokenizer: Tokenizer) -> LanguageModel:

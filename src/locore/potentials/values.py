@@ -1,22 +1,25 @@
 """Targets beyond yes and no: p(y) · 1[y ⊨ α] · Π φ(y), normalised.
 
-A factor φ ≥ 0 weighs a finished text: a `Potential` asks a Python function, an `Expert` another language model. A `Target` is a
-constraint α with factors, made by `*` (and by `&`, where the factor is a yes or no). Factors are code, not data: they have no
-JSON form, and nothing that reads JSON makes one.
+A factor φ ≥ 0 weighs a finished text: a `Potential` asks a Python function, an `Expert` another language model, a `Bonus` a
+constraint. A `Target` is a constraint α with factors, made by `*` (and by `&`, where the factor is a yes or no). Functions and
+models are code, not data: they have no JSON form, and nothing that reads JSON makes one. A bonus has one
+(`locore.potentials.serial`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from locore.chat import Prompt
-from locore.constraints import Constant, Constraint, conjunction
+from locore.constraints import Constant, Constraint, conjunction, negation
+from locore.constraints.spelling import spelled
 from locore.errors import InvalidArgument, InvalidConstraint
 from locore.models import LanguageModel, load
+from locore.tokenizer import Tokenizer
 
 Asked = Callable[[list[str]], Sequence[float]]  # texts in, a log-factor for each out
 NO_JSON = "potentials, predicates and experts are code and not data, so they have no JSON form: sample with locore.generate"
@@ -62,8 +65,12 @@ class Term:
     def __bool__(self) -> NoReturn:
         raise InvalidConstraint("a potential is neither true nor false before there is a text; combine with * or &")
 
-    def to_json(self) -> NoReturn:
-        """Not possible."""
+    def to_json(self) -> dict[str, Any]:
+        """`{"type": "product", "of": [...]}`, which `locore.from_json` reads back, of constraints and bonuses.
+
+        Raises:
+            InvalidConstraint: there is code in it.
+        """
         raise InvalidConstraint(NO_JSON)
 
 
@@ -128,6 +135,32 @@ class Expert(Factor):
         return f"expert({type(self.model).__name__}, weight={self.weight:g})"
 
 
+@dataclass(frozen=True)
+class Bonus(Factor):
+    """φ(y) = exp(nats · 1[y ⊨ constraint]); made by `bonus`.
+
+    Attributes:
+        constraint: what is worth something.
+        nats: how much; finite.
+        bound: of log φ.
+    """
+
+    constraint: Constraint
+    nats: float
+
+    @property
+    def bound(self) -> float:  # type: ignore[override]  # it follows from the nats
+        """Of log φ."""
+        return max(0.0, self.nats)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"type": "bonus", "constraint": ..., "nats": ...}`."""
+        return {"type": "bonus", "constraint": self.constraint.to_json(), "nats": self.nats}
+
+    def __repr__(self) -> str:
+        return f"bonus({spelled(self.constraint)}, {self.nats:+g})"
+
+
 @dataclass(frozen=True, eq=False)
 class Target(Term):
     """p(y) · 1[y ⊨ constraint] · Π φ(y).
@@ -143,6 +176,36 @@ class Target(Term):
     def as_target(self) -> Target:
         """Itself."""
         return self
+
+    def to_json(self) -> dict[str, Any]:
+        """The constraint's, where there are no factors."""
+        if not self.factors:
+            return self.constraint.to_json()
+        parts = [] if self.constraint == Constant(True) else [self.constraint.to_json()]
+        parts += [factor.to_json() for factor in self.factors]
+        return {"type": "product", "of": parts} if len(parts) > 1 else parts[0]
+
+    def __repr__(self) -> str:
+        return " * ".join([spelled(self.constraint), *map(repr, self.factors)])
+
+    @property
+    def bonuses(self) -> tuple[Bonus, ...]:
+        """Those of the factors that are compiled."""
+        return tuple(factor for factor in self.factors if isinstance(factor, Bonus))
+
+    def constraints(self) -> list[Constraint]:
+        """Its own, and those of its bonuses."""
+        return [self.constraint, *(one.constraint for one in self.bonuses)]
+
+    def read_with(self, change: Callable[[Constraint], Constraint]) -> Target:
+        """With another constraint in place of its own, and of that of each bonus."""
+        factors = (replace(one, constraint=change(one.constraint)) if isinstance(one, Bonus) else one for one in self.factors)
+        return Target(change(self.constraint), tuple(factors))
+
+    def bonus_of(self, tokens: Sequence[int], tokenizer: Tokenizer) -> float:
+        """Nats of the bonuses whose constraints hold on a finished sequence."""
+        length = len(tokens)
+        return sum(one.nats for one in self.bonuses if one.constraint.at(length).bind(tokenizer).evaluate(tokens, tokenizer))
 
     @property
     def log_most(self) -> float:
@@ -236,6 +299,29 @@ def expert(model: LanguageModel | str | Path, prompt: Prompt = "", weight: float
     number_of(weight, "weight", "expert")
     base = model if isinstance(model, LanguageModel) else load(model)
     return Expert(base.prompted(prompt), weight)
+
+
+def bonus(constraint: Constraint, nats: float) -> Term:
+    """A constraint that is worth something: texts that satisfy it are multiplied by exp(nats).
+
+    "This phrase is worth w nats", for whole texts: p(y) · exp(nats · 1[y ⊨ constraint]), normalised, so that the constraint's
+    odds are multiplied by exactly e^nats. Negative nats make it rarer, −inf forbids it. Multiply it with constraints, other
+    bonuses and potentials: `ban("awful") * bonus(contains(" sun"), 2.0)`. It is no function that is asked at the end:
+    texts with and without it are sampled apart, each as under a constraint, and put together.
+
+    Args:
+        constraint: what is worth something.
+        nats: how much, in natural logs.
+
+    Raises:
+        InvalidConstraint: no constraint.
+        InvalidArgument: no number, or +inf, which is the constraint itself.
+    """
+    if not isinstance(constraint, Constraint):
+        raise InvalidConstraint(f"bonus needs a constraint, got {type(constraint).__name__}; use contains, ends_with, regex.")
+    if isinstance(nats, bool) or not isinstance(nats, int | float) or math.isnan(nats) or nats == math.inf:
+        raise InvalidArgument(f"nats of bonus must be a number, got {nats!r}; what must hold is a constraint, without a bonus.")
+    return Target(negation(constraint), ()) if nats == -math.inf else Bonus(constraint, float(nats))
 
 
 def _check_yes_or_no(part: object) -> None:

@@ -1,8 +1,9 @@
 """Samplers of p(y | α): one file for each algorithm; those that no page recommends are in `baselines`."""
 
+from difflib import get_close_matches
+
 from locore.errors import InvalidArgument
 from locore.evidence import Draws, keep_positive
-from locore.request import RENAMED
 from locore.samplers.auto import Auto
 from locore.samplers.base import Sampler
 from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection
@@ -26,7 +27,7 @@ BY_NAME: dict[str, Sampler] = {
     "quick": Quick(),
     "masked": Masking(),
     "lcr": LocallyConstrainedResampling(),
-    "lcr-published": LocallyConstrainedResampling(as_published=True),
+    "lcr-published": LocallyConstrainedResampling(as_published=True, name="lcr-published"),
     "rejection": Rejection(),
     "oversampling": Oversampling(),
     "exact": Enumeration(),
@@ -44,6 +45,8 @@ BY_NAME: dict[str, Sampler] = {
     "awrs": AWRS(),
 }
 DEFAULT = "auto"
+# What others call them. Nothing here decodes greedily: a masked text is drawn, token by token, from what is allowed.
+OTHERWISE = {"greedy": "masked", "mask": "masked", "enumeration": "exact", "enumerate": "exact", "importance": "masked-is"}
 
 
 def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
@@ -60,9 +63,10 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
         if not callable(sampler):
             raise InvalidArgument(f"sampler must be a name or an object of locore.samplers, got {sampler!r}.")
         return sampler
-    sampler = RENAMED.get(sampler, sampler)
     if sampler not in BY_NAME:
-        raise InvalidArgument(f"unknown sampler {sampler!r}; known are {', '.join(BY_NAME)}.")
+        near = OTHERWISE.get(sampler.lower()) or next(iter(get_close_matches(sampler.lower(), BY_NAME, n=1)), None)
+        meant = f"did you mean {near!r}? Known" if near else "known"
+        raise InvalidArgument(f"unknown sampler {sampler!r}; {meant} are {', '.join(BY_NAME)}.")
     return BY_NAME[sampler]
 
 

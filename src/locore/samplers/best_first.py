@@ -11,7 +11,7 @@ one beginning x among the unread prefixes, so E[w(y)] = R · (p(x)/R) · p(y | x
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,8 +22,8 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Prefixes, affordable, left_to_right
-from locore.samplers.enumeration import Walk
+from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
+from locore.samplers.enumeration import KEPT, Walk
 from locore.samplers.masking import regrown
 from locore.samplers.selection import select
 from locore.samplers.swor import Round, pooled
@@ -44,11 +44,13 @@ class BestFirst:
     Attributes:
         share: of the probability found, below which what is unread is left to chance.
         max_contexts: LM tokens that may be spent where the caller sets no budget.
+        critic: if there is one, nothing is thinned before it is weighed.
     """
 
     share: float = 0.001
     max_contexts: int = 10_000
     name: str = "best-first"
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1 or self.max_contexts < 1:
@@ -69,7 +71,7 @@ class BestFirst:
             raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
         affordable(1, circuit.length - 1, budget, self.name)
         limit = self.max_contexts if budget is None else budget
-        return Search(model, circuit).run(limit, self.share).draws(num_particles, generator)
+        return Search(model, circuit).run(limit, self.share).draws(num_particles, generator, self.critic is not None)
 
 
 class Search:
@@ -140,14 +142,14 @@ class Search:
         if not bool(whole.all()):
             self._unread.append(children.at(~whole))
 
-    def draws(self, num_particles: int, generator: torch.Generator) -> Draws:
-        """All that was found, and some that stand for the rest.
+    def draws(self, num_particles: int, generator: torch.Generator, keep_all: bool = False) -> Draws:
+        """All that was found, and some that stand for the rest; where nothing is left unread, all of it if that is to be kept.
 
         Raises:
             ZeroWeights: nothing was found, and what was drawn has no weight.
         """
         if not self._unread:
-            return self._exact(num_particles, generator)
+            return self._exact(max(KEPT, num_particles) if keep_all else num_particles, generator)
         low, left = self.log_found, self.log_left
         bounds = low, float(torch.logsumexp(torch.tensor([low, left], dtype=torch.float64), 0))
         rounds = self._rounds(generator)

@@ -3,8 +3,8 @@
 Steered, a child counts w · p · (β + κ): w is the weight of its prefix, p its probability, β the look-ahead, and κ the defence
 against a β that is wrong about what it has not seen. Unsteered it counts w · p, and a share goes **evenly over the states** of
 the constraint, as half of κ does: by p alone a keyword that was written early, and seldom, is lost to heavier prefixes without
-it, and where the model rules much out nothing can be completed in the end. Where most of what may follow satisfies the constraint
-(a ban) there is nothing to lose, and states do not count.
+it, and where the model rules much out nothing can be completed in the end. Where most of what may follow satisfies the
+constraint (a ban) there is nothing to lose, and states do not count.
 """
 
 from __future__ import annotations

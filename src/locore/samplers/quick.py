@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -11,7 +11,7 @@ from locore.circuits import Circuit
 from locore.evidence import Draws
 from locore.models import LanguageModel
 from locore.samplers.auto import FEW
-from locore.samplers.base import Prefixes, Sampler
+from locore.samplers.base import Critic, Prefixes, Sampler
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
@@ -34,10 +34,12 @@ class Quick:
 
     Attributes:
         pilot_draws: unconstrained draws, which are thrown away.
+        critic: it says what texts are worth beyond α; the sampler that is chosen goes by it where it can.
     """
 
     pilot_draws: int = 2
     name: str = "quick"
+    critic: Critic | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -67,7 +69,12 @@ class Quick:
         """The sampler, the reason in words, the LM tokens that the choice cost, and those that may be spent in all."""
         reader = circuit.reader
         if prefixes <= min(FEW, limit):
-            return Enumeration(max_contexts=limit), f"only {prefixes:,.0f} prefixes can be completed", 0, limit
+            return (
+                Enumeration(max_contexts=limit, critic=self.critic),
+                f"only {prefixes:,.0f} prefixes can be completed",
+                0,
+                limit,
+            )
         likely = reader is None or float(Prefixes.start(model, reader).masked().logsumexp(-1)) >= LIKELY
         draws = min(self.pilot_draws, limit // (PATIENCE * price)) if likely else 0
         accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum()) if draws else 0
@@ -79,4 +86,6 @@ class Quick:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", spent, limit
         table = prepared_table(model)
         known = "the model's table is there" if table else "no table is prepared for this model"
-        return WithoutReplacement() if table is None else Twisted(table), f"{why}; {known}", spent, limit
+        critic = self.critic
+        swor = WithoutReplacement(critic=critic) if table is None else Twisted(table, critic=critic)
+        return swor, f"{why}; {known}", spent, limit

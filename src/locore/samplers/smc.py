@@ -54,7 +54,7 @@ class SequentialMonteCarlo:
     @property
     def name(self) -> str:
         """What the report calls it."""
-        return "smc" if self.ess_threshold else "masked IS"
+        return "smc" if self.ess_threshold else "masked-is"
 
     def __call__(
         self,

@@ -47,11 +47,20 @@ def with_critic(sampler: Sampler, critic: Critic) -> Sampler:
     Raises:
         InvalidArgument: its draws have no proper weights that potentials could multiply.
     """
+    check_proper(sampler)
+    if is_dataclass(sampler) and any(part.name == "critic" for part in fields(sampler)):
+        return cast(Sampler, replace(sampler, critic=critic))
+    return sampler
+
+
+def check_proper(sampler: Sampler) -> None:
+    """Refuse a sampler whose draws have no proper weights.
+
+    Raises:
+        InvalidArgument: it is one of those.
+    """
     if isinstance(sampler, NOT_PROPER):
         raise InvalidArgument(
             f"sampler={sampler.name!r} has no proper weights, so it cannot carry potentials; use 'auto', 'twisted', 'swor', "
             "'smc', 'exact', 'rejection' or 'awrs'."
         )
-    if is_dataclass(sampler) and any(part.name == "critic" for part in fields(sampler)):
-        return cast(Sampler, replace(sampler, critic=critic))
-    return sampler

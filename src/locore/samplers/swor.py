@@ -296,7 +296,7 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
     tokens, merged = tokens[first], segment_logsumexp(weights, which, len(first))
     rows = torch.split(which, [len(one.tokens) for one in rounds])
     members = [Block(row, one.log_weights, one.surprise, one.lineage) for row, one in zip(rows, rounds, strict=True)]
-    blocks = Blocks.of(members, tokens)
+    blocks = Blocks.of(members, tokens, scores[first])
     if most is not None and len(tokens) > most:
         chosen, merged = select(merged, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
         tokens, first = tokens[chosen], first[chosen]

@@ -1,7 +1,7 @@
 """SMC without replacement, steered by an n-gram table of the model's own distributions.
 
 Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
-β an estimate of p(α | prefix), needs few. β comes from a table made once per model, or it is learned within the call:
+β an estimate of p(α | prefix), needs few. β comes from a table prepared for the model, or it is learned within the call:
 unconstrained drafts; a small round without a twist, which shows what α leaves and puts what the drafts taught to the test; then
 rounds of which each is steered by all that was seen before it. Where β would have foretold the trial far worse than nothing
 does (drafts of prose know nothing of JSON), it is left aside. What steers a round is fixed before it begins, so given the past
@@ -23,7 +23,7 @@ from locore.samplers.rounds import Rounds, tried
 from locore.samplers.swor import LESSONS, Round, blocks_for, pooled, width_of
 from locore.samplers.twist.lookahead import LookAhead, look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
-from locore.samplers.twist.prepared import prepare
+from locore.samplers.twist.prepared import prepare, prepared_table
 
 DRAFT_SHARE = 1 / 12  # of all prefixes
 
@@ -33,8 +33,9 @@ class Twisted:
     """Twisted SMC without replacement.
 
     Attributes:
-        table: "model" for the table of the model, made at its first use and kept on disk (its cost is in the result's info and
-            not in `lm_tokens`); a table; or None to learn one within the call and the budget.
+        table: "prepared" for the table that `locore.prepare` made for the model, or where there is none one that is learned
+            within the call and the budget; None to learn one in any case; "model" to make the model's where there is none, which
+            costs some 20,000 LM tokens beside the budget (they are in the result's info, not in `lm_tokens`); or a table.
         blocks: repetitions that share the budget, as in `WithoutReplacement`; where a table is learned in the call each learns
             from those before it, and None makes two of them at least.
         seen: distributions of the prompted model that were recorded before the call; learning begins with them instead of
@@ -43,7 +44,7 @@ class Twisted:
             earlier rounds with the same beginning were worth.
     """
 
-    table: NGramTable | Literal["model"] | None = "model"
+    table: NGramTable | Literal["prepared", "model"] | None = "prepared"
     blocks: int | None = None
     seen: NGramCounts | None = field(default=None, compare=False, repr=False)
     name: str = "twisted"
@@ -77,12 +78,13 @@ class Twisted:
         return pooled(rounds, num_particles, generator, guided=run.twisted and table is not None, table=use)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, TableUse]:
-        if self.table != "model":
-            return self.table, TableUse("given" if self.table else "learned in the call")
-        if model.fingerprint() is None:
-            return None, TableUse("learned in the call")
-        prepared = prepare(model)
-        return prepared.table, TableUse("of the model", prepared.lm_tokens, prepared.seconds)
+        if isinstance(self.table, NGramTable):
+            return self.table, TableUse("given")
+        if self.table == "model" and model.fingerprint() is not None:
+            made = prepare(model)
+            return made.table, TableUse("of the model", made.lm_tokens, made.seconds)
+        table = prepared_table(model) if self.table == "prepared" else None
+        return table, TableUse("learned in the call" if table is None else "of the model")
 
 
 class _Lessons(Rounds):

@@ -66,7 +66,6 @@ class Metrics:
         self.sampling.observe(found["seconds"])
         if found["ess"] is not None:
             self.ess.observe(found["ess"] / found["num_particles"])
-        self.tokens.inc(found["lm_tokens"])
         self.verdicts.labels(found["verdict"]).inc()
 
     def text(self) -> bytes:
@@ -125,8 +124,8 @@ class SameSite:
             if not (self._any_host or self._is_ours(host)):
                 error = ApiError(403, "this server is not asked by this name; --allow-host adds it.", "forbidden_host")
                 return await error.response()(scope, receive, send)
-            site = None if origin is None else urlsplit(origin).netloc
-            if site is not None and site.lower() != host.lower() and name_of(site) not in self._hosts:
+            site = None if origin is None else site_of(origin)
+            if site is not None and (not site or site.lower() != host.lower()) and name_of(site) not in self._hosts:
                 error = ApiError(403, "pages of other sites may not ask this server.", "forbidden_origin")
                 return await error.response()(scope, receive, send)
         return await self.app(scope, receive, send)
@@ -134,6 +133,14 @@ class SameSite:
     def _is_ours(self, host: str) -> bool:
         name = name_of(host)
         return name in self._hosts or is_loopback(name)
+
+
+def site_of(origin: str) -> str:
+    """Host and port of an origin; nothing, which is no host, if it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def name_of(host: str) -> str:

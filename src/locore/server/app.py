@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -14,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
-from locore.constraints import json_forms
+from locore.potentials import json_forms
 from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed, SameSite
 from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
 from locore.server.chats import ChatRequest
@@ -24,11 +25,11 @@ from locore.server.errors import (
     AsciiJSON,
     LimitedBody,
     on_http_error,
-    on_invalid_body,
     shutting_down,
     strict_route,
 )
 from locore.server.jobs import Bundle
+from locore.server.mistakes import on_invalid_body
 from locore.server.queue import Queue
 from locore.server.quota import Quotas
 from locore.server.schema import Common, CompletionRequest, Sampling, refusal, version
@@ -89,11 +90,11 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     tasks = body.tasks(settings.default_tokens)
     refused = refusal(tasks, settings)
     if refused is not None:
-        raise ApiError(400, refused[1], "invalid_value", refused[0])
+        raise ApiError(400, refused[1], "invalid_value", body.place(refused[0]))
     owner = request.scope.get("state", {}).get("owner", "")
     try:
         quotas.admit(owner, len(tasks))
-        bundle = queue.submit(tasks, owner)
+        bundle = queue.submit(tasks, owner, constrained_by=body.place("constraint"), charge=partial(quotas.spend, owner))
     except ApiError as error:
         metrics.refused.labels(error.code).inc()
         raise
@@ -101,9 +102,7 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     def record(answer: asyncio.Future[dict[str, Any]]) -> None:
         if not answer.cancelled() and answer.exception() is None:
             result = answer.result()
-            found = result["diagnostics"] if "diagnostics" in result else result["locore"]
-            metrics.record(found)
-            quotas.spend(owner, found["lm_tokens"])
+            metrics.record(result["diagnostics"] if "diagnostics" in result else result["locore"])
 
     for job in bundle.jobs:
         job.answer.add_done_callback(record)
@@ -169,7 +168,7 @@ def describe(app: FastAPI) -> None:
 def published_schema() -> dict[str, Any]:
     """The JSON Schema of a constraint as a document of its own."""
     forms = json_forms("#/$defs/")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/Constraint", "$defs": forms}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": "#/$defs/Target", "$defs": forms}
 
 
 NAMES = tuple(sorted(file.name for file in FOLDER.iterdir() if file.name.rpartition(".")[2] in TYPES))

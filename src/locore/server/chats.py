@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from locore.server.schema import MOST_TOP_LOGPROBS, Common, Count, HarmlessInChats, Json, Strict, Whole
 from locore.server.task import NO_LOGPROBS, Task
-from locore.server.tools import NO_ARGUMENTS, Calls, Function, Messages, told, with_instruction, written
+from locore.server.tools import NO_ARGUMENTS, Calls, Function, Messages, names_in, told, with_instruction, written
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]+$")]
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -135,6 +135,10 @@ class ChatRequest(Common, HarmlessInChats):
         names = [tool.function.name for tool in self.tools or []]
         if len(set(names)) < len(names):
             raise ValueError("two tools have the same name")
+        resources: Json = {}
+        parameters = [tool.function.parameters for tool in self.tools or []] if self.parallel_tool_calls else []
+        if any(resources.setdefault(name, schema) != schema for one in parameters for name, schema in names_in(one)):
+            raise ValueError("two tools have different schemas of one $id; rename one of them")
         if isinstance(self.tool_choice, ToolChoice) and self.tool_choice.function.name not in names:
             raise ValueError("tool_choice names a function that is not among the tools")
         if self.tool_choice == "required" and not names:
@@ -153,6 +157,13 @@ class ChatRequest(Common, HarmlessInChats):
         )
         must = chosen is not None or self.tool_choice == "required"
         return Calls(offered, "required" if must else "auto", bool(self.parallel_tool_calls) and chosen is None)
+
+    def place(self, what: str) -> str:
+        """What is called is a constraint too."""
+        if what == "constraint" and self.calls() is not None:
+            return "tools"
+        renamed = what == "max_tokens" and self.max_completion_tokens is not None
+        return "max_completion_tokens" if renamed else super().place(what)
 
     def constrains_stop(self) -> bool:
         """Not of calls, which no stop string follows."""

@@ -14,12 +14,14 @@ import locore
 from locore.automata.stops import StopMachine
 from locore.chat import is_chat
 from locore.circuits import Circuit
-from locore.constraints import Constraint, before
+from locore.constraints import before
 from locore.ending import is_end, live_lengths
 from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
+from locore.potentials import Target, target_of
 from locore.samplers import BY_NAME
+from locore.samplers.twist.prepared import settle
 from locore.server.scoring import Scorer
 from locore.server.task import NO_LOGPROBS, Json, Law, Result, Task, Text
 from locore.stopping import is_finished, stop_of, stopped
@@ -34,10 +36,13 @@ class Computer:
         model: as it was loaded.
         limits: of compiling one constraint.
         fingerprint: the beginning of the model's, or of its tokenizer's.
+        table: is there a table of the model that steers? What is prepared later steers nothing: answers stay as they are.
     """
 
-    def __init__(self, model: LanguageModel, limits: Limits) -> None:
+    def __init__(self, model: LanguageModel, limits: Limits, table: bool = True) -> None:
+        """Of a model; `table`: may a prepared table steer?"""
         self.model = model
+        self.table = settle(model, table)
         self.limits = limits
         self.fingerprint = (model.fingerprint() or model.tokenizer.fingerprint())[:16]
 
@@ -45,7 +50,8 @@ class Computer:
         """What the server tells of the model."""
         tokenizer = self.model.tokenizer
         chat = tokenizer.chat_fingerprint() is not None
-        return {"fingerprint": self.fingerprint, "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME), "chat": chat}
+        known = {"fingerprint": self.fingerprint, "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME)}
+        return {**known, "chat": chat, "table": self.table}
 
 
 class Run:
@@ -53,7 +59,7 @@ class Run:
 
     Attributes:
         prompt: the ids of its prompt.
-        constraint: of the whole text, a stop string included.
+        aim: what the whole text must satisfy, a stop string included, with its bonuses.
     """
 
     def __init__(self, computer: Computer, task: Task, model: LanguageModel) -> None:
@@ -62,9 +68,10 @@ class Run:
         self._fingerprint = computer.fingerprint
         self.tokenizer = model.tokenizer
         self.prompt = _ids(model, task)
-        self.constraint = constraint_of(task, bool(model.tokenizer.eos_ids))
+        self.aim = aim_of(task, bool(model.tokenizer.eos_ids))
         self._model = shaped(model, task)
         self._circuit: Circuit | None = None
+        self._cut = cut_of(task) if task.stop else bytes
 
     @property
     def circuit(self) -> Circuit:
@@ -72,7 +79,7 @@ class Run:
         if self._circuit is None:
             task = self.task
             self._circuit = locore.compile(
-                self.constraint, self._model, task.max_tokens, min_length=task.min_tokens, limits=self.limits
+                self.aim.constraint, self._model, task.max_tokens, min_length=task.min_tokens, limits=self.limits
             )
         return self._circuit
 
@@ -96,7 +103,8 @@ class Run:
         greedy = self._generate(Tempered(self._model, GREEDY))(num_particles=1, sampler="masked")
         tokens = torch.unique(torch.cat([found.tokens, greedy.tokens]), dim=0)
         scores = self.target.token_scores(tokens)
-        best = scores.sum(-1).argmax()[None]
+        worth = torch.tensor([self.aim.bonus_of(y, self.tokenizer) for y in tokens.tolist()], dtype=torch.float64)
+        best = (scores.sum(-1) + worth).argmax()[None]
         weight = torch.tensor([found.log_evidence], dtype=torch.float64)
         return replace(found, tokens=tokens[best], log_weights=weight, token_scores=scores[best])
 
@@ -106,7 +114,7 @@ class Run:
             locore.generate,
             model,
             self.prompt,
-            self.constraint,
+            self.aim,
             max_new_tokens=task.max_tokens,
             min_new_tokens=task.min_tokens,
             seed=task.seed,
@@ -140,13 +148,14 @@ class Run:
     def _text(self, ids: list[int], tokens: Tensor, finished: bool, scorer: Scorer | None, log_evidence: float) -> Text:
         task = self.task
         content = self.tokenizer.text_bytes(ids)
-        shown, stops = content, bool(task.stop) and (cut := cut_of(task)(content)) != content
+        shown, stops = content, bool(task.stop) and (cut := self._cut(content)) != content
         if stops:
             shown = cut
         if stops and task.include_stop:
             stop = max((s for s in task.stop if content[len(cut) :].startswith(s.encode())), key=len)
             shown = cut + stop.encode()
-        scored, scores = (None, None) if scorer is None else scorer.scored(tokens, len(ids), len(shown), log_evidence)
+        log_z = log_evidence - self.aim.bonus_of(tokens.tolist(), self.tokenizer)
+        scored, scores = (None, None) if scorer is None else scorer.scored(tokens, len(ids), len(shown), log_z)
         text = shown.decode("utf-8", errors="replace")
         if task.echo:
             text = (task.prompt if isinstance(task.prompt, str) else self.tokenizer.decode(self.prompt)) + text
@@ -160,19 +169,20 @@ def _ids(model: LanguageModel, task: Task) -> list[int]:
     return list(prompt_ids(model.tokenizer, task.prompt))
 
 
-def constraint_of(task: Task, has_end: bool) -> Constraint:
+def aim_of(task: Task, has_end: bool) -> Target:
     """What the whole text must satisfy, a stop string and what follows it included.
 
     Args:
         task: which may want its stop string constrained; that takes a model that ends there.
         has_end: is the model one?
     """
-    wanted = locore.from_json(task.constraint)
+    wanted = target_of(locore.from_json(task.constraint))
+    assert wanted is not None  # a constraint or a product
     if task.stop and not (task.constrains_stop and has_end):
-        wanted = before(task.stop, wanted)
+        wanted = wanted.read_with(lambda constraint: before(task.stop, constraint))
     if task.bad_words:
         banned = locore.ban(task.bad_words)
-        wanted = wanted & (before(task.stop, banned) if task.stop else banned)
+        wanted = wanted * (before(task.stop, banned) if task.stop else banned)
     return wanted
 
 

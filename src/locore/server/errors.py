@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from typing import Any
 
 from fastapi import HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from locore import io
-from locore.server.schema import REASONS
 
 # By the class that the library raised in the worker.
 FROM_LIBRARY = {
@@ -29,10 +26,8 @@ FROM_LIBRARY = {
     "ZeroWeights": (422, "no_valid_sample"),
 }
 TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-PROMPTS = "prompt must be a text, a list of token ids, a list of texts, or a list of lists of token ids."
 OUT_OF_MEMORY = "the request needs more memory than a worker may use; ask for fewer tokens or particles, or for less."
 NO_RETRY = {"x-should-retry": "false"}  # OpenAI's clients try again after 5xx unless told not to
-BRANCH = re.compile(r".*\[.*|[A-Z].*|str|int|float|bool|none|(system|developer|user|assistant|tool)")
 DRAINED = 32  # bodies of so many times the limit are read to their end and thrown away, so that the client sees the answer
 
 
@@ -64,15 +59,15 @@ class AsciiJSON(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def from_worker(kind: str, message: str) -> ApiError:
-    """The answer to a request whose computation failed with an exception of this class.
+def from_worker(kind: str, message: str, constrained_by: str = "constraint") -> ApiError:
+    """The answer to a request, constrained by this field, whose computation failed with an exception of this class.
 
     What is not an error on purpose is a bug of ours, and its text may hold what the user wrote: it is not passed on.
     """
     if kind in FROM_LIBRARY:
         status, code = FROM_LIBRARY[kind]
-        param = {"invalid_constraint": "constraint", "unsatisfiable_constraint": "constraint", "no_chat_template": "messages"}
-        return ApiError(status, message, code, param.get(code))
+        param = {name: constrained_by for name in ("invalid_constraint", "unsatisfiable_constraint")}
+        return ApiError(status, message, code, {**param, "no_chat_template": "messages"}.get(code))
     if kind == "MissingExtra":
         return ApiError(501, message, "missing_extra", headers=NO_RETRY)
     if kind == "BrokenModel":
@@ -121,48 +116,6 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     return shown.response()
 
 
-async def on_invalid_body(request: Request, error: Exception) -> JSONResponse:
-    """400 for the first thing that is wrong with a request; what was sent is not repeated."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part != "body"]
-    # The branches of a union are no places of the request.
-    param = ".".join(part for part in place if not BRANCH.fullmatch(part)) or None
-    if first["type"] == "extra_forbidden":
-        return ApiError(400, unknown_field(place), "unknown_field", param).response()
-    asked = first.get("ctx", {}).get("tag") if place == ["response_format"] else _first(place)
-    if asked in REASONS:
-        return ApiError(400, not_supported(asked), "unsupported_value", param).response()
-    if place[:1] == ["prompt"] and first["type"] != "missing":
-        return ApiError(400, PROMPTS, "invalid_value", "prompt").response()
-    message = first["msg"].removeprefix("Value error, ")
-    if not place and first["type"] == "value_error":
-        return ApiError(400, f"{message}.", "invalid_value").response()
-    if not place:
-        message = "the body must be a JSON object, sent as Content-Type: application/json."
-        return ApiError(400, message, "invalid_body", param).response()
-    code = "missing_field" if first["type"] == "missing" else "invalid_value"
-    return ApiError(400, f"{param}: {message}", code, param).response()
-
-
-def _first(place: list[str]) -> str | None:
-    """The field of the request, or of vLLM's `structured_outputs`, that a place lies in."""
-    return next((name for name in place if name != "structured_outputs"), None)
-
-
-def unknown_field(place: list[str]) -> str:
-    """What to say of a field that is not known, with the new name of those that engines used before."""
-    name = place[-1][:64]
-    if name.startswith("guided_"):
-        return f"unknown field {name!r}; write structured_outputs={{...}} or constraint={{...}} instead. Nothing is dropped."
-    return f"unknown field {name!r}; leave it out. All fields are in /openapi.json, and none is dropped."
-
-
-def not_supported(name: str) -> str:
-    """What to say of a field of OpenAI's or vLLM's that asks for what Locore has not."""
-    return f"{name!r} is not supported: {REASONS[name]}. Leave it out, or send the value that asks for nothing."
-
-
 class LimitedBody:
     """ASGI middleware: reads the whole body, or answers 413 or 408."""
 
@@ -173,7 +126,15 @@ class LimitedBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:  # a proxy may go by the one, and this server by the other
+            error = ApiError(
+                400, "the body has two lengths, by Content-Length and by Transfer-Encoding; send one.", "two_lengths"
+            )
+            return await _refuse(error, scope, receive, send)
+        if scope["method"] in ("GET", "HEAD"):
             return await self.app(scope, receive, send)
         try:
             async with asyncio.timeout(self.seconds):

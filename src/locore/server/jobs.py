@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from locore.server.errors import ApiError, timed_out
@@ -14,24 +15,43 @@ from locore.server.task import BEGUN, Result, Task
 _numbers = itertools.count(1)
 
 
+@dataclass(frozen=True)
+class Request:
+    """What the runs of one request share.
+
+    Attributes:
+        owner: whose it is; where several have runs waiting, they take turns.
+        constrained_by: the field that the constraint came by, for errors.
+        charge: is told of the LM tokens that a run has cost, whatever became of it.
+        number: its own among all of this process.
+    """
+
+    owner: str = ""
+    constrained_by: str = "constraint"
+    charge: Callable[[int], None] = lambda lm_tokens: None
+    number: int = field(default_factory=lambda: next(_numbers))
+
+
 class Job:
     """One run.
 
     Attributes:
         number: its own among all of this process.
         task: what to compute.
-        owner: whose it is; where several have runs waiting, they take turns.
+        of: the request that it belongs to.
+        digest: a short name for what it asks.
         answer: a future of what the worker sent; an `ApiError` is its exception.
-        alone: it is not run beside others, since one of them took too much memory.
-        progress: what the worker last told of it, where it tells.
+        alone: it is not run beside others, since one of them ended a process, or took too much memory.
+        progress: what the worker last told of it.
     """
 
-    def __init__(self, task: Task, seconds: float, owner: str = "") -> None:
+    def __init__(self, task: Task, seconds: float, of: Request | None = None, digest: str = "", alone: bool = False) -> None:
         loop = asyncio.get_running_loop()
         self.number = next(_numbers)
         self.task = task
-        self.owner = owner
-        self.alone = False
+        self.of = of or Request()
+        self.digest = digest
+        self.alone = alone
         self.progress = BEGUN
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         # Nobody may be left to fetch it.
@@ -41,6 +61,16 @@ class Job:
         self.when_done(timer.cancel)
 
     @property
+    def owner(self) -> str:
+        """Whose it is."""
+        return self.of.owner
+
+    @property
+    def request(self) -> int:
+        """The number of its request."""
+        return self.of.number
+
+    @property
     def done(self) -> bool:
         """Has it an answer, or does nobody wait for one?"""
         return self.answer.done()
@@ -48,7 +78,7 @@ class Job:
     @property
     def rows(self) -> int:
         """About how many rows of a forward pass it fills."""
-        return max(self.task.particles, (self.task.budget or 0) // self.task.max_tokens)
+        return self.task.rows
 
     @property
     def overdue(self) -> float:

@@ -17,12 +17,14 @@ from locore.errors import LocoreError
 from locore.server.access import Metrics
 from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, timed_out, worker_died
 from locore.server.jobs import Job
+from locore.server.offences import Offences
 from locore.server.settings import Settings
 from locore.server.task import BEGUN
 
 log = logging.getLogger("locore.server")
 LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
 LINE_BYTES = 2**28  # of one answer
+FROM_OUTSIDE = (None, 0, -9, -15)  # exit codes of a process that somebody has ended, or something
 
 
 class StartFailed(LocoreError):
@@ -34,13 +36,16 @@ class Loss:
     """Why a process is given up.
 
     Attributes:
-        guilty: numbers of the jobs that have this error for it; the others may be tried again.
+        error: for the job that is to blame, if it is known.
+        guilty: numbers of such jobs; the others may be tried again.
         suspects: those are tried again one by one.
+        certain: it was the job, and nobody from outside who killed the process.
     """
 
     error: ApiError
     guilty: set[int]
     suspects: bool = False
+    certain: bool = True
 
 
 class WorkerProcess:
@@ -53,15 +58,17 @@ class WorkerProcess:
         retired: it takes nothing more, and ends when it has computed what it took.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, offences: Offences | None = None) -> None:
         self.settings = settings
         self.metrics = metrics
+        self.offences = offences or Offences()
         self.facts: dict[str, Any] | None = None
         self.restarts = -1
         self.jobs: dict[int, Job] = {}
         self.retired = False
         self._process: asyncio.subprocess.Process | None = None
         self._memory_at_start = 0
+        self._table = True  # may a prepared table steer? As at the first start, whatever is prepared between two
 
     @property
     def pid(self) -> int | None:
@@ -79,8 +86,8 @@ class WorkerProcess:
         Raises:
             StartFailed: it cannot be loaded.
         """
-        names = ("model", "device", "compile_seconds", "compile_memory", "together", "max_rows")
-        options = json.dumps({name: getattr(self.settings, name) for name in names})
+        names = ("model", "device", "compile_seconds", "compile_memory", "together", "max_rows", "small_rows")
+        options = json.dumps({**{name: getattr(self.settings, name) for name in names}, "table": self._table})
         pipe = asyncio.subprocess.PIPE
         # The key is the server's alone.
         environment = {name: value for name, value in os.environ.items() if name != "LOCORE_API_KEY"}
@@ -96,7 +103,7 @@ class WorkerProcess:
         if first is None or "ready" not in first:
             await self.stop()
             raise StartFailed("the worker ended while loading its model." if first is None else str(first["failed"]))
-        self.facts = first["ready"]
+        self.facts, self._table = first["ready"], first["ready"]["table"]
         log.info("a worker has loaded %s", self.settings.model_id)
         self._memory_at_start = self._memory()
 
@@ -114,13 +121,17 @@ class WorkerProcess:
         self._send({"id": job.number, "task": job.task.to_json()})
 
     def has_room(self, job: Job) -> bool:
-        """May this job be run beside those that are running? One of many rows may, where nothing else runs."""
+        """May this job be run beside those that are running? Of large ones there is one at a time, beside small ones."""
         if self.facts is None or self.retired or not self.running:
             return False
         if not self.jobs:
             return True
-        crowded = len(self.jobs) >= self.settings.together or self.rows + job.rows > self.settings.max_rows
-        return not (crowded or job.alone or any(other.alone for other in self.jobs.values()))
+        if job.alone or any(other.alone for other in self.jobs.values()):
+            return False
+        small = [other.rows for other in self.jobs.values() if other.rows <= self.settings.small_rows]
+        if job.rows > self.settings.small_rows:
+            return len(small) == len(self.jobs)
+        return len(small) < self.settings.together and sum(small) + job.rows <= self.settings.max_rows
 
     @property
     def rows(self) -> int:
@@ -145,7 +156,7 @@ class WorkerProcess:
                     continue
                 message = reading.result()
                 if message is None:
-                    return await self._given_up(Loss(worker_died(), set(self.jobs)))
+                    return await self._given_up(await self._died())
                 if "progress" in message:
                     self.jobs[message["id"]].progress = message["progress"]
                 else:
@@ -170,19 +181,39 @@ class WorkerProcess:
             return Loss(timed_out(self.settings.timeout), overdue)
         if self.jobs and self._memory() - self._memory_at_start > self.settings.worker_memory:
             log.warning("worker killed: it took more than %d bytes of memory", self.settings.worker_memory)
-            error = ApiError(500, OUT_OF_MEMORY, "out_of_memory", headers=NO_RETRY)
-            # Of several nobody knows which: each is tried again by itself.
-            return Loss(error, set(self.jobs) if len(self.jobs) == 1 else set(), suspects=True)
+            return self._loss(ApiError(500, OUT_OF_MEMORY, "out_of_memory", headers=NO_RETRY))
         return None
+
+    def _loss(self, error: ApiError, certain: bool = True) -> Loss:
+        """Of several nobody knows which it was: each is tried again by itself."""
+        return Loss(error, set(self.jobs) if len(self.jobs) == 1 else set(), suspects=True, certain=certain)
+
+    async def _died(self) -> Loss:
+        """Why the process has ended by itself: a crash is that of a job, a kill may be anybody's."""
+        process = self._process
+        if process is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), LOOK_SECONDS)
+        return self._loss(worker_died(), certain=process is not None and process.returncode not in FROM_OUTSIDE)
 
     async def _given_up(self, loss: Loss) -> list[Job]:
         """The process is gone, or goes now: nobody waits in vain."""
         await self.stop()
         jobs, self.jobs = self.jobs, {}
+        for job in jobs.values():
+            self.metrics.tokens.inc(job.progress["lm_tokens"])
         for number in loss.guilty:
-            jobs.pop(number).fail(loss.error)
+            job = jobs.pop(number)
+            job.of.charge(job.progress["lm_tokens"])
+            # Killed twice from outside while it is alone is no accident either.
+            if loss.certain or self.offences.is_suspect(job.digest):
+                self.offences.convict(job.owner, job.digest)
+            self.offences.suspect(job.digest)
+            job.fail(loss.error)
         for job in jobs.values():
             job.alone = job.alone or loss.suspects
+            if loss.suspects:
+                self.offences.suspect(job.digest)
         return [job for job in jobs.values() if not job.done]
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -209,9 +240,13 @@ class WorkerProcess:
             return 0
 
     def _finish(self, job: Job, message: dict[str, Any]) -> None:
+        job.of.charge(message["lm_tokens"])
+        self.metrics.tokens.inc(message["lm_tokens"])
+        if job.alone:
+            self.offences.acquit(job.digest)
         if "result" in message:
             job.succeed(message["result"])
         elif message["error"]["kind"] == "Stopped":
             self.metrics.stopped.labels("left" if job.answer.cancelled() else "deadline").inc()
         else:
-            job.fail(from_worker(message["error"]["kind"], message["error"]["message"]))
+            job.fail(from_worker(message["error"]["kind"], message["error"]["message"], job.of.constrained_by))

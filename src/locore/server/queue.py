@@ -1,4 +1,7 @@
-"""A bounded queue of requests, which hands them to worker processes that have room. Owners of requests take turns."""
+"""A bounded queue of requests, which hands them to worker processes that have room. Owners take turns, and their requests.
+
+There are two lanes: small runs wait for no large one, and of those a worker computes one at a time.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ import asyncio
 import logging
 import math
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
 from locore.server.access import Metrics
 from locore.server.errors import ApiError, shutting_down
-from locore.server.jobs import Bundle, Job
+from locore.server.jobs import Bundle, Job, Request
+from locore.server.offences import Offences, digests_of
 from locore.server.process import StartFailed, WorkerProcess
 from locore.server.settings import Settings
 from locore.server.task import Task
+from locore.server.turns import Turns
 
 log = logging.getLogger("locore.server")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between tries to start a worker again
@@ -29,9 +33,10 @@ class Queue:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.workers = [WorkerProcess(settings, metrics) for _ in range(settings.workers)]
+        self.offences = Offences()
+        self.workers = [WorkerProcess(settings, metrics, self.offences) for _ in range(settings.workers)]
         self.failure: StartFailed | None = None  # of the first start; later ones are tried again
-        self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()  # by owner; the first has its turn
+        self._small, self._large = self._lanes = Turns(), Turns()
         self._works: dict[WorkerProcess, asyncio.Task[None]] = {}
         self._reloading: asyncio.Task[None] | None = None
         self._wants_reload = False
@@ -46,7 +51,7 @@ class Queue:
     @property
     def depth(self) -> int:
         """How many runs wait."""
-        return sum(map(len, self._waiting.values()))
+        return sum(map(len, self._lanes))
 
     @property
     def running(self) -> int:
@@ -70,7 +75,7 @@ class Queue:
     def drain(self) -> None:
         """Take no more requests; whoever waits or is computed for gets 503."""
         self.refuses = True
-        waiting = [job for jobs in self._waiting.values() for job in jobs]
+        waiting = [job for lane in self._lanes for job in lane]
         for job in [*waiting, *(job for worker in self.workers for job in worker.jobs.values())]:
             job.fail(shutting_down())
 
@@ -84,28 +89,44 @@ class Queue:
         for worker in self.workers:
             await worker.stop()
 
-    def submit(self, tasks: list[Task], owner: str = "") -> Bundle:
+    def submit(self, tasks: list[Task], owner: str = "", **more: Any) -> Bundle:
         """The runs of a request, which wait for their turn. A request is taken as a whole or not at all.
 
+        Args:
+            tasks: one for each run.
+            owner: of the request.
+            more: what else a `Request` says.
+
         Raises:
-            ApiError: 429, too many wait already; 503, the server is shutting down.
+            ApiError: 429, too many of this owner wait already, or it was this request that ended a process; 503, the server is
+                shutting down.
         """
         if self.refuses:
             raise shutting_down()
-        if self.depth >= self.settings.queue_size:
+        request = Request(owner, **more)
+        waiting = set.union(*(lane.requests_of(owner) for lane in self._lanes))
+        if len(waiting) >= self.settings.queue_size:
             seconds = math.ceil(self._seconds * self.depth / (self.settings.workers * self.settings.together))
             raise ApiError(
                 429,
-                f"{self.depth} requests are waiting already; try again later.",
+                f"{len(waiting)} requests are waiting already; try again later.",
                 "queue_full",
                 headers={"Retry-After": str(min(max(1, seconds), LONGEST_RETRY))},
             )
-        jobs = [Job(task, self.settings.timeout, owner) for task in tasks]
+        digests = digests_of(tasks)
+        self.offences.admit(owner, digests)
+        jobs = [
+            Job(task, self.settings.timeout, request, digest, self.offences.is_suspect(digest))
+            for task, digest in zip(tasks, digests, strict=True)
+        ]
         for job in jobs:
-            self._waiting.setdefault(owner, deque()).append(job)
+            self._lane(job).add(job)
             job.when_done(lambda job=job: self._forget(job))  # type: ignore[misc]
         self._dispatch()
         return Bundle(jobs)
+
+    def _lane(self, job: Job) -> Turns:
+        return self._small if job.rows <= self.settings.small_rows else self._large
 
     def state(self, job: Job) -> dict[str, Any]:
         """How far it is: where it stands among those that wait, or what its worker told last."""
@@ -113,40 +134,28 @@ class Queue:
         return {"state": "running", **job.progress} if position is None else {"state": "queued", "position": position}
 
     def _position(self, job: Job) -> int | None:
-        """1 for the next to run, if nobody leaves or comes; owners take turns. None if it does not wait."""
-        mine = self._waiting.get(job.owner, deque())
-        if job not in mine:
-            return None
-        before = mine.index(job)  # of its owner; so many turns does each other owner have until then
-        owners = list(self._waiting)
-        turns = [before + (owners.index(owner) < owners.index(job.owner)) for owner in owners if owner != job.owner]
-        others = [len(self._waiting[owner]) for owner in owners if owner != job.owner]
-        return 1 + before + sum(map(min, turns, others))
+        """1 for the next of its lane to run, if nobody leaves or comes. None if it does not wait."""
+        return next((number for number, other in enumerate(self._lane(job), 1) if other is job), None)
 
     def _forget(self, job: Job) -> None:
         """Nobody waits for it any more, so it does not wait either."""
-        mine = self._waiting.get(job.owner, ())
-        if job in mine:
-            mine.remove(job)  # type: ignore[union-attr]
-            self._drop_empty(job.owner)
+        if job in self._lane(job):
+            self._lane(job).remove(job)
             self._dispatch()
 
-    def _drop_empty(self, owner: str) -> None:
-        if not self._waiting[owner]:
-            del self._waiting[owner]
-
     def _dispatch(self) -> None:
-        """Hand out what waits, as long as there is room. Who waits longest is not passed over by what is smaller."""
-        while self._waiting:
-            owner, mine = next(iter(self._waiting.items()))
-            free = [worker for worker in self.workers if worker.has_room(mine[0])]
-            if not free:
-                return
-            job, begun = mine.popleft(), time.monotonic()
-            self._waiting.move_to_end(owner)
-            self._drop_empty(owner)
-            job.when_done(lambda begun=begun: self._measure(time.monotonic() - begun))  # type: ignore[misc]
-            min(free, key=lambda worker: worker.rows).take(job)
+        """Hand out what waits, as long as there is room. In its lane nobody is passed over by what is smaller."""
+        for lane in self._lanes:
+            while (job := lane.first()) is not None:
+                free = [worker for worker in self.workers if worker.has_room(job)]
+                if not free:
+                    if job.alone:
+                        return  # a worker has to become idle for it
+                    break
+                lane.take()
+                begun = time.monotonic()
+                job.when_done(lambda begun=begun: self._measure(time.monotonic() - begun))  # type: ignore[misc]
+                min(free, key=lambda worker: worker.rows).take(job)
 
     def _measure(self, seconds: float) -> None:
         self._seconds += 0.2 * (seconds - self._seconds)
@@ -167,7 +176,7 @@ class Queue:
             self._dispatch()
             innocent = await worker.compute(self._dispatch)
             for job in reversed(innocent):
-                self._waiting.setdefault(job.owner, deque()).appendleft(job)
+                self._lane(job).add(job, again=True)
             if worker.retired:
                 break
             log.warning("a worker ended and is started again")
@@ -210,7 +219,7 @@ class Queue:
 
     async def _replace(self, old: WorkerProcess) -> None:
         """By a worker that has loaded its model. Then the old one is gone: there is one model more than usual at most."""
-        new, ending = WorkerProcess(self.settings, self.metrics), self._works[old]
+        new, ending = WorkerProcess(self.settings, self.metrics, self.offences), self._works[old]
         self.workers.append(new)
         try:
             await new.start()

@@ -8,18 +8,20 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 import uvicorn
 
 from locore.errors import InvalidArgument
 from locore.server.access import JsonLines
 from locore.server.app import create_app
-from locore.server.connections import Connection
+from locore.server.connections import Connection, bound_by_files
 from locore.server.queue import Queue
 from locore.server.settings import Settings
 
 LEAVING_SECONDS = 10  # for answers that are on their way
 TELLING_SECONDS = 2  # of these, to tell those who will get none
+LOOK_SECONDS = 0.05  # between looks whether all have their answers
 WAITING = 1024  # connections that nobody has accepted yet
 # Connections that are accepted at once: many fewer than are kept, or a flood would have a new one closed before it is read.
 ACCEPTED = 100
@@ -49,9 +51,12 @@ class Server(uvicorn.Server):
             self.queue.reload()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """No new requests; those that are running have some seconds, and then 503."""
+        """No new requests, who comes is told so; those that are running have some seconds, and then 503."""
         self.queue.refuse()
-        asyncio.get_running_loop().call_later(LEAVING_SECONDS - TELLING_SECONDS, self.queue.drain)
+        end = time.monotonic() + LEAVING_SECONDS - TELLING_SECONDS
+        while self.queue.depth + self.queue.running and time.monotonic() < end and not self.force_exit:
+            await asyncio.sleep(LOOK_SECONDS)
+        self.queue.drain()
         await super().shutdown(sockets)
 
 
@@ -71,6 +76,7 @@ def serve(settings: Settings) -> None:
     if settings.json_logs:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonLines())
+    bound_by_files(ACCEPTED)
     listening = listen(settings.host, settings.port)
 
     def stop() -> None:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 import locore
-from locore.request import RENAMED, SAMPLERS, help_of
+from locore import io
+from locore.request import SAMPLERS, help_of
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Law, Prompt, Task
 from locore.server.tools import STYLE
@@ -21,6 +22,7 @@ Json = dict[str, Any]
 MOST_STOPS = 64
 MOST_TOP_LOGPROBS = 20
 MOST_BIASED = 1024
+SCHEMA_DEPTH = 100  # of objects and lists in a schema that comes as a text
 SEEDS = 2**62  # there are as many; the others are taken modulo this number
 
 
@@ -39,7 +41,7 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 # Its form is checked where it is built, in the worker, which says where it is wrong.
-ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Constraint"})]
+ConstraintJson = Annotated[Json, WithJsonSchema({"$ref": "#/components/schemas/Target"})]
 ANY_OBJECT = {"type": "json_schema", "schema": {"type": "object"}, **STYLE}
 
 GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
@@ -76,6 +78,27 @@ REASONS = {
     "web_search_options": "nothing is looked up",
     "whitespace_pattern": "JSON has at most single spaces; `whitespace` of a constraint of type json_schema changes that",
 }
+# Of these, what asks for something of the text: leaving it out would drop that.
+ASK_OF_THE_TEXT = frozenset(REASONS) & {
+    *("allowed_token_ids", "disable_additional_properties", "disable_any_whitespace", "function_call", "functions"),
+    *("structural_tag", "suffix", "whitespace_pattern"),
+}
+
+
+def as_schema(value: Any) -> Any:
+    """A schema, which may come as its JSON text, as vLLM takes it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        schema = io.parse(value, SCHEMA_DEPTH)
+    except io.NotJson as error:
+        raise ValueError(f"the text {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise ValueError("the text is JSON, but no schema, which is an object, true or false")
+    return schema
+
+
+SchemaJson = Annotated[Json | bool | str, AfterValidator(as_schema)]
 
 
 class Strict(BaseModel):
@@ -88,7 +111,7 @@ class NamedSchema(Strict):
     """As in OpenAI's `response_format`."""
 
     name: str
-    schema_: Json | bool = Field(alias="schema")
+    schema_: SchemaJson = Field(alias="schema")
     description: str | None = None
     strict: bool | None = None
 
@@ -100,9 +123,14 @@ class TextFormat(Strict):
 
 
 class ObjectFormat(Strict):
-    """Any JSON object."""
+    """Any JSON object, or, as llama.cpp has it, JSON that is valid for a schema."""
 
     type: Literal["json_object"]
+    schema_: SchemaJson | None = Field(default=None, alias="schema")
+
+    def constraint(self) -> Json:
+        """As Locore's JSON."""
+        return ANY_OBJECT if self.schema_ is None else {"type": "json_schema", "schema": self.schema_, **STYLE}
 
 
 class SchemaFormat(Strict):
@@ -111,11 +139,15 @@ class SchemaFormat(Strict):
     type: Literal["json_schema"]
     json_schema: NamedSchema
 
+    def constraint(self) -> Json:
+        """As Locore's JSON."""
+        return {"type": "json_schema", "schema": self.json_schema.schema_, **STYLE}
+
 
 class StructuredOutputs(Strict):
     """As vLLM's; exactly one of the fields. It is about the text with its stop string, if there is one."""
 
-    json_: Json | bool | None = Field(default=None, alias="json")
+    json_: SchemaJson | None = Field(default=None, alias="json", description="A schema, or its text.")
     json_object: Literal[True] | None = None
     regex: str | None = None
     choice: list[str] | None = None
@@ -180,11 +212,6 @@ class HarmlessInChats(Harmless):
     function_call: Literal["none"] | None = None
 
 
-def current_name(sampler: object) -> object:
-    """Of a sampler that had another one."""
-    return RENAMED.get(sampler, sampler) if isinstance(sampler, str) else sampler
-
-
 class StreamOptions(Strict):
     """As OpenAI's."""
 
@@ -201,7 +228,7 @@ class Sampling(Strict):
         default=0, description="The text may not end before; part of the constraint."
     )
     num_particles: Count | None = Field(default=None, description=help_of("num_particles"))
-    sampler: Annotated[Literal[SAMPLERS], BeforeValidator(current_name)] | None = None  # type: ignore[valid-type]
+    sampler: Literal[SAMPLERS] | None = None  # type: ignore[valid-type]
     budget: Count | None = Field(default=None, le=2**63 - 1, description=help_of("budget"))
     effort: Effort = Field(default="normal", description="How well to sample where neither sampler nor budget is given.")
     seed: Seed | None = None
@@ -224,6 +251,10 @@ class Sampling(Strict):
         """Fields of the task that are the request's own."""
         names = ("min_tokens", "num_particles", "sampler", "budget", "effort", "seed", "canonical", "ending")
         return {**{name: getattr(self, name) for name in names}, "constraint": self.alpha(), "law": self.law()}
+
+    def place(self, what: str) -> str:
+        """The field of this request that says something; `constraint` has several names, and so have others."""
+        return what
 
     def tasks(self, default_tokens: int) -> list[Task]:
         """The runs that the request asks for."""
@@ -269,6 +300,11 @@ class Common(Sampling):
         """The stop strings."""
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
+    def place(self, what: str) -> str:
+        """The first of the fields that a constraint may come by, which is there."""
+        names = ("constraint", "response_format", "structured_outputs", "bad_words", "stop")
+        return next((name for name in names if getattr(self, name)), what) if what == "constraint" else what
+
     def constrains_stop(self) -> bool:
         """Is the constraint about the text with its stop string?"""
         return self.structured_outputs is not None
@@ -277,10 +313,8 @@ class Common(Sampling):
         """The constraint, by whichever name it came."""
         if self.structured_outputs is not None:
             return self.structured_outputs.constraint()
-        if isinstance(self.response_format, ObjectFormat):
-            return ANY_OBJECT
-        if isinstance(self.response_format, SchemaFormat):
-            return {"type": "json_schema", "schema": self.response_format.json_schema.schema_, **STYLE}
+        if isinstance(self.response_format, ObjectFormat | SchemaFormat):
+            return self.response_format.constraint()
         return super().alpha()
 
     def law(self) -> Law:

@@ -27,9 +27,10 @@ class Settings:
         lm_tokens_per_minute: of each key; None for no limit.
         json_logs: a line of JSON for each request, for machines to read.
         workers: processes that sample, each with its own copy of the model.
-        queue_size: requests that may wait; more get 429.
+        queue_size: requests of one key that may wait, or of all where there are no keys; more get 429.
         together: requests that a worker runs beside each other, in shared forward passes.
-        max_rows: of one forward pass, and of all requests of a worker together; one request may have more.
+        max_rows: of one forward pass, and of all small runs of a worker together. A run of more than an eighth of them is
+            large; a worker computes one of those at a time, beside the small ones.
         timeout: seconds from a request's arrival to its answer; later ones get 504.
         grace: seconds after which a worker that does not stop is killed.
         compile_seconds: of wall time for one constraint.
@@ -84,6 +85,11 @@ class Settings:
     def keys(self) -> tuple[str, ...]:
         """All keys; none where everybody may ask."""
         return (self.api_key,) if isinstance(self.api_key, str) else self.api_key or ()
+
+    @property
+    def small_rows(self) -> int:
+        """The rows of a small run, at most."""
+        return max(1, self.max_rows // 8)
 
     @property
     def model_id(self) -> str:

@@ -82,6 +82,11 @@ class Task:
         return LOW_PARTICLES if self.effort == "low" and self.is_free else Request.num_particles
 
     @property
+    def rows(self) -> int:
+        """About how many rows of a forward pass it fills."""
+        return max(self.particles, (self.budget or 0) // self.max_tokens)
+
+    @property
     def is_free(self) -> bool:
         """Does the effort decide how to sample?"""
         return self.sampler is None and self.budget is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -45,13 +46,14 @@ class Calls:
 
     def constraint(self, text: Json) -> Json:
         """Of an answer, where `text` is that of one that calls nothing."""
-        calls = [_of_schema(_call(function, "")) for function in self.functions]
         if self.parallel:
-            count = len(self.functions)
-            places = ["/items" if count == 1 else f"/items/anyOf/{number}" for number in range(count)]
-            each = [_call(function, place) for function, place in zip(self.functions, places, strict=True)]
-            items = each[0] if count == 1 else {"anyOf": each}
-            calls = [_of_schema({"type": "array", "items": items, "minItems": 1, "maxItems": MOST_CALLS})]
+            draft = _draft(self.functions)
+            each = [_call(function, draft) for function in self.functions]
+            items = each[0] if len(each) == 1 else {"anyOf": each}
+            calls = [_of_schema({"type": "array", "items": items, "minItems": 1, "maxItems": MOST_CALLS}, draft)]
+        else:
+            drafts = [_draft((function,)) for function in self.functions]
+            calls = [_of_schema(_call(f, draft), draft) for f, draft in zip(self.functions, drafts, strict=True)]
         if self.choice == "auto":
             calls.append({"type": "and", "of": [NOT_A_CALL, text]})
         return calls[0] if len(calls) == 1 else {"type": "or", "of": calls}
@@ -86,33 +88,43 @@ class Calls:
         ]
 
 
-def _call(function: Function, place: str) -> Json:
-    """The schema of a call that stands at this place of a larger one; its references lead into the arguments."""
-    arguments = _moved(function.parameters or NO_ARGUMENTS, f"{place}/properties/arguments")
+def _draft(functions: tuple[Function, ...]) -> str | None:
+    """What `$schema` says in all of these, if a schema around them can say it too.
+
+    Beside `$ref` no name of a resource counts in the older drafts, so such a schema is read as one of no named draft.
+    """
+    schemas = [function.parameters or NO_ARGUMENTS for function in functions]
+    named = {str(schema.get("$schema")) if "$ref" not in schema else None for schema in schemas}
+    one = named.pop() if len(named) == 1 else None
+    return None if one == "None" else one
+
+
+def _call(function: Function, draft: str | None) -> Json:
+    """The schema of a call. That of the arguments is a resource of its own, in which references lead where they led alone."""
+    # What `$schema` says stands at the top, or nowhere.
+    arguments = {name: value for name, value in (function.parameters or NO_ARGUMENTS).items() if name != "$schema"}
+    key = "id" if draft is not None and "draft-04" in draft else "$id"
+    if not isinstance(arguments.get(key), str):
+        arguments[key] = f"urn:locore:arguments-of:{function.name}"
     return {
         "type": "object",
-        "properties": {"name": {"const": function.name}, "arguments": arguments},
+        "properties": {"name": {"enum": [function.name]}, "arguments": arguments},
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }
 
 
-def _of_schema(schema: Json) -> Json:
-    return {"type": "json_schema", "schema": schema, **STYLE}
+def _of_schema(schema: Json, draft: str | None) -> Json:
+    named = {} if draft is None else {"$schema": draft}
+    return {"type": "json_schema", "schema": {**named, **schema}, **STYLE}
 
 
-def _moved(schema: Any, place: str) -> Any:
-    """The same schema as a part of another one: local references are JSON pointers from the top."""
-    if isinstance(schema, list):
-        return [_moved(part, place) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: f"#{place}{value[1:]}"
-        if key == "$ref" and isinstance(value, str) and value.startswith("#")
-        else _moved(value, place)
-        for key, value in schema.items()
-    }
+def names_in(schema: Any) -> Iterator[tuple[str, Json]]:
+    """The resources in a schema that have a name, and what they are; more than one of a name must be the same."""
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from names_in(value)
+    if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
+        yield schema["$id"], schema
 
 
 def written(calls: list[tuple[str, str]]) -> str:

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, TextIO
 
 import locore
@@ -44,6 +44,11 @@ class Progress:
         self._state = dict(BEGUN)
         self._due = time.monotonic() + TELLING_SECONDS
 
+    @property
+    def lm_tokens(self) -> int:
+        """What was spent so far."""
+        return int(self._state["lm_tokens"])
+
     def enter(self, phase: str) -> None:
         """It begins with something else."""
         self._state["phase"] = phase
@@ -71,10 +76,13 @@ class Worker:
         # Engines compute where they run, and take no device.
         placed = {} if options["device"] == "cpu" else {"device": options["device"]}
         model = locore.load(options["model"], **placed)
-        self._computer = Computer(model, limits)
+        self._computer = Computer(model, limits, options["table"])
         self._meeting = Meeting(model, PATIENCE, options["max_rows"]) if can_meet(model) else None
         # What cannot share a pass would only wait for the processor.
         self._pool = ThreadPoolExecutor(options["together"] if self._meeting else 1, "run")
+        # A large run reads by itself, beside the meeting, whose members need not wait for its passes.
+        self._large = ThreadPoolExecutor(1, "large") if self._meeting else self._pool
+        self._small_rows = options["small_rows"]
         self._send({"ready": self._computer.facts()})
 
     def work(self) -> None:
@@ -86,27 +94,27 @@ class Worker:
                 continue
             number = message["id"]
             self._stops[number] = threading.Event()
-            self._pool.submit(self._answer, number, message["task"])
+            task = Task.from_json(message["task"])
+            pool = self._pool if task.rows <= self._small_rows else self._large
+            pool.submit(self._answer, number, task)
         os._exit(0)
 
     def _stop(self, number: int) -> None:
         if number in self._stops:  # else it has just ended
             self._stops[number].set()
 
-    def _answer(self, number: int, task: Message) -> None:
+    def _answer(self, number: int, task: Task) -> None:
         """In a thread: one request."""
         stop = self._stops[number]
         progress = Progress(lambda state: self._send({"id": number, "progress": state}))
-        tells = bool(task["compares"])
 
         def check() -> None:
             if stop.is_set():
                 raise Stopped
-            if tells:
-                progress.tell()
+            progress.tell()
 
         try:
-            answer = {"result": self._computed(Task.from_json(task), check, progress)}
+            answer = {"result": self._computed(task, check, progress)}
         except Stopped:
             answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
@@ -119,19 +127,18 @@ class Worker:
             _log(error)
             answer = _error("Internal", "")
         del self._stops[number]
-        self._send({"id": number, **answer})
+        self._send({"id": number, "lm_tokens": progress.lm_tokens, **answer})
 
     def _computed(self, task: Task, check: Callable[[], None], progress: Progress) -> Message:
         check()
-        model: LanguageModel = self._computer.model if self._meeting is None else self._meeting.model
+        meeting = self._meeting if task.rows <= self._small_rows else None
+        model: LanguageModel = self._computer.model if meeting is None else meeting.model
         with watched(check, progress.spend):
-            run = Run(self._computer, task, model)
-            run.circuit  # noqa: B018  (compiled before anybody waits for this request)
-            with self._attended():
+            with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
+                run = Run(self._computer, task, model)
+                run.circuit  # noqa: B018  (compiled before anybody waits for this request)
+            with nullcontext() if meeting is None else meeting.attended():
                 return Comparison(run, progress.enter).result() if task.compares else run.result().to_json()
-
-    def _attended(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._meeting is None else self._meeting.attended()
 
     def _send(self, message: Message) -> None:
         line = json.dumps(message, allow_nan=False) + "\n"

@@ -43,7 +43,7 @@ def main() -> None:
     model = locore.load(asked.model)
     for name, constraint in PROBLEMS.items():
         for length in (4, 8):
-            truth = log_z(model, constraint, length, Twisted(), TRUTH_TOKENS, 99)
+            truth = log_z(model, constraint, length, Twisted("model"), TRUTH_TOKENS, 99)
             for budget in asked.budgets:
                 errors = {
                     way: [log_z(model, constraint, length, sampler, budget, seed) - truth for seed in range(asked.seeds)]

@@ -134,7 +134,7 @@ def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n:
     options: dict[str, Any] = {}
     if share_prompt:
         past = model.causal.read_on(prompt[None, :-1])[1]
-        options["past_key_values"] = past.repeated(rows).to_cache()
+        options[model.causal.cache_name] = past.repeated(rows).to_cache()
     module = model.causal.module
     ids = prompt.expand(rows, -1).to(module.device)
     own = module.generation_config

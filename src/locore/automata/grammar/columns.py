@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from locore.automata.grammar.productions import START, Productions
 from locore.limits import check_progress, check_states
@@ -127,36 +128,43 @@ class Columns:
                 users.setdefault(symbol, []).append((dot, owner))
         back_of: dict[int, Return] = {}
         for side in users:
-            here, seen = side, {side}
-            while True:
+            here, path = side, {side: None}
+            while here not in back_of:
                 (dot, owner), *others = users[here]
-                if others or dots.symbol[dots.following[dot]] is not None or owner in seen:
-                    back_of[side] = number, here
-                    break
-                if isinstance(owner, tuple):
-                    back_of[side] = owner
-                    break
-                here = owner
-                seen.add(here)
+                if others or dots.symbol[dots.following[dot]] is not None or owner in path:
+                    back_of[here] = number, here
+                elif isinstance(owner, tuple):
+                    back_of[here] = owner
+                else:
+                    here = owner
+                    path[here] = None
+            back_of |= dict.fromkeys(path, back_of[here])
         return back_of
 
     def _measure(self, number: int, column: Column) -> None:
-        """Fill in the bytes that are needed; a nonterminal may wait for itself, so that shorter ways are looked for again."""
+        """Fill in the bytes that are needed; of nonterminals that wait for each other, the nearest end first."""
         dots, after = self._dots, column.after
-
-        def needed(dot: int, back: Return) -> float:
-            """From a place on, until the whole text has ended."""
-            if back == ROOT:
-                return dots.rest[dot]
-            known = after if back[0] == number else self._columns[back[0]].after
-            return dots.rest[dot] + known.get(back[1], math.inf)
-
-        changed = True
-        while changed:
-            changed = False
-            for symbol, items in column.waiting.items():
-                least = min(needed(dots.following[dot], back) for dot, back in items)
-                if least < after.get(symbol, math.inf):
-                    after[symbol], changed = least, True
+        users: dict[int, list[tuple[float, int]]] = {}  # of what waits here: bytes until another one that waits here has ended
+        heap: list[tuple[float, int]] = []
+        for symbol, items in column.waiting.items():
+            for dot, back in items:
+                rest = dots.rest[dots.following[dot]]
+                if back[0] == number:
+                    users.setdefault(back[1], []).append((rest, symbol))
+                else:
+                    heappush(heap, (rest + self._after(back), symbol))
+        while heap:
+            least, symbol = heappop(heap)
+            if symbol not in after:
+                after[symbol] = least
+                for rest, user in users.get(symbol, ()):
+                    heappush(heap, (least + rest, user))
         for terminal, items in column.by_terminal.items():
-            column.rest[terminal] = min(needed(dots.following[dot], back) for dot, back in items)
+            column.rest[terminal] = min(
+                dots.rest[dots.following[dot]] + (after.get(back[1], math.inf) if back[0] == number else self._after(back))
+                for dot, back in items
+            )
+
+    def _after(self, back: Return) -> float:
+        """Bytes that are needed once a nonterminal has ended that waits in an earlier column."""
+        return 0.0 if back == ROOT else self._columns[back[0]].after.get(back[1], math.inf)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.grammar.productions import Terminal
+from locore.automata.grammar.terminal import Terminal
 
 NOTHING = -1
 Reading = tuple[tuple[int, int], ...]  # terminals that still read, and the state of each

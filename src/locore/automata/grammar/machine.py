@@ -3,7 +3,8 @@
 Reading is that of llguidance, which is a lexer before a parser: the terminals that may come are read side by side as long as
 one of them reads on (never shorter, so that `A B` with `A: /a+/` and `B: /a/` has no text at all), and then the parser takes
 all whose text that was. What is ignored may stand between terminals and behind the last one if another could
-follow, and is preferred to a terminal of the same text.
+follow, and is preferred to a terminal of the same text. Where every terminal is a single character, as in GBNF, none reads on
+behind another's end, and nothing but the parser decides.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from numpy.typing import NDArray
 
 from locore.automata.grammar.columns import Columns
 from locore.automata.grammar.lexer import NOTHING, Lexer
-from locore.automata.grammar.productions import productions_of
+from locore.automata.grammar.productions import Productions
 from locore.automata.grammar.progress import most_progress
-from locore.automata.grammar.syntax import read_grammar
 from locore.automata.lazily import DEAD, ByteMachine
 from locore.automata.tables import Trie
 
@@ -23,15 +23,10 @@ FRESH = -2  # of a lexer that has read nothing of the next terminal
 
 
 class GrammarMachine(ByteMachine):
-    """The texts of a grammar in Lark's syntax. A state is a column of the parser and a state of the lexer behind it.
+    """The texts of a grammar. A state is a column of the parser and a state of the lexer behind it."""
 
-    Raises:
-        InvalidConstraint, UnsupportedKeyword: as `read_grammar` and `productions_of`.
-    """
-
-    def __init__(self, text: str) -> None:
+    def __init__(self, grammar: Productions) -> None:
         """Nothing has been read."""
-        grammar = productions_of(read_grammar(text))
         self._ignored = grammar.ignored
         self._grammar = grammar
         self._columns = Columns(grammar)

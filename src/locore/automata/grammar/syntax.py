@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 
 MANY = None  # no upper bound of a repetition
+MAX_BRACKETS = 50  # in brackets; llguidance takes about 30
+TEMPLATES = "write out the rule for each use; templates (rules with parameters) are Lark's own and not known here"
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,10 @@ class Place:
 class Expression:
     """Base of what stands behind a colon."""
 
+    def spelled(self) -> str:
+        """What messages call it."""
+        return "a terminal"
+
 
 @dataclass(frozen=True)
 class Name(Expression):
@@ -39,6 +46,10 @@ class Name(Expression):
     name: str
     place: Place
 
+    def spelled(self) -> str:
+        """The name."""
+        return self.name
+
 
 @dataclass(frozen=True)
 class Literal(Expression):
@@ -46,6 +57,11 @@ class Literal(Expression):
 
     text: str
     ignore_case: bool
+    place: Place
+
+    def spelled(self) -> str:
+        """As it is written."""
+        return json.dumps(self.text, ensure_ascii=False) + "i" * self.ignore_case
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,10 @@ class Pattern(Expression):
     pattern: str
     flags: str
     place: Place
+
+    def spelled(self) -> str:
+        """As it is written."""
+        return f"/{self.pattern}/{self.flags}"
 
 
 @dataclass(frozen=True)
@@ -148,7 +168,7 @@ _REPETITIONS = {"*": (0, MANY), "+": (1, MANY), "?": (0, 1)}
 _FLAGS = set("imsux")
 
 
-def read_grammar(text: str) -> Definitions:
+def definitions_of(text: str) -> Definitions:
     """The rules and terminals of a grammar in Lark's syntax.
 
     Raises:
@@ -158,10 +178,19 @@ def read_grammar(text: str) -> Definitions:
     return _Parser(text).definitions()
 
 
+def names_in(expression: Expression, levels: int = 1) -> Iterator[tuple[Name, int]]:
+    """The rules and terminals that an expression uses, from left to right, and how many levels deep each stands in it."""
+    if isinstance(expression, Name):
+        yield expression, levels
+    parts = (expression.part,) if isinstance(expression, Repeated) else getattr(expression, "parts", ())
+    for part in parts:
+        yield from names_in(part, levels + 1)
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens = [token for token in _tokens(text) if token.kind != "space"]
-        self._next = 0
+        self._next = self._open = 0
         self._rules: dict[str, Expression] = {}
         self._terminals: dict[str, Expression] = {}
         self._ignored: list[Expression] = []
@@ -181,8 +210,10 @@ class _Parser:
     def _definition(self) -> None:
         name = self._take()
         known = self._rules if name.kind == "rule" else self._terminals
-        if self._here.text in (".", "{", "["):
-            what = {".": "a priority", "{": "parameters", "[": "attributes"}[self._here.text]
+        if self._here.text == "{":
+            self._unsupported(f"the template {name.text!r}", TEMPLATES, name.place)
+        if self._here.text in (".", "["):
+            what = {".": "a priority", "[": "attributes"}[self._here.text]
             self._unsupported(f"{what} of {name.text!r}", "leave them away; only the texts of a grammar matter")
         self._expect(":")
         self._define(known, name, self._choice())
@@ -272,6 +303,8 @@ class _Parser:
                 most = self._number()
         elif sign.text == "{":
             self._next += 1
+            if isinstance(part, Name) and self._here.kind != "number" and self._here.text != ",":
+                self._unsupported(f"a use of the template {part.name!r}", TEMPLATES, part.place)
             least, most = self._bounds()
         else:
             return part
@@ -291,7 +324,14 @@ class _Parser:
     def _atom(self) -> Expression:
         token = self._take()
         if token.text in ("(", "["):
+            self._open += 1
+            if self._open > MAX_BRACKETS:
+                raise InvalidConstraint(
+                    f"the grammar has brackets nested deeper than {MAX_BRACKETS} at {token.place}; give inner ones rules of "
+                    "their own"
+                )
             inner = self._choice()
+            self._open -= 1
             self._expect(")" if token.text == "(" else "]")
             return inner if token.text == "(" else Repeated(inner, 0, 1)
         if token.kind in ("rule", "terminal"):
@@ -311,7 +351,7 @@ class _Parser:
     def _string(self, token: _Token) -> Expression:
         first = _unquoted(token)
         if self._here.kind != "dots":
-            return Literal(first, token.text.endswith("i"))
+            return Literal(first, token.text.endswith("i"), token.place)
         self._next += 1
         last = _unquoted(self._take("string"))
         if len(first) != 1 or len(last) != 1 or first > last:
@@ -344,8 +384,8 @@ class _Parser:
         found = "its end" if token.kind == "end" else "the end of the line" if token.kind == "newline" else repr(token.text)
         raise InvalidConstraint(f"the grammar needs {wanted} at {token.place}, and there is {found}")
 
-    def _unsupported(self, what: str, remedy: str) -> NoReturn:
-        raise UnsupportedKeyword(f"{what} at {self._here.place} of the grammar: not supported; {remedy}")
+    def _unsupported(self, what: str, remedy: str, place: Place | None = None) -> NoReturn:
+        raise UnsupportedKeyword(f"{what} at {place or self._here.place} of the grammar: not supported; {remedy}")
 
 
 def _tokens(text: str) -> list[_Token]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from functools import cache, reduce
 
 from locore.automata.characters import NUM_CODE_POINTS
@@ -20,6 +21,7 @@ from locore.automata.grammar.syntax import (
     Place,
     Repeated,
     Sequence,
+    names_in,
 )
 from locore.automata.regex.language import Both, Chars, CharSet, Concat, Language, either, repeat
 from locore.automata.regex.parse import language_of
@@ -57,6 +59,8 @@ COMMON = {  # as Lark's common.lark has them
     "C_COMMENT": r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/",
     "SQL_COMMENT": r"--[^\n]*",
 }
+LONGEST_SHOWN = 80  # characters of a pattern, in messages
+MAX_LEVELS = 300  # of terminals and what stands in them
 AROUND = ("(?=", "(?!", "(?<=", "(?<!", r"\b", r"\B")
 CLASS_OPERATORS = ("--", "&&", "~~", "[")  # of Rust's character classes; Python reads them as characters
 
@@ -67,28 +71,50 @@ class Terminals:
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._known: dict[str, Language] = {}
-        self._open: list[str] = []
+        self._depth: dict[str, int] = {}
 
     def named(self, name: str, place: Place) -> Language:
         """The language of a terminal.
 
         Raises:
-            InvalidConstraint: there is none of this name, or it is defined by itself.
+            InvalidConstraint: there is none of this name, it is defined by itself, or others stand in it too deep.
         """
         if name not in self._known:
-            if name not in self._definitions.terminals:
-                if name not in self._definitions.rules:
-                    raise InvalidConstraint(f"the grammar uses {name!r} at {place} but does not define it")
-                raise InvalidConstraint(
-                    f"the rule {name!r} at {place} of the grammar cannot stand in a terminal, which is made of strings, "
-                    "regular expressions and other terminals; write the terminal in lowercase"
-                )
-            if name in self._open:
-                raise InvalidConstraint(f"the terminal {name!r} is defined by itself ({place}); make it a rule, in lowercase")
-            self._open.append(name)
-            self._known[name] = self.of(self._definitions.terminals[name])
-            self._open.pop()
+            open_ones: dict[str, Iterator[tuple[Name, int]]] = {}
+            self._open(open_ones, name, place)
+            while open_ones:
+                innermost = next(reversed(open_ones))
+                used, _ = next(open_ones[innermost], (None, 0))
+                if used is None:
+                    self._close(innermost)
+                    del open_ones[innermost]
+                elif used.name not in self._known:
+                    self._open(open_ones, used.name, used.place)
         return self._known[name]
+
+    def _open(self, open_ones: dict[str, Iterator[tuple[Name, int]]], name: str, place: Place) -> None:
+        """One more terminal inside of those that are open."""
+        if name not in self._definitions.terminals:
+            if name not in self._definitions.rules:
+                raise InvalidConstraint(f"the grammar uses {name!r} at {place} but does not define it")
+            raise InvalidConstraint(
+                f"the rule {name!r} at {place} of the grammar cannot stand in a terminal, which is made of strings, "
+                "regular expressions and other terminals; write the terminal in lowercase"
+            )
+        if name in open_ones:
+            raise InvalidConstraint(f"the terminal {name!r} is defined by itself ({place}); make it a rule, in lowercase")
+        open_ones[name] = names_in(self._definitions.terminals[name])
+
+    def _close(self, name: str) -> None:
+        """The language of a terminal that has none but known ones in it."""
+        expression = self._definitions.terminals[name]
+        self._depth[name] = max((levels + self._depth[used.name] for used, levels in names_in(expression)), default=1)
+        if self._depth[name] > MAX_LEVELS:
+            raise InvalidConstraint(
+                f"the terminals of the grammar stand in each other more than {MAX_LEVELS} levels deep (in {name!r}); make some "
+                "of them rules, in lowercase"
+            )
+        self._known[name] = self.of(expression)
 
     def of(self, expression: Expression) -> Language:
         """The language of what stands in a terminal."""
@@ -100,7 +126,7 @@ class Terminals:
                 raise InvalidConstraint(f"common.{expression.name} ({expression.place}) is unknown; there are: {known}")
             return _regex(COMMON[expression.name], "", expression.place)
         if isinstance(expression, Literal):
-            return _regex(re.escape(expression.text), "i" if expression.ignore_case else "", Place(0, 0))
+            return _regex(re.escape(expression.text), "i" if expression.ignore_case else "", expression.place)
         if isinstance(expression, Pattern):
             return _regex(expression.pattern, expression.flags, expression.place)
         if isinstance(expression, Interval):
@@ -120,7 +146,8 @@ def _regex(pattern: str, flags: str, place: Place) -> Language:
     try:
         return language_of(parse(_portable(pattern, place), _flags(flags)))
     except InvalidConstraint as error:
-        raise InvalidConstraint(f"the regular expression /{pattern}/ at {place} of the grammar: {error}") from error
+        shown = pattern if len(pattern) <= LONGEST_SHOWN else f"{pattern[:LONGEST_SHOWN]}…"
+        raise InvalidConstraint(f"the regular expression /{shown}/ at {place} of the grammar: {error}") from error
 
 
 def _flags(flags: str) -> int:

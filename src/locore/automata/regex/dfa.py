@@ -16,6 +16,7 @@ from locore.automata.tables import Automaton, over_all_bytes
 from locore.errors import BudgetExceeded
 from locore.limits import Limits, check_progress, limits_in_force
 
+WORK = "finding the states of a regular expression", "repeat less often, or something simpler"
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 
@@ -53,7 +54,7 @@ class Budget:
     def spend(self, moves: int) -> None:
         """Use up some moves; `BudgetExceeded` when there are no more."""
         self.moves -= moves
-        check_progress("finding the states of a regular expression", "repeat less often, or something simpler")
+        check_progress(*WORK)
         if self.moves < 0:
             raise BudgetExceeded("finding its states takes too long: it can be in too many places at once")
 

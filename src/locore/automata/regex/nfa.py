@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from locore.automata.regex.dfa import Budget, Dfa
+from locore.automata.regex.dfa import WORK, Budget, Dfa
 from locore.automata.regex.language import (
     Ahead,
     Behind,
@@ -24,6 +24,7 @@ from locore.automata.regex.language import (
     Repeat,
     Rewritten,
 )
+from locore.limits import check_progress
 
 SelfContained = Callable[[Language], Dfa]  # the automaton of a part that is read by itself
 Label = Callable[[CharSet], Language]
@@ -144,6 +145,7 @@ class _Builder:
                 return self._read(chars, following)
             case Concat(parts):
                 for part in reversed(parts):
+                    check_progress(*WORK)
                     following = self.build(part, following)
                 return following
             case Either(parts):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
+from locore.automata.regex.dfa import WORK
 from locore.automata.regex.first import First, Flagged, Undecided
 from locore.automata.regex.language import (
     ANY_CHAR,
@@ -37,6 +38,7 @@ from locore.automata.regex.pattern import (
     with_local_flags,
 )
 from locore.errors import InvalidConstraint
+from locore.limits import check_progress
 
 MAX_DEPTH = 64  # of groups in groups
 AT_START = Behind(ANY_CHAR, negative=True)
@@ -71,6 +73,7 @@ class _Translation:
             raise InvalidConstraint(f"a regular expression is nested deeper than {MAX_DEPTH}; make it flatter")
         parts = []
         for item in tree:
+            check_progress(*WORK)
             parts.append(self._item(item, flags, remaining))
             remaining = None if remaining is None else remaining - width(item)[1]
         self._depth -= 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -38,6 +38,7 @@ Repetition = tuple[int, int, Tree]  # least, most, and what is repeated
 
 NOT_FIXED = "look-behind requires fixed-width pattern"
 CHARACTERS = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)  # the opcodes that read one character
+AROUND = (op.AT, op.ASSERT, op.ASSERT_NOT, op.ATOMIC_GROUP, op.POSSESSIVE_REPEAT)  # which know what follows
 _RELEVANT = int(re.IGNORECASE | re.ASCII | re.UNICODE | re.DOTALL | re.MULTILINE)  # flags are slow, numbers are not
 _TYPES = int(re.ASCII | re.UNICODE | re.LOCALE)
 _ECMA_LINE_TERMINATORS = CharSet.from_text("\n\r\u2028\u2029")
@@ -204,6 +205,27 @@ def matches_fully(pattern: Pattern, text: str) -> bool:
 def occurs_in(pattern: Pattern, text: str) -> bool:
     """Is there a match anywhere in the text?"""
     return bool(_Reading(text).sequence(pattern.tree, set(range(len(text) + 1)), pattern.flags))
+
+
+def first_match(pattern: Pattern, text: str) -> tuple[int, int] | None:
+    """The longest match that ends at the first place where one does; None if there is none.
+
+    A match sees no more of the text than up to its end. A pattern of which the empty text is a match is not asked about.
+    """
+    ends: Iterable[int] = range(1, len(text) + 1)
+    if not _looks_around(pattern.tree):
+        found = _Reading(text).sequence(pattern.tree, set(range(len(text) + 1)), pattern.flags)
+        ends = [min(found)] if found else []
+    for end in ends:
+        reading = _Reading(text[:end])
+        if end in reading.sequence(pattern.tree, set(range(end + 1)), pattern.flags):
+            return next(one for one in range(end + 1) if end in reading.sequence(pattern.tree, {one}, pattern.flags)), end
+    return None
+
+
+def _looks_around(tree: Tree) -> bool:
+    """May what follows decide whether a match ends at a place?"""
+    return any(code in AROUND or any(map(_looks_around, _subtrees(argument))) for code, argument in tree)
 
 
 class _Reading:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.regex.dfa import Dfa
+from locore.automata.tables import SIMPLIFYING, least_costs
+from locore.limits import check_progress
 
 DEAD = -1
 Costs = NDArray[np.float64]
@@ -36,7 +38,7 @@ class Scanner:
         weights = np.full(dfa.classes.num_classes, math.inf)
         np.minimum.at(weights, dfa.classes.classes, spans)
         self._weights = weights
-        self._least = self._shortest()
+        self._least = least_costs(dfa.table, weights, dfa.accepting)
         alive = np.append(self._least < math.inf, False)
         self._table = np.where(alive[dfa.table], dfa.table, DEAD).tolist()
         self.accepting: list[bool] = dfa.accepting.tolist()
@@ -63,6 +65,7 @@ class Scanner:
         if most is not None:
             top = min(top, most)
         while len(self._layers) <= top:
+            check_progress(*SIMPLIFYING)
             self._layers.append((self._weights + self._layers[-1][self.dfa.table]).min(1))
         return float(min((self._layers[k][state] for k in range(max(least, 0), top + 1)), default=math.inf))
 
@@ -80,12 +83,3 @@ class Scanner:
         starts, classes = self.dfa.classes.starts, self.dfa.classes.classes
         first = int(np.searchsorted(starts, 0x80, side="right")) - 1
         return len(np.unique(classes[first:])) > 1
-
-    def _shortest(self) -> Costs:
-        """Float64[states], by Bellman and Ford."""
-        least = np.where(self.dfa.accepting, 0.0, math.inf)
-        while True:
-            better = np.minimum(least, (self._weights + least[self.dfa.table]).min(1))
-            if (better == least).all():
-                return least
-            least = better

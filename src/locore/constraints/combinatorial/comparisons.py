@@ -13,6 +13,7 @@ from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import Reader, check_positions, described, id_list, list_of, positions_of, read_integer, register
 from locore.constraints.tokens import Count, Literal
 from locore.errors import InvalidConstraint
+from locore.lists import items_of
 
 Groups = tuple[frozenset[int], ...]  # of token ids; those of one group are one value
 
@@ -45,9 +46,8 @@ def groups_of(value: Any, where: str) -> Groups:
     """Disjoint groups of token ids; None is no group at all."""
     if value is None:
         return ()
-    if not isinstance(value, Iterable):
-        raise InvalidConstraint(f"{where} needs a list of ids, or of lists of ids that are one value, got {value!r}")
-    groups = tuple(frozenset(id_list(ids, where)) for ids in value)
+    listed = items_of(value, where, "a list of ids, or of lists of ids that are one value")
+    groups = tuple(frozenset(id_list(ids, where)) for ids in listed)
     if not groups or not all(groups):
         raise InvalidConstraint(f"{where} needs at least one token id for each value; leave values out to compare ids")
     if sum(map(len, groups)) > len(frozenset().union(*groups)):
@@ -252,8 +252,6 @@ class Permutation(Combinatorial):
 
 
 def _values_of(values: Iterable[Any] | None, where: str) -> Groups:
-    if values is not None and not isinstance(values, Iterable):
-        raise InvalidConstraint(f"{where} needs a list of ids, or of lists of ids that are one value, got {values!r}")
     return groups_of(values, f"values of {where}")
 
 

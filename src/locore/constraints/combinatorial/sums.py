@@ -23,6 +23,7 @@ from locore.constraints.spelling import allowed, spelled
 from locore.constraints.tokens import Literal
 from locore.constraints.view import Sum
 from locore.errors import InvalidConstraint
+from locore.lists import items_of
 
 Values = tuple[tuple[int, int], ...]  # (token id, value), sorted by id
 _BOUNDS = {"total": read_integer, "at_least": read_integer, "at_most": read_integer, "weights": list_of(read_integer)}
@@ -221,7 +222,7 @@ def _digit(content: bytes | None) -> int | None:
 def _arguments(
     positions: Any, total: Any, at_least: Any, at_most: Any, weights: Any, where: str
 ) -> tuple[tuple[int, ...], int | None, int | None, tuple[int, ...]]:
-    places = positions_of(positions, where)
+    places = positions_of(positions, where, ordered=weights is not None)
     if total is not None and (at_least, at_most) != (None, None):
         raise InvalidConstraint(f"{where} got total={total!r} and other bounds; give either the one or the others")
     low, high = (total, total) if total is not None else (at_least, at_most)
@@ -233,18 +234,19 @@ def _arguments(
         raise InvalidConstraint(f"{where} got at_least={least} above at_most={most}; nothing can satisfy both")
     if weights is None:
         return places, least, most, ()
-    if isinstance(weights, str) or not isinstance(weights, Iterable):
-        raise InvalidConstraint(f"{where} needs a list of weights, got {weights!r}")
-    factors = tuple(as_integer(weight, f"a weight of {where}") for weight in weights)
+    listed = items_of(weights, where, "a list of weights", ordered=True)
+    factors = tuple(as_integer(weight, f"a weight of {where}") for weight in listed)
     if len(factors) != len(places):
         raise InvalidConstraint(f"{where} got {len(factors)} weights for {len(places)} positions; give one for each")
     return places, least, most, () if set(factors) == {1} else factors
 
 
 def _pairs(values: Any, where: str) -> list[tuple[Any, Any]]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidConstraint(f"{where} needs {{token id: value}}, or pairs of them, got {values!r}")
-    listed = [tuple(pair) if isinstance(pair, Iterable) else (pair,) for pair in values]
+    wanted = "{token id: value}, or pairs of them"
+    listed = [
+        tuple(items_of(pair, where, wanted, ordered=True)) if isinstance(pair, Iterable) else (pair,)
+        for pair in items_of(values, where, wanted)
+    ]
     if any(len(pair) != 2 for pair in listed):
         raise InvalidConstraint(f"{where} needs pairs of a token id and its value, got {listed}")
     return [(pair[0], pair[1]) for pair in listed]
@@ -344,10 +346,11 @@ class HowMany(Constraint):
 
 def _checked(k: object, of: object, where: str) -> tuple[int, tuple[Constraint, ...]]:
     number = as_integer(k, f"k of {where}")
-    if isinstance(of, str | Constraint) or not isinstance(of, Iterable):
-        raise InvalidConstraint(f"{where} needs a list of conditions, as in {where}(1, [token(0, 5), contains('x')])")
+    wanted = f"a list of conditions, as in {where}(1, [token(0, 5), contains('x')])"
+    if isinstance(of, Constraint):
+        raise InvalidConstraint(f"{where} needs {wanted}")
     with reading_with(None):
-        conditions = tuple(of)
+        conditions = tuple(items_of(of, where, wanted))
     for condition in conditions:
         if not isinstance(condition, Constraint):
             raise InvalidConstraint(f"{where} needs constraints as conditions, got {condition!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -11,6 +11,7 @@ from locore.constraints.base import Constraint, Json
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import VERTEX, described, id_list, register
 from locore.errors import InvalidConstraint
+from locore.lists import items_of
 
 Edge = tuple[Hashable, Hashable]
 Symbols = tuple[frozenset[int], frozenset[int]]  # ids that say "absent", ids that say "present"
@@ -165,9 +166,8 @@ def edges_of(graph: object, source: Hashable, target: Hashable) -> tuple[Edge, .
     Raises:
         InvalidConstraint: see `simple_path`.
     """
-    if isinstance(graph, str | bytes) or not isinstance(graph, Iterable):
-        raise InvalidConstraint(f"simple_path needs a list of edges, got {graph!r}; locore.grid gives those of a grid")
-    edges = tuple(_edge(item, number) for number, item in enumerate(graph))
+    listed = items_of(graph, "simple_path", "a list of edges (locore.grid gives those of a grid)", ordered=True)
+    edges = tuple(_edge(item, number) for number, item in enumerate(listed))
     if not edges:
         raise InvalidConstraint("simple_path got a graph without edges")
     first: dict[frozenset[Hashable], int] = {}
@@ -196,7 +196,7 @@ def edges_of(graph: object, source: Hashable, target: Hashable) -> tuple[Edge, .
 
 
 def _edge(item: Any, number: int) -> Edge:
-    if isinstance(item, str | bytes) or not isinstance(item, Iterable):
+    if isinstance(item, str | bytes | Mapping) or not isinstance(item, Iterable):
         raise InvalidConstraint(f"edge {number} of simple_path must be a pair of vertices, got {item!r}")
     ends = tuple(item)
     if len(ends) != 2 or not all(isinstance(vertex, Hashable) for vertex in ends):

@@ -17,6 +17,7 @@ from locore.constraints.serial import as_integer, id_list, list_of, read_integer
 from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidConstraint
 from locore.limits import check_progress, check_states
+from locore.lists import items_of
 
 Ints = NDArray[np.int32]
 NOWHERE, GOAL = -1, -2  # no cells
@@ -117,7 +118,9 @@ def simple_moves(
     kept = as_integer(memory, f"memory of {WHERE}")
     if kept < 0:
         raise InvalidConstraint(f"memory of {WHERE} must be at least 0, got {kept}")
-    closed = tuple(sorted({_cell(cell, size, "a blocked cell") for cell in blocked}))
+    closed = tuple(
+        sorted({_cell(cell, size, "a blocked cell") for cell in items_of(blocked, WHERE, "a list of blocked cells")})
+    )
     start, goal = _cell(source, size, "the source"), _cell(target, size, "the target")
     if start == goal:
         raise InvalidConstraint(f"source and target of {WHERE} are both {start}; they must be two cells")

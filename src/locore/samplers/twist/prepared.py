@@ -1,4 +1,4 @@
-"""N-gram tables made once for each model, and kept on disk under the hash of its weights."""
+"""N-gram tables made once for each model, when they are asked for, and kept on disk under the hash of its weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH_NUMBERS = 2**28  # 1 GiB, and as much again while they are joined
 FORMAT = 4  # of the files; a table of another format is made again
 SEED = 0
 
-_in_memory: dict[Path, NGramTable] = {}
+_in_memory: dict[Path, NGramTable | None] = {}
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,22 @@ def prepared_table(model: LanguageModel, positions: int = POSITIONS) -> NGramTab
             return None
         _in_memory[path] = table
     return _in_memory[path]
+
+
+def settle(model: LanguageModel, use: bool = True) -> bool:
+    """From now on this process uses the table that is there, or none: what others prepare meanwhile changes no answer.
+
+    Args:
+        model: whose table.
+        use: the table, if it is there; False for none in any case.
+
+    Returns:
+        Is there one that is used?
+    """
+    table, path = prepared_table(model) if use else None, _path(model.unprompted(), POSITIONS)
+    if path is not None:
+        _in_memory[path] = table
+    return table is not None
 
 
 def _path(model: LanguageModel, positions: int) -> Path | None:

@@ -1,0 +1,44 @@
+"""Where a list is meant: what iterates as something else is refused, so that nothing of it is dropped silently.
+
+A mapping iterates as its keys and bytes as numbers. A set has no order, which matters to some lists and not to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from locore.errors import InvalidConstraint, LocoreError
+
+
+def items_of(
+    value: object, where: str, wanted: str, *, ordered: bool = False, error: type[LocoreError] = InvalidConstraint
+) -> list[Any]:
+    """The items of a list, a tuple, another sequence or an iterator; and of a set, sorted.
+
+    Args:
+        value: what was given.
+        where: to whom, for messages.
+        wanted: what they want, such as "a string or a list of strings".
+        ordered: does the order matter?
+        error: what is raised.
+
+    Raises:
+        error: a mapping, a string or bytes, a set where the order matters, or what cannot be iterated.
+    """
+    kind = type(value).__name__
+    if isinstance(value, Mapping):
+        remedy = "only its keys would be read; pass a list, of its values ([*d.values()]) or its keys ([*d])"
+        raise error(f"{where} needs {wanted}, got a mapping ({kind}): {remedy}")
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise error(f"{where} needs {wanted}, got {kind}, which iterate as numbers; pass text (value.decode()) or list(value)")
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise error(f"{where} needs {wanted}, got {value!r}")
+    if isinstance(value, set | frozenset):
+        if ordered:
+            raise error(f"{where} needs {wanted}, in order, got a {kind}, which has none; pass a list")
+        with suppress(TypeError):
+            return sorted(value)
+        return sorted(value, key=repr)
+    return list(value)
