@@ -6,6 +6,7 @@ False alarm: 1e-6 a test.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -121,7 +122,7 @@ def test_pairs_are_what_was_published_and_what_only_they_have():
     for sampler in (PUBLISHED, LocallyConstrainedResampling("forward"), LocallyConstrainedResampling(per_context=2)):
         assert sampler(model, circuit, 8, None, source()).info["pairs"] == 8
     assert "pairs" not in GUIDED(model, circuit, 8, None, source()).info
-    assert BY_NAME["lcr-published"] == PUBLISHED and BY_NAME["lcr"] == GUIDED
+    assert BY_NAME["lcr-published"] == replace(PUBLISHED, name="lcr-published") and BY_NAME["lcr"] == GUIDED
     same = LocallyConstrainedResampling("topk")(model, circuit, 8, None, source())
     torch.testing.assert_close(PUBLISHED(model, circuit, 8, None, source()).log_weights, same.log_weights)
 

@@ -15,7 +15,7 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.errors import BudgetExceeded
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers import Auto, Twisted, WithoutReplacement, rounds, swor
+from locore.samplers import Auto, Twisted, WithoutReplacement, merit, rounds, swor
 from locore.samplers.twist import lookahead, ngram
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
@@ -80,7 +80,7 @@ def cells(matrix, num):
 
 def exact_law(monkeypatch, run, pooled=False):
     """Sum over all outcomes of rounds: E[weight of y] for every y, and the probabilities' total."""
-    real, expected, total = swor.select_in_place, {}, 0.0
+    real, expected, total = merit.select_in_place, {}, 0.0
     paths = [[]]
     while paths:
         path = paths.pop()
@@ -97,13 +97,13 @@ def exact_law(monkeypatch, run, pooled=False):
             chance[0] *= high - low
             return real(matrix, num, (low + high) / 2)
 
-        monkeypatch.setattr(swor, "select_in_place", scripted)
+        monkeypatch.setattr(merit, "select_in_place", scripted)
         found = run()
         total += chance[0]
         share = chance[0] / (len(found.tokens) if pooled else 1)
         for y, weight in zip(found.tokens.tolist(), found.log_weights.exp().tolist(), strict=True):
             expected[tuple(y)] = expected.get(tuple(y), 0.0) + share * weight
-    monkeypatch.setattr(swor, "select_in_place", real)
+    monkeypatch.setattr(merit, "select_in_place", real)
     return expected, total
 
 
