@@ -11,7 +11,7 @@ import torch
 
 import locore
 from locore.errors import BrokenPotential, InvalidArgument, InvalidConstraint, ZeroWeights
-from locore.models import TableModel
+from locore.models import MarkovModel, TableModel
 from locore.testing import check_potential
 from locore.tokenizer import Tokenizer
 
@@ -157,3 +157,27 @@ def test_a_potential_that_changes_its_mind_is_found_out():
     check_potential(locore.predicate(str.isalpha), ["one", "2"])
     with pytest.raises(InvalidArgument, match="two texts"):
         check_potential(crowd, ["one"])
+
+
+AHEAD = {
+    "above the bound": lambda texts: [1.0] * len(texts),
+    "huge": lambda texts: [1e50 * (2 * ("a" in text) - 1) for text in texts],
+    "growing": lambda texts: [1e17 * len(text) for text in texts],
+    "lowest": lambda texts: [-1e308] * len(texts),
+    "highest": lambda texts: [1e308] * len(texts),
+}
+STEERABLE = ["smc", "swor", "twisted", "auto", "awrs", "masked-is", "rejection", "exact", "best-first"]
+
+
+@pytest.mark.parametrize("sampler", STEERABLE)
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_what_is_said_of_beginnings_may_be_any_finite_number(ahead, sampler):
+    """It is a guess and no weight: neither an error, nor a run without an end, nor one without a text."""
+    rows = torch.full((7, 6), 1 / 6, dtype=torch.float64)
+    tokenizer = Tokenizer.from_tokens([b"a", b"b", b"ab", b" ", b"c", None], [5])
+    model = MarkovModel(rows[0], rows[1:], tokenizer=tokenizer)
+
+    one = locore.potential(lambda texts: [0.5 * ("a" in text) for text in texts], prefix=AHEAD[ahead], bound=0.5)
+    options = {"num_particles": 16, "seed": 0, "sampler": sampler, "stop": "eos", "budget": 100}
+    p = locore.generate(model, [], locore.ban("cc") * one, 3, **options)
+    assert math.isfinite(p.log_evidence) and p.texts and all("cc" not in text for text in p.texts)

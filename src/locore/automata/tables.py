@@ -5,6 +5,7 @@ A table is Int32[states, columns], the next state of a complete deterministic au
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -326,6 +327,14 @@ class Trie:
     def ends(self) -> Int32:
         """Int32[nodes], how many of the strings end there."""
         return np.bincount(self.node, minlength=self.num_nodes).astype(np.int32)
+
+
+def product_of(automata: Iterable[Automaton], conjunction: bool) -> Automaton:
+    """As `product`, of one or more; always the two smallest, so that what counts to many comes last and once."""
+    waiting = sorted(automata, key=lambda one: one.num_states)
+    while len(waiting) > 1:
+        insort(waiting, product(waiting.pop(0), waiting.pop(0), conjunction), key=lambda one: one.num_states)
+    return waiting[0]
 
 
 def search_table(trie: Trie, inside: Bools) -> tuple[Int32, Int32]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from locore.automata.lift import TokenAutomaton, lift_bytes, lift_tokens
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import ANYTHING
-from locore.automata.tables import number_rows, product
+from locore.automata.tables import number_rows, product_of
 from locore.constraints import (
     And,
     Automaton,
@@ -258,7 +258,7 @@ def with_lifted(constraint: Constraint, token_bytes: tuple[bytes | None, ...]) -
         automata = [part for part in parts if isinstance(part, Automaton)]
         others = [part for part in parts if not isinstance(part, Automaton)]
         if automata:
-            merged = reduce(lambda a, b: product(a, b, conjunctive), automata)
+            merged = product_of(automata, conjunctive)
             if not others:
                 return merged
             others.append(lifted(merged))

@@ -1,6 +1,6 @@
 """Constraints on the text count something in it: what all of them share, and how much text there is.
 
-They count in the text as a reader gets it, and leaves read bytes that are no UTF-8 as U+FFFD. The text is what the model continues
+They count in the text as a reader gets it; leaves read bytes that are no UTF-8 as U+FFFD. The text is what the model continues
 with, so a first word that only completes a word of the prompt is a word here.
 """
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import reduce
 
 import numpy as np
 
 from locore.automata.composed import AutomatonMachine, Complement, Joined
 from locore.automata.lazily import ByteMachine
-from locore.automata.tables import Automaton, product
+from locore.automata.tables import Automaton, product_of
 from locore.constraints.base import And, Constant, Constraint, Not
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold
@@ -83,7 +82,7 @@ def machine_of(constraint: Constraint) -> ByteMachine:
             return parts[0].complement() if isinstance(parts[0], Automaton) else Complement(parts[0])
         conjunctive = isinstance(node, And)
         automata = [part for part in parts if isinstance(part, Automaton)]
-        merged = [reduce(lambda a, b: product(a, b, conjunctive), automata)] if automata else []
+        merged = [product_of(automata, conjunctive)] if automata else []
         others = [part for part in parts if not isinstance(part, Automaton)]
         return Joined([*others, *map(AutomatonMachine, merged)], conjunctive) if others else merged[0]
 

@@ -16,6 +16,7 @@ from locore.errors import BrokenPotential, LocoreError
 from locore.potentials.values import Potential
 
 SHOWN = 60  # characters of a text in a message
+MOST_AHEAD = 1e6  # nats that a beginning may be said to be worth: more, and sums would lose what the model says
 ROUNDING = 1e-6  # relative, by which an answer may exceed its bound
 
 
@@ -39,7 +40,7 @@ class Tally:
     first_error: str | None = None
 
 
-def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: Tally, otherwise: bool = False) -> list[float]:
+def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: Tally, ahead: bool = False) -> list[float]:
     """weight · f of each text, every one of them asked for the first time.
 
     Args:
@@ -47,14 +48,14 @@ def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: 
         f: its function of finished texts, or that of beginnings.
         texts: distinct.
         tally: what is counted on.
-        otherwise: what an error of a predicate means.
+        ahead: are these beginnings? What is said of them is a guess: it is clipped, and an error of a predicate means yes.
 
     Raises:
         BrokenPotential: the answer is no list of as many numbers below +∞ and the bound, or the function of a potential raised.
     """
     tally.texts += len(texts)
     if one.is_predicate:
-        return [0.0 if _says_yes(one, f, text, tally, otherwise) else -math.inf for text in texts]
+        return [0.0 if _says_yes(one, f, text, tally, ahead) else -math.inf for text in texts]
     try:
         answer = f(list(texts))
     except LocoreError:
@@ -64,7 +65,7 @@ def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: 
             f"{one!r} raised {type(error).__name__}: {error} (asked about {len(texts)} texts, the first {shown(texts[0])}). "
             "Catch it in the function and return a number, or make a predicate of it, whose errors mean no."
         ) from error
-    return [_checked(one, value, text) for value, text in zip(_numbers(one, answer, texts), texts, strict=True)]
+    return [_checked(one, value, text, ahead) for value, text in zip(_numbers(one, answer, texts), texts, strict=True)]
 
 
 def shown(text: str) -> str:
@@ -89,8 +90,8 @@ def _numbers(one: Potential, answer: Any, texts: list[str]) -> Sequence[float]:
     return [float(value) for value in values]
 
 
-def _checked(one: Potential, value: float, text: str) -> float:
-    """The log-factor of one text."""
+def _checked(one: Potential, value: float, text: str, ahead: bool) -> float:
+    """The log-factor of one text; about that of one that begins so, it may be any finite number."""
     if math.isnan(value) or value == math.inf:
         raise BrokenPotential(
             f"{one!r} returned {value} for the text {shown(text)}; return a number, or -inf for a text that is excluded."
@@ -100,6 +101,8 @@ def _checked(one: Potential, value: float, text: str) -> float:
             raise BrokenPotential(f"{one!r} excludes the text {shown(text)} by -inf, which a weight of {one.weight:g} undoes.")
         return value
     weighed = one.weight * value
+    if ahead:
+        return max(-MOST_AHEAD, min(weighed, one.bound, MOST_AHEAD))
     if weighed > one.bound + ROUNDING * (1 + abs(one.bound)):
         raise BrokenPotential(
             f"{one!r} returned {value:g} for the text {shown(text)}, above its bound of {one.bound / one.weight:g}; "

@@ -37,19 +37,17 @@ class _Asked:
 
     def of(self, texts: Sequence[str]) -> Tensor:
         """f64[texts]: log φ of finished texts."""
-        return self._known(self.one.ask, texts, self.finished, self.tally, otherwise=False)
+        return self._known(self.one.ask, texts, self.finished, self.tally, ahead=False)
 
     def ahead(self, texts: Sequence[str]) -> Tensor:
         """f64[texts]: about the log φ of texts that begin so."""
         assert self.one.prefix is not None  # only those that steer are asked
-        return self._known(self.one.prefix, texts, self.begun, self.along, otherwise=True)
+        return self._known(self.one.prefix, texts, self.begun, self.along, ahead=True)
 
-    def _known(
-        self, f: Callable[..., Any], texts: Sequence[str], known: dict[str, float], tally: Tally, otherwise: bool
-    ) -> Tensor:
+    def _known(self, f: Callable[..., Any], texts: Sequence[str], known: dict[str, float], tally: Tally, ahead: bool) -> Tensor:
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
-            known.update(zip(new, log_factors(self.one, f, new, tally, otherwise), strict=True))
+            known.update(zip(new, log_factors(self.one, f, new, tally, ahead), strict=True))
         return torch.tensor([known[text] for text in texts], dtype=torch.float64)
 
 

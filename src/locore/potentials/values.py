@@ -235,8 +235,8 @@ def potential(
         f: a function of finished texts: a list of them in, as many log-factors out (natural logs; −inf excludes a text). It is
             called on each text once in a run, many at a time, and its answer must depend on the text alone.
         prefix: the same for beginnings of texts: about the log-factor that texts will have that begin so. It steers samplers
-            that can be steered, and never enters a weight, so it may be wrong; but −inf is taken at its word: no text that
-            begins so has a factor above zero.
+            that can be steered, and never enters a weight, so it may be wrong (what is above `bound`, or beyond a million
+            nats, is clipped); but −inf is taken at its word: no text that begins so has a factor above zero.
         weight: what the answers of `f` and `prefix` are multiplied with.
         bound: the largest number that `f` ever returns. With it `sampler="rejection"` gives exact draws.
 

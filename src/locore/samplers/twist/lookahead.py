@@ -29,6 +29,8 @@ NUMBERS = 40_000_000  # β values that are kept
 CPU = torch.device("cpu")
 SETTLED = 0.01  # nats by which β may be off where it is no longer computed, far less than what a table says wrong
 STEP_NUMBERS = 2**15  # of each position, where there are too many positions to keep them all
+STATES_AT_ONCE = 8192  # of a step, so that what is summed stays near the processor
+DENSE = 0.1  # share of entries from which a dense product is faster, measured
 SMALLEST = 1e-300  # a scale that may be divided by
 
 
@@ -216,28 +218,33 @@ class _Rows:
         last = table.last_token()
         num_classes = int(reader.token_class.max()) + 1
         # The column of each target context, then one for each class with context 0 after it.
-        self.column_class = torch.cat([reader.token_class[last.clamp_min(0)], torch.arange(num_classes)])
-        self.column_context = torch.cat([torch.arange(len(last)), torch.zeros(num_classes, dtype=torch.long)])
+        column_class = torch.cat([reader.token_class[last.clamp_min(0)], torch.arange(num_classes)])
+        column_context = torch.cat([torch.arange(len(last)), torch.zeros(num_classes, dtype=torch.long)])
         start, tokens, probs = _kept(table, _singled_out(reader))
         owner = torch.repeat_interleave(torch.arange(len(last)), start[1:] - start[:-1])
         following = table.after(last[owner], tokens)
         columns = torch.where(following > 0, following, len(last) + reader.token_class[tokens])
-        size = (len(last), len(self.column_class))
-        with warnings.catch_warnings():  # torch warns that its sparse matrices are young
-            warnings.simplefilter("ignore", UserWarning)
-            self._matrix = torch.sparse_csr_tensor(start, columns, probs.float(), size, check_invariants=False)
-        self._targets: tuple[object, Tensor] | None = None  # of the latest kind of position
+        # Tokens of one class that no context tells apart are one entry: thousands of them, in the row of context 0 above all.
+        entries, entry = torch.unique(owner * len(column_class) + columns, return_inverse=True)
+        used, place = torch.unique(entries % len(column_class), return_inverse=True)
+        self.column_class, self.column_context = column_class[used], column_context[used]
+        sums = torch.zeros(len(entries), dtype=torch.float64).index_add_(0, entry, probs)
+        self._matrix = _matrix(entries // len(column_class), place, sums.float(), (len(last), len(used)))
+        self._targets: tuple[Tensor, Tensor] | None = None  # of the latest rows; positions far apart share theirs
         mass = torch.zeros(len(last), dtype=torch.float64).index_add_(0, owner, probs)
         self.backoff = (1 - mass).clamp_min(0.0)
 
     def step(self, position: int, beta: Tensor) -> Tensor:
         """f64[contexts, states] at `position` from those at the next one."""
-        padded = torch.nn.functional.pad(beta, (0, 1))  # a last column of zeros stands for DEAD
-        after = padded.view(-1).index_select(0, self._after(position)).view(len(self.column_class), -1)
-        # Single precision is enough for sums of products and takes half the time, but β of different states may lie further
-        # apart than it reaches: each has a scale of its own.
-        scale = after.amax(0).clamp_min(SMALLEST)
-        result: Tensor = (self._matrix @ (after / scale).float()).double() * scale
+        padded = torch.nn.functional.pad(beta, (0, 1)).view(-1)  # a last column of zeros stands for DEAD
+        targets, live = self._after(position), self.reader.live[position]
+        result = torch.zeros(len(self.backoff), len(live), dtype=torch.float64)
+        for states in live.nonzero()[:, 0].split(STATES_AT_ONCE):  # from all others β is 0
+            after = padded.take(targets.index_select(1, states))
+            # Single precision is enough for sums of products and takes half the time, but β of different states may lie further
+            # apart than it reaches: each has a scale of its own.
+            scale = after.amax(0).clamp_min(SMALLEST)
+            result[:, states] = (self._matrix @ (after / scale).float()).double() * scale
         first_pair, backoff = self.table.first_pair, self.backoff[:, None]
         result[1:first_pair] += backoff[1:first_pair] * result[0]
         # Pairs last: they back off to single tokens, which are finished now.
@@ -245,13 +252,24 @@ class _Rows:
         return result
 
     def _after(self, position: int) -> Tensor:
-        """Int[columns · states]: where β behind each column's class from each state lies, in β with a column for DEAD, flat."""
-        kind = self.reader.kinds[position]
-        if self._targets is None or self._targets[0] != kind:
-            rows, states = self.reader.rows[position].long(), len(self.reader.live[position + 1])
-            targets = torch.where(rows == DEAD, states, rows)[:, self.column_class].T
-            self._targets = kind, (self.column_context[:, None] * (states + 1) + targets).flatten()
+        """Int[columns, states]: where β behind each column's class from each state lies, in β with a column for DEAD, flat."""
+        rows = self.reader.rows[position]
+        if self._targets is None or self._targets[0] is not rows:
+            states = len(self.reader.live[position + 1])
+            targets = rows.T[self.column_class].long()
+            targets = torch.where(targets == DEAD, states, targets)
+            self._targets = rows, self.column_context[:, None] * (states + 1) + targets
         return self._targets[1]
+
+
+def _matrix(rows: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
+    """f32[size] of these entries, ordered by rows; dense where that is faster."""
+    if len(values) > DENSE * size[0] * size[1]:
+        return torch.zeros(size).index_put_((rows, columns), values)
+    begins = torch.searchsorted(rows, torch.arange(size[0] + 1))
+    with warnings.catch_warnings():  # torch warns that its sparse matrices are young
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(begins, columns, values, size, check_invariants=False)
 
 
 def _singled_out(reader: LeftToRight) -> Tensor:
