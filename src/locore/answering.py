@@ -14,6 +14,7 @@ from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Constraint, PythonFunction
+from locore.constraints.json_schema.places import places_of
 from locore.constraints.sequence import TokenSequence
 from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.evidence import Draws, Particles, Run
@@ -70,7 +71,7 @@ def answered(
     notes += () if circuit.reader is None else circuit.reader.notes()
     notes += _cut_characters(constraint, draws, base.tokenizer)
     draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
-    particles = Particles.of(draws, base.tokenizer, run)
+    particles = Particles.of(draws, base.tokenizer, run, places=places_of(constraint))
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
     if circuit.relaxed:
         particles = _exact(particles, holds_exactly)

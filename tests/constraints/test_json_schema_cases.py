@@ -7,6 +7,7 @@ import pytest
 from locore.constraints import json_schema
 
 from .bytewise import accepts, holds
+from .schemas import LOOSE
 
 STRING = {"type": "string"}
 PERSON = {
@@ -76,6 +77,7 @@ CASES = [
     (PERSON, {"order": "schema"}, ['{"name":"x","age":0}', '{"name":"x"}'], ['{"age":0,"name":"x"}']),
     (PERSON, {"whitespace": "compact"}, ['{"name":" x ","age":0}'], ['{"name": "x"}', ' {"name":"x"}']),
     (PERSON, {"whitespace": "single"}, ['{"name": "x", "age" : 0 }', ' { "name":"\\n"}'], ['{"name":  "x"}', '{\n"name":"x"}']),
+    (PERSON, {"whitespace": "spaced"}, ['{"name": "x", "age": 0}', '{"name": ""}'], ['{"name":"x"}', ' {"name": "x"}']),
     ({"type": "object", "additionalProperties": False}, {}, ["{}", " { \n}"], ['{"a":1}', "[]"]),
     ({"type": "object", "properties": {"a": False}}, {}, ["{}", '{"b":1}'], ['{"a":1}']),
     (TREE, {}, ["[]", "[[],[1]]", "[ [ ] , [ 1 ] ]"], ["[1]", "[[1,1]]", "[[],]", "[,]", "[[]", "[]]", "[" * 50]),
@@ -109,7 +111,7 @@ CASES = [
 
 @pytest.mark.parametrize(("schema", "style", "holding", "others"), CASES, ids=[str(number) for number in range(len(CASES))])
 def test_cases(schema, style, holding, others):
-    leaf = json_schema(schema, **{"whitespace": "any", "order": "any", **style})
+    leaf = json_schema(schema, **{**LOOSE, **style})
     for text in holding + others:
         wanted = text in holding
         assert accepts(leaf, text) == wanted, text

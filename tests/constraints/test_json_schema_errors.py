@@ -112,7 +112,14 @@ def test_what_is_no_schema(schema, message):
 
 @pytest.mark.parametrize(
     ("option", "choices"),
-    [("whitespace", "compact, single"), ("order", "schema, any"), ("formats", "annotations"), ("escapes", "minimal")],
+    [
+        ("whitespace", "compact, spaced"),
+        ("order", "schema, any"),
+        ("formats", "annotations"),
+        ("escapes", "minimal"),
+        ("integers", "digits, any"),
+        ("objects", "open, closed"),
+    ],
 )
 def test_choices(option, choices):
     with pytest.raises(InvalidConstraint, match=f"{option}.*{choices}"):

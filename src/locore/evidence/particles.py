@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -32,16 +32,18 @@ class Particles(Estimate):
         record: what their sampler knows of their error.
         tokenizer: the vocabulary.
         run: settings and cost of the run.
+        places: where values of texts that are JSON may be, see `values.Fields`; None where that is not known.
     """
 
     tokenizer: Tokenizer = field(kw_only=True)
     run: Run = field(default_factory=Run, kw_only=True)
+    places: Callable[[tuple[str, ...]], list[str] | None] | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, draws: Draws, tokenizer: Tokenizer, run: Run | None = None) -> Particles:
+    def of(cls, draws: Draws, tokenizer: Tokenizer, run: Run | None = None, **more: Any) -> Particles:
         """What a sampler returned, as texts."""
         held = {each.name: getattr(draws, each.name) for each in fields(Draws)}
-        return cls(**held, tokenizer=tokenizer, run=run or Run())
+        return cls(**held, tokenizer=tokenizer, run=run or Run(), **more)
 
     def __repr__(self) -> str:
         z = "p(α)" if self.record.factors is None else "Z"
@@ -121,15 +123,17 @@ class Particles(Estimate):
     def marginal(self, pointer: str) -> list[values.FieldValue]:
         """The distribution of one field of texts that are JSON, given α: its values, most probable first, each with its error.
 
-        All spellings of a value count together. Errors are standard errors, by blocks where there are such.
+        All spellings of a value count together. Errors are standard errors, by blocks where there are such; each value has the
+        verdict on these particles beside it.
 
         Args:
             pointer: a JSON pointer (RFC 6901), such as "/name" or "/items/0/price"; "" is the whole value.
 
         Raises:
-            InvalidArgument: no pointer, or a text is no JSON.
+            InvalidArgument: no pointer, one to where no text can have a value by the schema, or a text is no JSON.
         """
-        return values.marginal(self, self.texts, self.weights, pointer)
+        known = values.Fields(self.places, self.verdict.level)
+        return values.marginal(self, self.texts, self.weights, pointer, known)
 
     def where(self, keep: Tensor, reason: str) -> Particles:
         """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.

@@ -51,7 +51,6 @@ REASONS = {
     "allowed_token_ids": "say with a constraint of type token or count_tokens which tokens may stand where",
     "audio": "the model reads and writes text alone",
     "best_of": "it would change the law of the texts; temperature=0 gives the most probable text found",
-    "disable_additional_properties": "write additionalProperties=false into the schema",
     "disable_any_whitespace": 'constraint={"type": "json_schema", "schema": ..., "whitespace": "compact"} writes none',
     "echo": "an answer in a chat is what the assistant says",
     "function_call": "send tools and tool_choice, which have replaced it",
@@ -76,7 +75,7 @@ REASONS = {
     "use_beam_search": "temperature=0 gives the most probable text found",
     "verbosity": "say with word_count how long the text may be",
     "web_search_options": "nothing is looked up",
-    "whitespace_pattern": "JSON has at most single spaces; `whitespace` of a constraint of type json_schema changes that",
+    "whitespace_pattern": "`whitespace` of a constraint of type json_schema says which there is",
 }
 # Of these, what asks for something of the text: leaving it out would drop that.
 ASK_OF_THE_TEXT = frozenset(REASONS) & {
@@ -134,7 +133,7 @@ class ObjectFormat(Strict):
 
 
 class SchemaFormat(Strict):
-    """JSON that is valid for a schema, its properties in the order of the schema, with at most single spaces."""
+    """JSON that is valid for a schema: its properties in its order, and no others unless it says which there may be."""
 
     type: Literal["json_schema"]
     json_schema: NamedSchema
@@ -155,7 +154,9 @@ class StructuredOutputs(Strict):
     structural_tag: None = None
     whitespace_pattern: None = None
     disable_any_whitespace: Literal[False] | None = None
-    disable_additional_properties: Literal[False] | None = None
+    disable_additional_properties: bool | None = Field(
+        default=None, description="false: objects may have properties that the schema neither lists nor excludes."
+    )
 
     @model_validator(mode="after")
     def _one(self) -> StructuredOutputs:
@@ -172,7 +173,10 @@ class StructuredOutputs(Strict):
             return {"type": "choice", "texts": self.choice}
         if self.grammar is not None:
             return {"type": "grammar", "text": self.grammar, "syntax": "gbnf" if GBNF.search(self.grammar) else "lark"}
-        return ANY_OBJECT if self.json_ is None else {"type": "json_schema", "schema": self.json_, **STYLE}
+        if self.json_ is None:
+            return ANY_OBJECT
+        objects = {} if self.disable_additional_properties is False else STYLE
+        return {"type": "json_schema", "schema": self.json_, **objects}
 
 
 class Harmless(Strict):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Json = dict[str, Any]
-STYLE = {"whitespace": "single", "order": "schema", "escapes": "minimal"}  # as models write JSON
+STYLE = {"objects": "closed"}  # what a client's type has, and nothing that the model invents
 MOST_CALLS = 4  # in one answer
 NOT_A_CALL = {"type": "not", "of": {"type": "regex", "pattern": r"(?s)\s*[\[{].*"}}
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -78,11 +78,14 @@ class _LocoreText(Follower):
 
 
 class Locore(JsonEngine):
-    """Compiled for many tokens."""
+    """Compiled for many tokens; `order="any"` with all spellings of the standard, the other one as is the default."""
 
     def __init__(self, vocabulary: Vocabulary, order: str) -> None:
         super().__init__(vocabulary)
-        self.name, self._order = f"Locore, order={order}", order
+        self.name = f"Locore, order={order}"
+        self._options = {"order": order}
+        if order == "any":
+            self._options |= {"whitespace": "compact", "integers": "any", "escapes": "any"}
 
     def compile(self, schema: Any, formats: bool) -> Any:
         """A schema made ready."""
@@ -91,7 +94,7 @@ class Locore(JsonEngine):
         from locore.errors import LocoreError, Unsatisfiable
 
         try:
-            leaf = json_schema(schema, order=self._order, formats="asserted" if formats else "annotations")
+            leaf = json_schema(schema, **self._options, formats="asserted" if formats else "annotations")
             return compile_constraint(leaf, self.vocabulary.tokenizer, self.longest + SPARE, use_cache=False)
         except Unsatisfiable:
             return None  # no text is valid: taken, and everything is refused

@@ -31,30 +31,38 @@ FORMATS = ("asserted", "annotations")
 
 def json_schema(
     schema: Mapping[str, Any] | bool | Any,
-    whitespace: OneOf["compact", "single", "indent", "any"] = "compact",
+    whitespace: OneOf["consistent", "compact", "spaced", "indent", "single", "any"] = "consistent",
     order: OneOf["schema", "any"] = "schema",
-    escapes: OneOf["any", "minimal"] = "any",
+    escapes: OneOf["minimal", "any"] = "minimal",
     depth: int = DEPTH,
     formats: OneOf["asserted", "annotations"] = "asserted",
+    integers: OneOf["digits", "any"] = "digits",
+    objects: OneOf["open", "closed"] = "open",
 ) -> JsonSchema:
     """The whole text is a JSON value that is valid for a schema (JSON Schema, drafts 4 to 2020-12, by `$schema`).
 
     Every keyword of the standard is either honoured or refused; words that it does not know are named in the report. These
     readings are narrower than the standard, and are part of what is asked of the model: arrays and objects nest `depth` deep at
-    most, properties stand in the order of the schema, whitespace is what `whitespace` says, numbers are written without an
-    exponent, and nothing follows the value, so that a text is complete at its last bracket. The page docs/structured_text.md
-    lists the keywords.
+    most, properties stand in the order of the schema, whitespace, escapes and whole numbers are as models usually write them,
+    numbers have no exponent, and nothing follows the value, so that a text is complete at its last bracket. The page
+    docs/structured_text.md lists the keywords.
 
     Args:
         schema: as `json.loads` gives it; or a pydantic model, a dataclass, a TypedDict, whose schema pydantic makes. Objects of
             such a type have its fields alone, unless its configuration says `extra="allow"`.
-        whitespace: "compact": none; "single": at most one space wherever JSON allows whitespace; "indent": as Python's
-            `json.dumps(..., indent=2)` writes it; "any" that JSON allows, also before the value.
-        order: of the properties of objects: that of the "schema", or "any". Names that it does not list may stand anywhere.
-        escapes: in strings: "any" that JSON has; "minimal": what JSON demands, as Python's `json.dumps` writes it with
-            `ensure_ascii=False`.
+        whitespace: "compact": none; "spaced": one space behind each comma and colon, as `json.dumps` writes it; "indent": as
+            `json.dumps(..., indent=2)`; "consistent": the whole text is one of these three, behind at most one space;
+            "single": at most one space wherever JSON allows whitespace; "any" that JSON allows, also before the value.
+        order: of the properties of objects: that of the "schema", and behind them any that it does not list; or "any".
+        escapes: in strings: "minimal": those that JSON demands, as Python's `json.dumps` writes them with
+            `ensure_ascii=False`; or "any" that JSON has.
         depth: how many arrays and objects may be inside each other.
         formats: is the keyword `format` "asserted", or are formats "annotations", which constrain nothing?
+        integers: whole numbers, where the schema asks for such or names them, have "digits" alone: 7; or are written in "any"
+            way: also 7.0, which is an integer by the standard, and none for many clients.
+        objects: "closed": they have no properties but those that the schema lists, unless it says itself what others may be
+            (`additionalProperties`, `patternProperties`, `unevaluatedProperties`) or lists none; "open": as by the standard,
+            whatever the schema does not exclude.
 
     Raises:
         UnsupportedKeyword: a keyword is not supported; the message has its place, a JSON pointer.
@@ -62,8 +70,13 @@ def json_schema(
         BudgetExceeded: too many alternatives once `oneOf`, `not` and `if` are written out.
         MissingExtra: the library `jsonschema`, which checks results, is not installed.
     """
+    style = Style(whitespace, order, escapes, integers, objects)
     if not isinstance(schema, Mapping | bool):
         schema = schema_of_type(schema)
+        if integers == "any":
+            raise InvalidConstraint(
+                'integers="any" is for schemas: of a type whole numbers have digits alone, as it reads them'
+            )
     try:
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         text.encode()
@@ -77,7 +90,7 @@ def json_schema(
     if formats not in FORMATS:
         raise InvalidConstraint(f"formats of json_schema must be one of {', '.join(FORMATS)}; got {formats!r}")
     require_jsonschema()
-    leaf = JsonSchema(text, whitespace, order, escapes, depth, formats)
+    leaf = JsonSchema(text, depth=depth, formats=formats, **vars(style))
     leaf.read.survey()
     return leaf
 
@@ -87,16 +100,22 @@ class JsonSchema(NestedLeaf):
     """The whole text is valid for `schema`, which is kept as JSON text."""
 
     schema: str
-    whitespace: str = "compact"
-    order: str = "schema"
-    escapes: str = "any"
+    whitespace: str = Style.whitespace
+    order: str = Style.order
+    escapes: str = Style.escapes
     depth: int = DEPTH
     formats: str = "asserted"
+    integers: str = Style.integers
+    objects: str = Style.objects
+
+    @cached_property
+    def _style(self) -> Style:
+        return Style(**{field.name: getattr(self, field.name) for field in fields(Style)})
 
     @cached_property
     def read(self) -> Schema:
         """The schema, read."""
-        return _read(self.schema, self.whitespace, self.order, self.escapes, self.depth, self.formats)
+        return _read(self.schema, self._style, self.depth, self.formats)
 
     @cached_property
     def _followed(self) -> Pushdown:
@@ -109,7 +128,7 @@ class JsonSchema(NestedLeaf):
 
     def follow(self) -> Follow:
         """Makes an automaton of the valid texts whose states are made when they are first reached; it can be pickled."""
-        return partial(_reading, self.schema, self.whitespace, self.order, self.escapes, self.depth, self.formats)
+        return partial(_reading, self.schema, self._style, self.depth, self.formats)
 
     def automaton(self) -> Automaton:
         """The minimal automaton of the valid texts.
@@ -130,8 +149,8 @@ class JsonSchema(NestedLeaf):
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f"the JSON schema is too large: {error} Without a vtree it is followed state by state and can be of any size. "
-                'Otherwise say "additionalProperties": false and "maxLength"s, pass a '
-                'smaller depth, or escapes="minimal"; limits=Limits(states=...) allows more.'
+                'Otherwise say objects="closed" and "maxLength"s, pass a smaller depth, or whitespace="spaced"; '
+                "limits=Limits(states=...) allows more."
             ) from error
 
     def notes(self) -> tuple[str, ...]:
@@ -144,6 +163,12 @@ class JsonSchema(NestedLeaf):
         if self.read.nests:
             found.append(
                 f"arrays and objects nest {self.depth} deep at most, by depth= of json_schema; the schema sets no end to it"
+            )
+        left_out = list(dict.fromkeys(self.read.shapes.left_out))
+        if left_out:
+            found.append(
+                f"valid for the JSON schema and left out, as there are too many ways to be so: {'; '.join(left_out[:SAID])}; "
+                "require the property, and all is said"
             )
         return tuple(found)
 
@@ -172,12 +197,12 @@ class JsonSchema(NestedLeaf):
 
 
 @lru_cache(maxsize=8)
-def _read(schema: str, whitespace: str, order: str, escapes: str, depth: int, formats: str) -> Schema:
-    return Schema(json.loads(schema), Style(whitespace, order, escapes), depth, formats == "asserted")
+def _read(schema: str, style: Style, depth: int, formats: str) -> Schema:
+    return Schema(json.loads(schema), style, depth, formats == "asserted")
 
 
-def _reading(schema: str, whitespace: str, order: str, escapes: str, depth: int, formats: str, measure: Measure) -> Pushdown:
-    return _read(schema, whitespace, order, escapes, depth, formats).reading(measure)
+def _reading(schema: str, style: Style, depth: int, formats: str, measure: Measure) -> Pushdown:
+    return _read(schema, style, depth, formats).reading(measure)
 
 
 @described({"type": ["object", "boolean"]})
@@ -195,5 +220,7 @@ register(
         "escapes": read_string,
         "depth": read_integer,
         "formats": read_string,
+        "integers": read_string,
+        "objects": read_string,
     },
 )

@@ -17,6 +17,7 @@ from locore.constraints.json_schema.facts import (
     Holding,
     ItemCount,
     Items,
+    Listed,
     Member,
     NumberIn,
     Size,
@@ -39,6 +40,7 @@ def array(reading: Reading, facts: tuple[Fact, ...], depth: int, level: int) -> 
 
 def plan_of(reading: Reading, facts: tuple[Fact, ...]) -> Plan:
     """What facts say of an array."""
+    reading = reading.scalars  # the same in all layouts
     plan: Plan = reading.once((Plan, facts), Plan, reading, facts)
     return plan
 
@@ -123,7 +125,7 @@ def _values_of_kind(reading: Reading, kind: str, facts: tuple[Fact, ...]) -> lis
         return [one for one in sorted(words[0]) if fitting is not None and fitting.accepts(one)] if words else None
     if kind == "number":
         named = [fact.numbers for fact in facts if isinstance(fact, NumberIn) and fact.wanted]
-        scanner = numbers(frozenset(facts))
+        scanner = numbers(frozenset(facts), reading.digits)
         return [plain(one) for one in sorted(named[0]) if scanner.accepts(str(plain(one)))] if named else None
     if kind == "array":
         counts = [fact for fact in facts if isinstance(fact, ItemCount)]
@@ -131,6 +133,7 @@ def _values_of_kind(reading: Reading, kind: str, facts: tuple[Fact, ...]) -> lis
             return None
         parts = [Plan(reading, facts).goals(index) for index in range(counts[0].least)]
         return _products(reading, parts, list)
+    facts = tuple(fact for fact in facts if not isinstance(fact, Listed))
     names = [fact.name for fact in facts if isinstance(fact, Has) and fact.wanted]
     sizes = [fact for fact in facts if isinstance(fact, Size)]
     members = [fact for fact in facts if isinstance(fact, Member)]
@@ -170,7 +173,7 @@ class Arrays:
         self._costs: dict[tuple[State, bool], float] = {}
         close = reading.literal(b"]")
         self.first = reading.gap(level + 1)
-        self.next = (*reading.gap(), reading.literal(b","), *reading.gap(level + 1))
+        self.next = (*reading.gap(), reading.literal(b","), *reading.gap(level + 1, ","))
         self.end = (*reading.gap(level), close)
         self.empty = (*reading.gap(), close)
 

@@ -44,6 +44,23 @@ class Valid:
 
 
 @dataclass(frozen=True)
+class Union:
+    """One of these schemas is valid, and none of the others if `just_one`; in objects that have it a property tells them apart.
+
+    Attributes:
+        tag: the name of this property.
+        values: for each schema what the value of the tag has to meet; no two can be met at once.
+        demanded: the tag has to be there.
+    """
+
+    of: tuple[Valid, ...]
+    just_one: bool
+    tag: str
+    values: tuple[Formula, ...]
+    demanded: bool
+
+
+@dataclass(frozen=True)
 class Kinds:
     """The value is of one of these kinds."""
 
@@ -318,6 +335,24 @@ class Has(Fact):
 
 
 @dataclass(frozen=True)
+class Listed(Fact):
+    """A schema lists these names, which is true of all objects: said where objects are closed (`properties.py`).
+
+    Attributes:
+        names: of its properties, and those that it requires; None: it says itself what other ones may be.
+        closes: has it the keyword `properties`?
+    """
+
+    kind = "object"
+    names: frozenset[str] | None
+    closes: bool
+
+    def opposite(self) -> Formula:
+        """Never so."""
+        return FALSE
+
+
+@dataclass(frozen=True)
 class Size(Fact):
     """So many properties."""
 
@@ -330,7 +365,7 @@ class Size(Fact):
         return _outside(Size, self.least, self.most)
 
 
-Formula: TypeAlias = All | Some | Negation | Valid | Kinds | Fact
+Formula: TypeAlias = All | Some | Negation | Valid | Union | Kinds | Fact
 TRUE, FALSE = All(()), Some(())
 
 

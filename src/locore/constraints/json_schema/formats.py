@@ -15,9 +15,11 @@ from locore.constraints.json_schema.references import IPV4, IPV6, IRI, IRI_REFER
 _YEAR, _SHORT = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})", r"02-(?:0[1-9]|1\d|2[0-8])"
 _LONG = r"(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)"
 _LEAP = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29"
-_DATE = rf"(?:{_YEAR}-(?:{_LONG}|{_SHORT})|{_LEAP})"  # RFC 3339, full-date
+DATE = rf"(?:{_YEAR}-(?:{_LONG}|{_SHORT})|{_LEAP})"  # RFC 3339, full-date
 _HOUR, _MINUTE = r"(?:[01]\d|2[0-3])", r"[0-5]\d"
 _FRACTION = r"(?:\.\d+)?"
+CLOCK = rf"{_HOUR}:{_MINUTE}:{_MINUTE}(?:\.\d{{1,6}})?"  # of Python's datetime
+OFFSET = rf"(?:Z|[+-]{_HOUR}:{_MINUTE})"
 
 
 def _leap_seconds() -> str:
@@ -80,9 +82,9 @@ _POINTER = "(?:/(?:[^~/]|~[01])*)*"  # RFC 6901
 _HEX = "[0-9A-Fa-f]"
 
 FORMATS = {
-    "date": _DATE,
+    "date": DATE,
     "time": _TIME,
-    "date-time": rf"{_DATE}[Tt]{_TIME}",
+    "date-time": rf"{DATE}[Tt]{_TIME}",
     "duration": _DURATION,
     "email": rf"{_local('', 64)}@(?:{_HOST}|{_LITERAL})",
     "idn-email": rf"(?:{_local('', 64)}|{_local(_BEYOND, 16)})@{_INTERNATIONAL}",  # 64 bytes

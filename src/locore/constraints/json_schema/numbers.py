@@ -16,6 +16,7 @@ FRACTION = optional(Concat((POINT, DIGIT, DIGITS)))
 NOUGHT = optional(Concat((POINT, literal("0"), ZEROS)))  # a fraction that is worth nothing
 MINUS = literal("-")
 DECIMAL = Concat((optional(MINUS), NATURAL, FRACTION))
+WHOLE = either([literal("0"), Concat((optional(MINUS), POSITIVE, DIGITS))])  # by digits alone
 NEGATIVE = Concat((MINUS, NATURAL, FRACTION))
 
 
@@ -44,6 +45,12 @@ def equal_to(number: Fraction) -> Language:
     if number == 0:
         return Concat((optional(MINUS), size))
     return Concat((MINUS, size)) if number < 0 else size
+
+
+def written(number: Fraction) -> Language:
+    """A number as it is usually written: without superfluous zeros, and without a point where it is whole."""
+    whole, fraction = _digits(abs(number))
+    return literal(("-" if number < 0 else "") + whole + ("." + fraction if fraction else ""))
 
 
 def _digits(size: Fraction) -> tuple[str, str]:

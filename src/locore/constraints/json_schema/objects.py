@@ -30,10 +30,9 @@ class Objects:
         self._costs: dict[tuple[State, bool], float] = {}
         self._values: dict[object, Value] = {}
         self.close = reading.literal(b"}")
-        before_colon, after_colon = reading.gap(), reading.gap(space=True)
-        self.colon = (*before_colon, reading.literal(b":"), *after_colon)
+        self.colon = (*reading.gap(), reading.literal(b":"), *reading.gap(after=":"))
         self.first = (*reading.gap(level + 1), reading.literal(b'"'))
-        self.next = (*reading.gap(), reading.literal(b","), *reading.gap(level + 1), reading.literal(b'"'))
+        self.next = (*reading.gap(), reading.literal(b","), *reading.gap(level + 1, ","), reading.literal(b'"'))
         self.end = (*reading.gap(level), self.close)
         self.empty = (*reading.gap(), self.close)
 
@@ -60,9 +59,11 @@ class Objects:
         found: ObjectRest = self.reading.once(key, ObjectRest, self, state, is_first)
         return found
 
-    def may_come(self, number: int, state: State) -> bool:
-        """May a listed name come next? Not where it comes too late, or before one that is required and then would."""
+    def may_come(self, number: int | None, state: State) -> bool:
+        """May a listed name (None: another one) come next? Not too late, nor before one that is required and then would be."""
         seen, plan = state[0], self.plan
+        if number is None:
+            return not plan.ranked & plan.required & ~seen
         late = plan.closes[number] & ~(1 << number) & plan.required & ~seen
         return not seen >> number & 1 and not late
 
@@ -70,9 +71,9 @@ class Objects:
         """The values that a name may have, and the states behind them."""
         plan = self.plan
         seen, count, missing, names = state
-        if plan.most is not None and count >= plan.most:
+        if (plan.most is not None and count >= plan.most) or not self.may_come(number, state):
             return []
-        seen = seen if number is None else seen | plan.closes[number] | 1 << number
+        seen |= plan.ranked if number is None else plan.closes[number] | 1 << number
         count = count + 1 if plan.most is not None else min(count + 1, plan.least)
         names = names | {name} if plan.remembers(state) and number is None else names
         goals = plan.goals_by(label) if number is None else plan.goals[number]
@@ -152,14 +153,13 @@ class Objects:
         return found
 
     def _searched_cost(self, state: State, is_first: bool) -> float:
-        """Where a property is missing that is not known by name: property by property, required ones first."""
+        """Where a property is missing that is not known by name: by properties that are required, or that help."""
         plan, seen = self.plan, state[0]
         required = next(iter(_bits(plan.required & ~seen)), None)
         start = cost_of(self.first if is_first else self.next)
-        numbers = [required] if required is not None else list(_bits((1 << len(plan.listed)) - 1 & ~seen))
         costs = [
-            self.name_cost(number) + self._progress(number, (), state, required is None)
-            for number in numbers
+            self.name_cost(number) + self._progress(number, (), state, number != required)
+            for number in _bits((1 << len(plan.listed)) - 1 & ~seen)
             if plan.available[number] and self.may_come(number, state)
         ]
         for label in plan.labels if required is None else ():

@@ -13,7 +13,19 @@ from locore.automata.regex.dfa import Budget, Dfa, intersection
 from locore.automata.regex.language import EMPTY, partition
 from locore.automata.regex.scanner import Scanner
 from locore.constraints.json_schema.characters import least_bytes
-from locore.constraints.json_schema.facts import EachName, Fact, Goal, Has, Member, Names, Size, SomeMember, SomeName
+from locore.constraints.json_schema.facts import (
+    FALSE,
+    EachName,
+    Fact,
+    Goal,
+    Has,
+    Listed,
+    Member,
+    Names,
+    Size,
+    SomeMember,
+    SomeName,
+)
 from locore.constraints.json_schema.scalars import language_of_strings, matching, of_words, strings
 from locore.constraints.json_schema.values import Goals, Reading, joined
 from locore.errors import BudgetExceeded
@@ -28,6 +40,7 @@ MOST_NAMES = 64  # that are listed where a pattern says which there are
 
 def plan_of(reading: Reading, facts: tuple[Fact, ...]) -> Plan:
     """What facts say of an object."""
+    reading = reading.scalars  # the same in all layouts
     plan: Plan = reading.once((Plan, facts), Plan, reading, facts)
     return plan
 
@@ -39,7 +52,7 @@ class Plan:
         listed: the names that are told apart from all others: those that the facts name, and those that have a rank.
         available: for each of them whether it may be there; goals: what its value has to meet.
         required: as bits.
-        closes: as bits, for each of them the names that cannot come after it.
+        closes: as bits, for each of them the names that cannot come after it; ranked: those that no other name comes before.
         patterns: that are looked for in other names; name_goals: that other names may have to meet.
         missing: what some property has to be.
         least, most: how many properties.
@@ -47,7 +60,7 @@ class Plan:
 
     def __init__(self, reading: Reading, facts: tuple[Fact, ...]) -> None:
         """Of the facts about objects."""
-        self.reading = reading
+        self.reading, facts = reading, closed(facts)
         self._members = [fact for fact in facts if isinstance(fact, Member)]
         self.missing = [fact for fact in facts if isinstance(fact, SomeMember | SomeName)]
         self.all_missing = frozenset(range(len(self.missing)))
@@ -69,9 +82,12 @@ class Plan:
         self.goals = [self._goals(name) for name in self.listed]
         self.available = [name not in lacks and all(self._meets(goal, name) for goal in self._names) for name in self.listed]
         self.required = sum(1 << self.number[name] for name in has)
+        self.ranked = sum(1 << self.number[name] for name in ranks)
         self.impossible = any(not self.available[self.number[name]] for name in has)
         self.closes = [
-            sum(1 << self.number[other] for other in ranks if ranks[other] <= ranks[name]) if name in ranks else 1 << number
+            sum(1 << self.number[other] for other in ranks if ranks[other] <= ranks[name])
+            if name in ranks
+            else self.ranked | 1 << number
             for number, name in enumerate(self.listed)
         ]
         self._scanners: dict[frozenset[Label], Scanner] = {}
@@ -222,6 +238,20 @@ def _strings_of(reading: Reading, goal: Goal) -> Dfa | None:
                 )
                 found = both
     return found
+
+
+def closed(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:
+    """Without other properties than those that are listed, where they are and nothing says what others may be.
+
+    All schemas that hold of an object in one place list together, so that one of several in `allOf` excludes no other's
+    properties. Where more are demanded than are listed, the others must be unlisted ones.
+    """
+    listed = [fact for fact in facts if isinstance(fact, Listed)]
+    names = frozenset().union(*(fact.names for fact in listed if fact.names is not None))
+    says_others = any(fact.names is None for fact in listed) or not any(fact.closes for fact in listed)
+    if says_others or any(isinstance(fact, Size) and fact.least > len(names) for fact in facts):
+        return facts
+    return (*facts, Member(Names(others=True, but=names), Goal(FALSE)))
 
 
 def is_named(names: Names, name: str) -> bool:

@@ -27,6 +27,7 @@ class Schema:
     """A JSON schema, read.
 
     Attributes:
+        style, depth: how values are written, and how deep they nest at most.
         nests: is there no end to how deep values may nest? Known after `survey`.
     """
 
@@ -37,9 +38,9 @@ class Schema:
             depth: how many arrays and objects may be inside each other.
             formats: is `format` asserted?
         """
-        self._style, self._depth = style, depth
+        self.style, self.depth = style, depth
         self.document = Document(schema)
-        self.rules = Rules(self.document, formats)
+        self.rules = Rules(self.document, formats, style.objects == "closed")
         self.shapes = Shapes(self.rules)
         self.nests = False
 
@@ -55,7 +56,7 @@ class Schema:
             new = [one for one in mentioned(self.rules.parts(node)) if one not in nodes]
             nodes.update(dict.fromkeys(new, True))
             todo += dict.fromkeys(new)
-        reading = Reading(self.shapes, self._style, bytes_of)
+        reading = Reading(self.shapes, self.style.layouts()[0], bytes_of)
         open_, done = 1, 2
         marks: dict[Goals, int] = {}
         pending: list[tuple[Goals, bool]] = [((Goal(Valid(self.document.root)),), False)]
@@ -79,9 +80,15 @@ class Schema:
 
     def reading(self, measure: Measure = bytes_of) -> Pushdown:
         """The automaton of the valid texts."""
-        reading = Reading(self.shapes, self._style, measure)
-        goals = (Goal(Valid(self.document.root)),)
-        return Pushdown(_Text((*_lead(reading), reading.value(goals, self._depth, 0))))
+        goals, ways, scalars = (Goal(Valid(self.document.root)),), [], None
+        for style in self.style.layouts():
+            reading = Reading(self.shapes, style, measure, scalars)
+            scalars = scalars or reading
+            lead = scalars.gap() if style.whitespace in ("any", "single") else ()
+            if self.style.whitespace == "consistent":
+                lead = (scalars.space,)
+            ways.append((*lead, reading.value(goals, self.depth, 0)))
+        return Pushdown(_Text(tuple(ways)))
 
 
 def parts_of(reading: Reading, goals: Goals) -> Iterator[Goals]:
@@ -94,21 +101,17 @@ def parts_of(reading: Reading, goals: Goals) -> Iterator[Goals]:
         if "string" in shape.kinds:
             string_of(reading, shape.of("string"))
         if "number" in shape.kinds:
-            numbers(frozenset(shape.of("number")))
-
-
-def _lead(reading: Reading) -> Sequence:
-    return reading.gap() if reading.style.whitespace in ("any", "single") else ()
+            numbers(frozenset(shape.of("number")), reading.digits)
 
 
 class _Text(Choice):
     """A whole text."""
 
-    def __init__(self, way: Sequence) -> None:
-        """One after the other."""
-        self._way = way
+    def __init__(self, ways: tuple[Sequence, ...]) -> None:
+        """One for each layout."""
+        self._ways = ways
 
     @property
     def ways(self) -> tuple[Sequence, ...]:
-        """The only one."""
-        return (self._way,)
+        """All of them."""
+        return self._ways

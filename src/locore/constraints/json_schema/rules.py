@@ -30,6 +30,7 @@ from locore.constraints.json_schema.facts import (
     Items,
     Kinds,
     Length,
+    Listed,
     Matches,
     Member,
     Multiple,
@@ -39,9 +40,11 @@ from locore.constraints.json_schema.facts import (
     Size,
     Some,
     StringIn,
+    Union,
     Valid,
 )
 from locore.constraints.json_schema.formats import FORMATS, REFUSED
+from locore.constraints.json_schema.tags import tagged
 from locore.errors import InvalidConstraint
 
 ANNOTATIONS = {
@@ -129,16 +132,18 @@ class Rules:
         nests: can a value be nested without end, as far as the schemas say?
     """
 
-    def __init__(self, document: Document, formats: bool) -> None:
+    def __init__(self, document: Document, formats: bool, closed: bool) -> None:
         """Nothing has been read.
 
         Args:
             formats: is `format` asserted?
+            closed: are objects closed that do not say what else they may have?
         """
         self._document = document
-        self._formats = formats
+        self._formats, self._closed = formats, closed
         self._parts: dict[Node, Parts] = {}
         self._formulas: dict[Node, Formula] = {}
+        self._unions: dict[tuple[Node, bool], Union | None] = {}
         self.remarks: list[str] = []
 
     def formula(self, node: Node) -> Formula:
@@ -159,7 +164,7 @@ class Rules:
         parts = self.parts(node)
         found = [*parts.own, *map(Valid, parts.every)]
         for just_one, nodes in parts.unions:
-            found.append(exactly_one([Valid(one) for one in nodes]) if just_one else Some(tuple(map(Valid, nodes))))
+            found.append(self.union(node, just_one, nodes) or either([Valid(one) for one in nodes], just_one))
         if parts.unwanted is not None:
             found.append(Negation(Valid(parts.unwanted)))
         if parts.branch is not None:
@@ -171,6 +176,13 @@ class Rules:
             found.append(Some((without(name), All((with_(name), Valid(one))))))
         return found[0] if len(found) == 1 else All(tuple(found))
 
+    def union(self, node: Node, just_one: bool, nodes: list[Node]) -> Union | None:
+        """A union of a schema whose members a property tells apart; None if there is no such property."""
+        key = node, just_one
+        if key not in self._unions:
+            self._unions[key] = tagged(self, node, nodes, just_one)
+        return self._unions[key]
+
     def _read(self, node: Node) -> Parts:
         parts = Parts()
         if isinstance(node.content, bool):
@@ -180,12 +192,12 @@ class Rules:
             parts.every.append(self._document.follow(node, "$ref"))
             return parts
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-            if self._counts(node, keyword):
+            if self.counts(node, keyword):
                 parts.every.append(self._document.follow(node, keyword))
         self._in_place(node, parts)
         if "type" in node:
             parts.own.append(_typed(node))
-        if "const" in node and self._counts(node, "const"):
+        if "const" in node and self.counts(node, "const"):
             parts.own.append(constant(node.content["const"]))
         if "enum" in node:
             if not isinstance(node.content["enum"], list):
@@ -197,7 +209,7 @@ class Rules:
         self._object_facts(node, parts)
         return parts
 
-    def _counts(self, node: Node, keyword: str) -> bool:
+    def counts(self, node: Node, keyword: str) -> bool:
         """Is the keyword there, and one of the draft?"""
         lenient = self._document.lenient and keyword not in ("$recursiveRef",)
         return keyword in node and (lenient or SINCE.get(keyword, 0) <= node.draft <= UNTIL.get(keyword, LATEST))
@@ -206,7 +218,7 @@ class Rules:
         for keyword in node.content:
             if keyword in FOREIGN:
                 node.refuse(FOREIGN[keyword], keyword)
-            if keyword in ANNOTATIONS or (self._counts(node, keyword) and keyword in ASSERTING):
+            if keyword in ANNOTATIONS or (self.counts(node, keyword) and keyword in ASSERTING):
                 continue
             near = [] if keyword in KNOWN else get_close_matches(keyword.lower(), SPELLED, 1, SIMILAR)
             if near and not keyword.startswith(("_", "x-")):
@@ -221,12 +233,12 @@ class Rules:
                 parts.unions.append((keyword == "oneOf", node.schemas(keyword)))
         if "not" in node:
             parts.unwanted = node.schema("not")
-        if self._counts(node, "if"):
+        if self.counts(node, "if"):
             then, otherwise = (node.schema(key) if key in node else None for key in ("then", "else"))
             parts.branch = node.schema("if"), then, otherwise
-        if self._counts(node, "dependentSchemas"):
+        if self.counts(node, "dependentSchemas"):
             parts.given.update(node.named_schemas("dependentSchemas"))
-        if self._counts(node, "dependencies"):
+        if self.counts(node, "dependencies"):
             if not isinstance(node.content["dependencies"], dict):
                 node.wrong("an object", "dependencies")
             for name, value in node.content["dependencies"].items():
@@ -258,12 +270,12 @@ class Rules:
     def _array_facts(self, node: Node, parts: Parts) -> None:
         first: list[Node] = []
         rest: Node | None = None
-        if self._counts(node, "prefixItems"):
+        if self.counts(node, "prefixItems"):
             first = node.schemas("prefixItems")
         if "items" in node:
             if isinstance(node.content["items"], list) and (node.draft < LATEST or self._document.lenient):
                 first = node.schemas("items")
-                rest = node.schema("additionalItems") if self._counts(node, "additionalItems") else None
+                rest = node.schema("additionalItems") if self.counts(node, "additionalItems") else None
             else:
                 rest = node.schema("items")
         parts.own += [Items(place, place, Goal(Valid(one))) for place, one in enumerate(first)]
@@ -273,10 +285,10 @@ class Rules:
         least, most = node.count("minItems"), node.count("maxItems")
         if least or most is not None:
             parts.own.append(ItemCount(least or 0, most))
-        if self._counts(node, "contains"):
+        if self.counts(node, "contains"):
             goal = Goal(Valid(node.schema("contains")))
-            low = node.count("minContains") if self._counts(node, "minContains") else None
-            high = node.count("maxContains") if self._counts(node, "maxContains") else None
+            low = node.count("minContains") if self.counts(node, "minContains") else None
+            high = node.count("maxContains") if self.counts(node, "maxContains") else None
             low = 1 if low is None else low
             if low or high is not None:
                 parts.own.append(Holding(goal, low, high))
@@ -284,7 +296,7 @@ class Rules:
                 parts.held.append(goal)
         if "uniqueItems" in node and node.flag("uniqueItems"):
             parts.own.append(Distinct(node))
-        if self._counts(node, "unevaluatedItems"):
+        if self.counts(node, "unevaluatedItems"):
             parts.unevaluated_items = node.schema("unevaluatedItems")
 
     def _object_facts(self, node: Node, parts: Parts) -> None:
@@ -306,15 +318,29 @@ class Rules:
         least, most = node.count("minProperties"), node.count("maxProperties")
         if least or most is not None:
             parts.own.append(Size(least or 0, most))
-        if self._counts(node, "propertyNames"):
+        if self.counts(node, "propertyNames"):
             parts.own.append(EachName(Goal(Valid(node.schema("propertyNames")))))
-        if self._counts(node, "dependentRequired"):
+        if self.counts(node, "dependentRequired"):
             if not isinstance(node.content["dependentRequired"], dict):
                 node.wrong("an object", "dependentRequired")
             for name in node.content["dependentRequired"]:
                 parts.own.append(_requires(name, node.texts("dependentRequired", name)))
-        if self._counts(node, "unevaluatedProperties"):
+        if self.counts(node, "unevaluatedProperties"):
             parts.unevaluated_names = node.schema("unevaluatedProperties")
+        if self._closed:
+            parts.own += self._listed(node, parts)
+
+    def _listed(self, node: Node, parts: Parts) -> Iterable[Formula]:
+        """Which names a schema lists, or that it says itself what others may be."""
+        values = [*node.content.get("enum", ()), node.content.get("const")]
+        if parts.all_names or parts.patterns or parts.unevaluated_names or any(isinstance(one, dict) for one in values):
+            yield Listed(None, closes=False)
+            return
+        names = parts.names.union(node.texts("required") if "required" in node else ())
+        if self.counts(node, "dependentRequired"):
+            names = names.union(*node.content["dependentRequired"].values())
+        if names or "properties" in node:
+            yield Listed(frozenset(names), "properties" in node)
 
 
 def _check_pattern(node: Node, pattern: str, *steps: str) -> None:
@@ -347,10 +373,12 @@ def _requires(name: str, others: list[str]) -> Formula:
     return Some((without(name), All((with_(name), *map(Has, others)))))
 
 
-def exactly_one(formulas: list[Formula]) -> Formula:
-    """One of these and none of the others."""
+def either(formulas: list[Formula], just_one: bool) -> Formula:
+    """One of these, and none of the others if just one."""
     if len(formulas) == 1:
         return formulas[0]
+    if not just_one:
+        return Some(tuple(formulas))
     ways = []
     for number, one in enumerate(formulas):
         others = [Negation(other) for place, other in enumerate(formulas) if place != number]

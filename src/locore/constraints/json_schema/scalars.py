@@ -1,7 +1,8 @@
 """The strings and numbers of which facts hold, as automata over characters.
 
 Strings are read by their value, however they are written. Numbers are read as they are written, in decimal notation without an
-exponent, and mean what they are worth: 1, 1.0 and 1.00 are one number.
+exponent, and mean what they are worth: 1, 1.0 and 1.00 are one number, and where one that is whole is asked for by digits, 1 is
+how it is written.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from locore.automata.regex.scanner import Scanner
 from locore.constraints.json_schema.characters import least_bytes
 from locore.constraints.json_schema.facts import Bound, Fact, Length, Matches, Multiple, NumberIn, StringIn
 from locore.constraints.json_schema.formats import FORMATS
-from locore.constraints.json_schema.numbers import DECIMAL, above, below, equal_to
+from locore.constraints.json_schema.numbers import DECIMAL, WHOLE, above, below, equal_to, written
 from locore.errors import BudgetExceeded
 
 MOST_REMAINDERS = 20_000
@@ -137,9 +138,15 @@ def language_of_strings(found: Strings | None) -> Dfa | None:
 
 
 @lru_cache(maxsize=512)
-def numbers(facts: frozenset[Fact]) -> Scanner:
-    """The numbers, as they are written, of which all these facts hold."""
+def numbers(facts: frozenset[Fact], digits: bool) -> Scanner:
+    """The numbers, as they are written, of which all these facts hold.
+
+    Args:
+        digits: numbers that are named, or have to be whole, are written in one way, without a point where they are whole.
+    """
     automata = [_decimal()]
+    if digits and any(isinstance(fact, Multiple) and fact.wanted and fact.of.denominator == 1 for fact in facts):
+        automata.append(_whole())
     for fact in facts:
         if isinstance(fact, Bound):
             language = below(fact.number, fact.is_open) if fact.upper else above(fact.number, fact.is_open)
@@ -148,7 +155,8 @@ def numbers(facts: frozenset[Fact]) -> Scanner:
             dfa = _multiples(fact.of, fact.digits)
             automata.append(dfa if fact.wanted else dfa.complement())
         elif isinstance(fact, NumberIn):
-            dfa = _determinised(either([equal_to(number) for number in sorted(fact.numbers)]))
+            write = written if digits and fact.wanted else equal_to
+            dfa = _determinised(either([write(number) for number in sorted(fact.numbers)]))
             automata.append(dfa if fact.wanted else dfa.complement())
     return Scanner(reduce(_both, automata), _one_byte)
 
@@ -160,6 +168,11 @@ def _one_byte(low: int, high: int) -> float:
 @lru_cache(maxsize=1)
 def _decimal() -> Dfa:
     return _determinised(DECIMAL)
+
+
+@lru_cache(maxsize=1)
+def _whole() -> Dfa:
+    return _determinised(WHOLE)
 
 
 def _determinised(language: Language) -> Dfa:

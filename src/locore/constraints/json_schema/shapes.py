@@ -28,13 +28,16 @@ from locore.constraints.json_schema.facts import (
     NumberIn,
     Some,
     StringIn,
+    Union,
     Valid,
 )
-from locore.constraints.json_schema.rules import Rules, with_, without
+from locore.constraints.json_schema.rules import Rules, either, with_, without
 from locore.errors import BudgetExceeded, InvalidConstraint
 
 MOST_SHAPES = 4_000  # of one place
-STEPS_A_SHAPE = 50  # pairs that are looked at in all, for each shape allowed
+STEPS_A_SHAPE = 10  # pairs that are joined in all, for each shape allowed
+APART = 64  # facts of pairs that are looked at cost as much as joining a pair
+MOST_UNTAGGED = 200  # of a union that a tag tells apart, without it
 MOST_DEEP = 64  # references in one place
 
 
@@ -107,7 +110,8 @@ class Shapes:
         self._known: dict[tuple[Goal, ...], tuple[Shape, ...]] = {}
         self._of: dict[Goal, tuple[Shape, ...]] = {}
         self._open: list[Node] = []
-        self._steps = 0
+        self._steps, self._most = 0, MOST_SHAPES
+        self.left_out: list[str] = []  # what is valid, and is left out all the same
 
     def of(self, goals: tuple[Goal, ...]) -> tuple[Shape, ...]:
         """The alternatives in which a value meets all of these goals.
@@ -137,6 +141,8 @@ class Shapes:
             return (Shape(kinds),) if kinds else ()
         if isinstance(formula, Valid):
             return self._valid(formula.node, wanted)
+        if isinstance(formula, Union):
+            return self._union(formula) if wanted else self._no_union(formula)
         if isinstance(formula, All | Some):
             if isinstance(formula, All) == wanted:
                 return self._all(formula.of, wanted)
@@ -160,15 +166,72 @@ class Shapes:
             shapes = self._without(shapes, part)
         return shapes
 
+    def _union(self, union: Union) -> tuple[Shape, ...]:
+        """By the tag where there is one, without looking at what keeps the others from being valid; and what has none."""
+        if not (union.just_one or union.demanded):
+            return self._expanded(Some(union.of), True)
+        has = with_(union.tag)
+        ways: dict[Shape, None] = {}
+        for one in union.of:
+            ways.update(dict.fromkeys(self._all((has, one), True)))
+            self._check(len(ways))
+        if not union.demanded:
+            ways.update(dict.fromkeys(self._untagged(union)))
+        return tuple(ways)
+
+    def _untagged(self, union: Union) -> tuple[Shape, ...]:
+        """The alternatives of a union without its tag; where there are too many, none of them, which is remarked."""
+        parts = self.untagged(union)
+        most, steps = self._most, self._steps
+        self._most, self._steps = min(most, MOST_UNTAGGED), 0
+        try:
+            found = self._all((Negation(with_(union.tag)), either(list(parts), union.just_one)), True)
+            for shape in found:
+                self._look_into(shape)
+            return found
+        except BudgetExceeded:
+            place = self._open[-1].pointer if self._open else ""
+            self.left_out.append(f"{place or 'the top'} without {union.tag!r}")
+            return ()
+        finally:
+            self._most, self._steps = most, steps
+
+    def _look_into(self, shape: Shape) -> None:
+        """Raise `BudgetExceeded` here rather than where a text gets to a property."""
+        goals: dict[str, dict[Goal, None]] = {}
+        for fact in shape.facts:
+            if isinstance(fact, Member) and fact.names.name is not None:
+                goals.setdefault(fact.names.name, {})[fact.goal] = None
+        for found in goals.values():
+            self.of(tuple(found))
+
+    def untagged(self, union: Union) -> tuple[Valid, ...]:
+        """The schemas of a union that can be valid for values without its tag."""
+        lacks = Negation(with_(union.tag))
+        return tuple(one for one in union.of if self._all((lacks, one), True))
+
+    def _no_union(self, union: Union) -> tuple[Shape, ...]:
+        """None is valid, or too many are: by the tag that schema which it means is not."""
+        has, lacks = with_(union.tag), Negation(with_(union.tag))
+        tag = Names(union.tag)
+        others = [Member(tag, Goal(values, wanted=False)) for values in union.values]
+        ways = dict.fromkeys(self._all((has, *others), True))
+        for one, values in zip(union.of, union.values, strict=True):
+            ways.update(dict.fromkeys(self._all((has, Member(tag, Goal(values)), Negation(one)), True)))
+            self._check(len(ways))
+        ways.update(dict.fromkeys(self._all((lacks, Negation(either(list(union.of), union.just_one))), True)))
+        return tuple(ways)
+
     def _without(self, shapes: tuple[Shape, ...], negation: Formula) -> tuple[Shape, ...]:
         """Those for which a negation holds: as they are where no value of both can be, which is most of the time."""
         assert isinstance(negation, Negation)
         unwanted = self._expanded(negation.of, True)
-        self._steps += len(shapes) * len(unwanted)
+        self._steps += sum(8 + len(shape.facts) for shape in shapes) * len(unwanted) // APART
         self._check(self._steps // STEPS_A_SHAPE)
-        apart = tuple(shape for shape in shapes if all(self._are_apart(shape, other) for other in unwanted))
-        near = tuple(shape for shape in shapes if shape not in apart)
-        return apart + self._joined(near, self._expanded(negation.of, False)) if near else apart
+        apart, near = [], []
+        for shape in shapes:
+            (apart if all(self._are_apart(shape, other) for other in unwanted) else near).append(shape)
+        return (*apart, *self._joined(near, self._expanded(negation.of, False))) if near else tuple(apart)
 
     def _are_apart(self, one: Shape, other: Shape) -> bool:
         """Can no value have both shapes? As far as that is plain to see: by kinds, named scalars, and properties of both."""
@@ -177,14 +240,19 @@ class Shapes:
             return True
         if both.kinds != {"object"}:
             return False
-        has = {fact.name: fact.wanted for fact in both.facts if isinstance(fact, Has)}
-        if any(has[fact.name] != fact.wanted for fact in both.facts if isinstance(fact, Has)):
-            return True
+        has = {fact.name for fact in both.facts if isinstance(fact, Has) and fact.wanted}
         goals: dict[str, dict[Goal, None]] = {}
         for fact in both.facts:
-            if isinstance(fact, Member) and fact.names.name is not None and has.get(fact.names.name):
+            if isinstance(fact, Member) and fact.names.name in has:
                 goals.setdefault(fact.names.name, {})[fact.goal] = None
+            elif isinstance(fact, Member) and self._excludes(fact, has):
+                return True
         return any(len(found) > 1 and not self.of(tuple(found)) for found in goals.values())
+
+    def _excludes(self, fact: Member, names: set[str]) -> bool:
+        """Is an object closed, and not for all of these names?"""
+        is_wide = fact.names.others and not fact.names.patterns and not names <= fact.names.but
+        return is_wide and not self.of((fact.goal,))
 
     def _joined(self, left: Iterable[Shape], right: tuple[Shape, ...]) -> tuple[Shape, ...]:
         if right == (ANYTHING,):
@@ -221,11 +289,12 @@ class Shapes:
         return self._of[key]
 
     def _check(self, number: int) -> None:
-        if number > MOST_SHAPES:
+        if number > self._most:
             place = self._open[-1].pointer if self._open else ""
             raise BudgetExceeded(
                 f"the JSON schema has more than {MOST_SHAPES:,} alternatives at {place or 'the top'}, once oneOf, not and if "
-                "are written out; say fewer, or use anyOf where no two can be valid at once"
+                "are written out; say fewer, or use anyOf where no two can be valid at once; objects of oneOf that have a "
+                "property whose const or enum tells them apart cost nothing"
             )
 
     # What has been evaluated.
@@ -240,7 +309,7 @@ class Shapes:
         for one in parts.every:
             found = self._both(found, self._told(one))
         for just_one, nodes in parts.unions:
-            found = self._both(found, self._told_union(nodes, just_one))
+            found = self._both(found, self._told_union(node, nodes, just_one))
         if parts.unwanted is not None:
             found = self._both(found, [(Negation(Valid(parts.unwanted)), NOTHING)])
         if parts.branch is not None:
@@ -253,7 +322,19 @@ class Shapes:
             found = self._both(found, [(without(name), NOTHING), *self._both([(with_(name), NOTHING)], self._told(one))])
         return [self._closed(node, told) for told in found]
 
-    def _told_union(self, nodes: list[Node], just_one: bool) -> list[Told]:
+    def _told_union(self, node: Node, nodes: list[Node], just_one: bool) -> list[Told]:
+        found: list[Told] = []
+        union = self._rules.union(node, just_one, nodes)
+        if union is not None:
+            for one in nodes:
+                found += self._both([(with_(union.tag), NOTHING)], self._told(one))
+            if not union.demanded:
+                left = [one.node for one in self.untagged(union)]
+                found += self._both([(Negation(with_(union.tag)), NOTHING)], self._told_ways(left, just_one))
+            return found
+        return self._told_ways(nodes, just_one)
+
+    def _told_ways(self, nodes: list[Node], just_one: bool) -> list[Told]:
         found: list[Told] = []
         for valid in product((True, False), repeat=len(nodes)):
             if sum(valid) == 1 or (sum(valid) and not just_one):
@@ -303,6 +384,9 @@ def _without_contradictions(shape: Shape) -> Shape:
         ]
         if named and not frozenset.intersection(*named).difference(*others):
             empty.add(kind)
+    has = {fact.name: fact.wanted for fact in shape.facts if isinstance(fact, Has)}
+    if any(has[fact.name] != fact.wanted for fact in shape.facts if isinstance(fact, Has)):
+        empty.add("object")
     if not empty:
         return shape
     return Shape(shape.kinds - empty, tuple(fact for fact in shape.facts if fact.kind not in empty))

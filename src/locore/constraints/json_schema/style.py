@@ -1,14 +1,21 @@
-"""How a value may be written: whitespace, the order of properties, escapes."""
+"""How a value may be written: whitespace, the order of properties, escapes, whole numbers; and what open objects are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from locore.errors import InvalidConstraint
 
 WHITESPACE = " \t\n\r"
 INDENT = 2
-CHOICES = {"whitespace": ("compact", "single", "indent", "any"), "order": ("schema", "any"), "escapes": ("any", "minimal")}
+CHOICES = {
+    "whitespace": ("consistent", "compact", "spaced", "indent", "single", "any"),
+    "order": ("schema", "any"),
+    "escapes": ("minimal", "any"),
+    "integers": ("digits", "any"),
+    "objects": ("open", "closed"),
+}
+CONSISTENT = ("compact", "spaced", "indent")
 
 
 @dataclass(frozen=True)
@@ -19,12 +26,18 @@ class Style:
         InvalidConstraint: not one of the choices.
     """
 
-    whitespace: str = "compact"
+    whitespace: str = "consistent"
     order: str = "schema"
-    escapes: str = "any"
+    escapes: str = "minimal"
+    integers: str = "digits"
+    objects: str = "open"
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value, known = getattr(self, field.name), CHOICES[field.name]
             if value not in known:
                 raise InvalidConstraint(f"{field.name} of json_schema must be one of {', '.join(known)}; got {value!r}")
+
+    def layouts(self) -> tuple[Style, ...]:
+        """The styles of which a whole text has one."""
+        return tuple(replace(self, whitespace=one) for one in CONSISTENT) if self.whitespace == "consistent" else (self,)

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
+from functools import cache
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from locore.constraints.json_schema.references import IPV6
 from locore.errors import InvalidConstraint, MissingExtra
 
-if TYPE_CHECKING:
-    from pydantic.json_schema import GenerateJsonSchema
-
-# Of ISO 8601, as pydantic writes it: days, and a time. The standard's has no end to its numbers, and pydantic's has.
-DURATION = r"^-?P(?=.)(?:\d{1,6}D)?(?:T(?=\d)(?:\d{1,2}H)?(?:\d{1,2}M)?(?:\d{1,2}(?:\.\d{1,6})?S)?)?$"
-HOST = r"://[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z](?:[a-z0-9-]*[a-z0-9])?)*(?::[1-9]\d{0,3})?(?:[/?#]|$)"
-# RFC 8259: whole numbers that all readers of JSON agree on. 1.0 is whole, and pydantic reads no long ones that are written so.
-MOST_EXACT = 2**53 - 1
 OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-# Formats that are pydantic's own, or that it reads more narrowly: without leap seconds.
-FORMATS: dict[str, dict[str, Any]] = {
-    "time": {"format": "time", "pattern": "^.{6}[0-5]"},
-    "date-time": {"format": "date-time", "pattern": "^.{17}[0-5]"},
-    **{f"uuid{version}": {"format": "uuid", "pattern": rf"^.{{14}}{version}.{{4}}[89abAB]"} for version in range(1, 9)},
-    "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
-    "ipv4network": {"pattern": rf"^{OCTET}(?:\.{OCTET}){{3}}/32$"},
-    "ipv4interface": {"pattern": rf"^{OCTET}(?:\.{OCTET}){{3}}(?:/(?:3[0-2]|[12]?\d))?$"},
-    "base64": {"pattern": r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$"},
-    "base64url": {"pattern": r"^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-][AQgw]==|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=)?$"},
-}
+# Simple addresses, none of a host that is set aside.
+_LOCAL = r"[A-Za-z0-9]{1,20}(?:[._+-][A-Za-z0-9]{1,20}){0,2}"
+EMAIL = rf"^(?!.*\.(?:alt|arpa|local|onion|test)$){_LOCAL}@(?:[a-z0-9]{{1,20}}\.){{1,3}}[a-z]{{2,6}}$"
 DATA = ("default", "examples", "const", "enum")  # keywords whose values are no schemas
 BY_NAME = ("properties", "patternProperties", "$defs")  # and those whose values are schemas by names, which may be keywords
 
@@ -38,6 +22,7 @@ def schema_of_type(model: Any) -> dict[str, Any]:
 
     Raises:
         InvalidConstraint: no type, or one that has no schema.
+        UnsupportedKeyword: a type whose check no schema can say.
         MissingExtra: pydantic is not installed.
     """
     if model is None or isinstance(model, str | bytes | int | float | list | tuple | set):
@@ -49,8 +34,10 @@ def schema_of_type(model: Any) -> dict[str, Any]:
         import pydantic
     except ImportError as error:
         raise MissingExtra("json_schema reads types with pydantic; install it with: pip install 'locore[json]'") from error
+    from locore.constraints.json_schema.validated import schema_of
+
     try:
-        found: dict[str, Any] = pydantic.TypeAdapter(model).json_schema(schema_generator=_generator())
+        found = schema_of(pydantic.TypeAdapter(model))
     except pydantic.errors.PydanticUserError as error:
         raise InvalidConstraint(f"json_schema: pydantic has no JSON schema for {shortened(model)}: {error}") from error
     return _with_formats(found)  # type: ignore[no-any-return]
@@ -65,59 +52,42 @@ def _with_formats(node: Any) -> Any:
     found = {key: value if key in DATA else _with_formats(value) for key, value in node.items() if key not in BY_NAME}
     found |= {key: {name: _with_formats(part) for name, part in node[key].items()} for key in BY_NAME if key in node}
     name = found.get("format")
-    if isinstance(name, str) and name in FORMATS:
+    if isinstance(name, str) and name in formats():
         del found["format"]
-        found["allOf"] = [*found.get("allOf", ()), FORMATS[name]]
+        found["allOf"] = [*found.get("allOf", ()), formats()[name]]
     return found
 
 
-@lru_cache(maxsize=1)
-def _generator() -> type[GenerateJsonSchema]:
-    """Pydantic's own, but for what its schemas leave open and its validation does not."""
-    from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-    from pydantic_core import core_schema
+@cache
+def formats() -> dict[str, dict[str, Any]]:
+    """Formats that are pydantic's own, or that it reads more narrowly."""
+    from locore.constraints.json_schema.validated import formats_of_types
 
-    class AsValidated(GenerateJsonSchema):
-        def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-            return _closed(super().model_schema(schema))
-
-        def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-            return _closed(super().dataclass_schema(schema))
-
-        def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-            return _closed(super().typed_dict_schema(schema))
-
-        def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
-            found = super().int_schema(schema)
-            low = found.get("minimum", found.get("exclusiveMinimum"))
-            high = found.get("maximum", found.get("exclusiveMaximum"))
-            below = {"minimum": -MOST_EXACT} if low is None and (high is None or high > -MOST_EXACT) else {}
-            above = {"maximum": MOST_EXACT} if high is None and (low is None or low < MOST_EXACT) else {}
-            return found | below | above
-
-        def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-            return self.float_schema(schema) | _digits(schema.get("max_digits"), schema.get("decimal_places"))  # type: ignore[arg-type]
-
-        def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
-            return {"type": "string", "pattern": DURATION}
-
-        def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
-            schemes = schema.get("allowed_schemes")
-            pattern = {"pattern": f"^(?:{'|'.join(map(re.escape, schemes))}){HOST}"} if schemes else {}
-            return super().url_schema(schema) | pattern
-
-    return AsValidated
+    interfaces = (
+        {"pattern": rf"^{OCTET}(?:\.{OCTET}){{3}}(?:/(?:3[0-2]|[12]?\d))?$"},
+        {"pattern": rf"^(?:{IPV6})(?:/(?:12[0-8]|1[01]\d|[1-9]?\d))?$"},
+    )
+    return {
+        **formats_of_types(),
+        **{f"uuid{version}": {"format": "uuid", "pattern": rf"^.{{14}}{version}.{{4}}[89abAB]"} for version in range(1, 9)},
+        "email": {"pattern": EMAIL},
+        "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+        "ipv4network": {"pattern": _networks()},
+        "ipv4interface": interfaces[0],
+        "ipv6interface": interfaces[1],
+        "ipvanyinterface": {"anyOf": list(interfaces)},
+        "hexadecimal": {"pattern": "^(?:[0-9a-f]{2})*$"},
+    }
 
 
-def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    is_open = "properties" in schema and "additionalProperties" not in schema
-    return {**schema, "additionalProperties": False} if is_open else schema
-
-
-def _digits(most: int | None, decimals: int | None) -> dict[str, Any]:
-    """Bounds of a number of at most so many digits, so many of them decimals."""
-    parts = [] if decimals is None else [{"multipleOf": float(f"1e-{decimals}")}]
-    if most is not None:
-        edge = 10 ** (most - (decimals or 0))
-        parts.append({"exclusiveMinimum": -edge, "exclusiveMaximum": edge})
-    return {"allOf": parts} if parts else {}
+def _networks() -> str:
+    """Networks of IPv4: an address whose bits beyond the length of the prefix are zero."""
+    ways = []
+    for length in range(33):
+        whole, bits = divmod(length, 8)
+        parts = [OCTET] * whole
+        if bits:
+            parts.append(f"(?:{'|'.join(str(number) for number in range(0, 256, 2 ** (8 - bits)))})")
+        parts += ["0"] * (4 - len(parts))
+        ways.append(r"\.".join(parts) + f"/{length}")
+    return f"^(?:{'|'.join(ways)})$"

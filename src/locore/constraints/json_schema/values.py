@@ -30,17 +30,19 @@ class Reading:
 
     Attributes:
         shapes: of its schemas.
-        style: how values are written.
+        style: how values are written; its whitespace is none that leaves a choice of layouts.
         measure: what a literal piece costs.
+        scalars: the reading whose literals, numbers and strings these are; they look alike in all layouts.
     """
 
-    def __init__(self, shapes: Shapes, style: Style, measure: Measure) -> None:
+    def __init__(self, shapes: Shapes, style: Style, measure: Measure, scalars: Reading | None = None) -> None:
         """Nothing has been made."""
         self.shapes, self.style, self.measure = shapes, style, measure
-        self.minimal = style.escapes == "minimal"
+        self.scalars = scalars or self
+        self.minimal, self.digits = style.escapes == "minimal", style.integers == "digits"
         self._made: dict[Hashable, Any] = {}
         self._any = Gap(WHITESPACE.encode())
-        self._single = Optional(self.literal(b" "))
+        self.space = Optional(self.literal(b" "))
 
     def once(self, key: Hashable, make: Any, *arguments: Any) -> Any:
         """`make(*arguments)`, always the same object for equal keys."""
@@ -50,7 +52,7 @@ class Reading:
 
     def literal(self, text: bytes) -> Literal:
         """Exactly these bytes."""
-        found: Literal = self.once(text, Literal, text, self.measure)
+        found: Literal = self.scalars.once(text, Literal, text, self.measure)
         return found
 
     def value(self, goals: Goals, depth: int, level: int) -> Value:
@@ -59,20 +61,21 @@ class Reading:
         found: Value = self.once((Value, goals, depth, level), Value, self, goals, depth, level)
         return found
 
-    def gap(self, line: int | None = None, space: bool = False) -> Sequence:
+    def gap(self, line: int | None = None, after: str = "") -> Sequence:
         """What stands where whitespace may.
 
         Args:
             line: of an indented text, how deep the line is that begins here.
-            space: of an indented text, is one space here?
+            after: the comma or the colon that stands before, if there is one.
         """
-        if self.style.whitespace == "any":
+        whitespace = self.style.whitespace
+        if whitespace == "any":
             return (self._any,)
-        if self.style.whitespace == "single":
-            return (self._single,)
-        if self.style.whitespace == "indent" and line is not None:
+        if whitespace == "single":
+            return (self.space,)
+        if whitespace == "indent" and line is not None:
             return (self.literal(b"\n" + b" " * (INDENT * line)),)
-        return (self.literal(b" "),) if self.style.whitespace == "indent" and space else ()
+        return (self.literal(b" "),) if after and (whitespace == "spaced" or (whitespace, after) == ("indent", ":")) else ()
 
 
 class Value(Choice):
@@ -98,10 +101,10 @@ class Value(Choice):
 
         reading, facts = self._reading, shape.of(kind)
         if kind == "number":
-            scanner = numbers(frozenset(facts))
-            return (number_at(reading, scanner, 0),)
+            scanner = numbers(frozenset(facts), reading.digits)
+            return (number_at(reading.scalars, scanner, 0),)
         if kind == "string":
-            return string_of(reading, facts)
+            return string_of(reading.scalars, facts)
         if kind in ("array", "object"):
             make = array if kind == "array" else object_
             return make(reading, facts, self._depth - 1, self._level) if self._depth else ()
