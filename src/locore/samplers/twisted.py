@@ -34,8 +34,8 @@ class Twisted:
 
     Attributes:
         table: "prepared" for the table that `locore.prepare` made for the model, or where there is none one that is learned
-            within the call and the budget; None to learn one in any case; "model" to make the model's where there is none, which
-            costs some 20,000 LM tokens beside the budget (they are in the result's info, not in `lm_tokens`); or a table.
+            within the call and the budget; None to learn one in any case; "model" to make the model's where there is none,
+            which costs some 20,000 LM tokens beside the budget (they are in the result's info, not in `lm_tokens`); or a table.
         blocks: repetitions that share the budget, as in `WithoutReplacement`; where a table is learned in the call each learns
             from those before it, and None makes two of them at least.
         seen: distributions of the prompted model that were recorded before the call; learning begins with them instead of
