@@ -163,7 +163,7 @@ def _rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:
     None where there are not several, or where states do not count.
     """
     reader, position = prefixes.reader, prefixes.position
-    if len(reader.live[position + 1]) < 2 or _is_easy(reader):
+    if _is_easy(reader) or len(reader.live[position + 1]) < 2:
         return None
     distinct, which = torch.unique(prefixes.states, return_inverse=True)
     targets = reader.rows[position][distinct].long()
