@@ -30,6 +30,7 @@ CERTAIN, LIKELY = "for certain", "(95 %, whatever was missed)"
 NEAR, TRIVIAL = 3.0, 0.1  # nats: bounds so near to the estimate are worth saying, and none where p(α) is so near to 1
 TIGHTER = 0.5  # nats
 SMALLEST_LOG = -700.0
+WORTH_SAYING = 0.005  # share of the weight on texts that are cut off
 UNUSUAL = 0.05  # share of the weight on tokenisations that are not canonical
 ROUNDING = 1e-6
 
@@ -70,10 +71,11 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
     remedy = _remedy(draws, sampler)
     yield from _by_certain_bounds(draws, remedy)
     if is_out_of_sight(draws):
+        steer = "" if "twisted" in (sampler, record.chosen) else "sampler='twisted', or "
         yield (
             "rough",
             "the constraint is rare and nothing steers these particles to it, so they may all have missed where it is likely; "
-            "use sampler='twisted', or many more particles.",
+            f"use {steer}many more particles.",
         )
     yield from _by_tail(draws, remedy)
     if record.blocks is not None:
@@ -177,7 +179,8 @@ def _remedy(draws: Draws, sampler: str) -> str:
     if sampler in ("lcr", "lcr-published", "masked", "smc"):
         return "Try sampler='twisted', or 'rejection' if the constraint is likely."
     more = max(4 * draws.drawn, 128)
-    if draws.record.table is not None and draws.record.table.origin == "learned in the call":
+    table = draws.record.table
+    if table is not None and table.origin == "learned in the call" and not draws.record.tables_mislead:
         return f"Try num_particles={more}, or `locore prepare MODEL`, once: its table makes this sampler far more exact."
     if draws.drawn < 4 * ENOUGH:
         return f"Try num_particles={more}."
@@ -210,7 +213,7 @@ def facts(draws: Estimate, run: Run, texts: int, price_of_end: float) -> list[st
     if record.chosen is not None:
         lines.append(f"auto chose {record.chosen}: {record.why}")
     lines += [*_zeros(record), *_asked(record), *_spelling(record.not_canonical), *_cost(record, run)]
-    lines += [f"Note: {note}." for note in record.notes]
+    lines += [f"Note: {note}." for note in (*_cut_off(draws), *record.notes)]
     if price_of_end > EOS_NATS:
         remedy = (
             "With stop='complete' the end is free where no longer text can satisfy the constraint."
@@ -320,6 +323,15 @@ def _asked(record: Record) -> list[str]:
     if asked.timeouts:
         lines.append(f"Note: on {asked.timeouts:,} a predicate took too long, which means no.")
     return lines
+
+
+def _cut_off(draws: Draws) -> list[str]:
+    """How much weight is on texts that end where the horizon happens to be, where that is worth saying."""
+    share = draws.record.cut_off
+    if share is None or share < WORTH_SAYING:
+        return []
+    where = f"the horizon of {draws.tokens.shape[1]} tokens cut off"
+    return [f"{share:.0%} of the weight is on texts that {where}; & finished() asks for an end, a longer horizon gives room"]
 
 
 def _spelling(share: float | None) -> list[str]:
