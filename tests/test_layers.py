@@ -41,6 +41,7 @@ ROWS = {
     "explanation": 5,
     "generate": 5,
     "odds": 5,
+    "remarks": 5,
     "testing": 5,
     "__main__": 6,
     "answering": 5,

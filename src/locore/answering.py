@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +14,16 @@ from locore.canonical import OnlyCanonical, kept, share_of_others
 from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers import compile
-from locore.constraints import Constraint, PythonFunction
+from locore.constraints import Constraint, JsonSchema, MachineLeaf, PythonFunction
 from locore.constraints.json_schema.places import places_of
 from locore.constraints.sequence import TokenSequence
-from locore.errors import InvalidArgument, LocoreError, ZeroWeights
+from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
 from locore.evidence import Draws, Particles, Run
 from locore.evidence.weighing import weighed
 from locore.models import Counted, LanguageModel, prompt_ids
 from locore.numerics import make_generator
 from locore.potentials import Scorer, Target
+from locore.remarks import missing_space, share_cut_off
 from locore.request import Request, Stop
 from locore.samplers import Sampler
 from locore.samplers.selection import select
@@ -30,6 +32,7 @@ from locore.stopping import stop_of, stopped
 from locore.tokenizer import Tokenizer
 
 SEED_RANGE = 2**31
+RETRIES = 16  # of a reading that contradicts the circuit: does it contradict itself?
 RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
 
@@ -84,7 +87,13 @@ def answered(
         particles = thinned(particles, most, generator)
     if before is not None and mode is None:
         particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
-    return particles
+    space = None if before is None else missing_space(particles, circuit, before)
+    known: dict[str, Any] = {
+        "cut_off": None if request.min_new_tokens >= request.max_new_tokens else share_cut_off(particles, constraint),
+        "hints": particles.record.hints if space is None else (*particles.record.hints, space),
+        "tables_mislead": any(isinstance(leaf, MachineLeaf | JsonSchema) for leaf in constraint.leaves()),
+    }
+    return replace(particles, record=replace(particles.record, **known))
 
 
 def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, stop: Stop) -> Scorer | None:
@@ -134,6 +143,11 @@ def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed
     for y, good in zip(draws.tokens.tolist(), keep, strict=True):
         if not (good or relaxed):
             spelled = f" ({tokenizer.decode(y)!r})" if tokenizer.has_text else ""
+            if any(bound.evaluate(y, tokenizer) for _ in range(RETRIES)):
+                raise InvalidConstraint(
+                    f"the constraint gives other answers when it is asked again about the tokens {y}{spelled}: a @constraint "
+                    "function may depend on its tokens only, not on chance or on what was asked before."
+                )
             raise LocoreError(
                 f"internal error: the circuit accepted the tokens {y}{spelled}, which do not satisfy the "
                 f"constraint. Nothing was returned; {_whose(constraint)}."

@@ -28,6 +28,8 @@ from locore_lab.warcraft.command import PAPER as WARCRAFT
 
 COLUMNS = ["paper", "row there", "row here", "numbers", "there", "this run", "full size"]
 NONE = "–"
+# At toy size, roughly; only for saying how long the rest may take.
+CPU_SECONDS = {"overview": 10.0, "warcraft": 120.0, "sudoku": 20.0, "detox": 30.0}
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,25 @@ def run_all(output: Path, seed: int = 0, experiments: Sequence[Experiment] | Non
     """
     with only_writer(output):
         journal = Journal(output / "rows.jsonl", {"what": "all", "seed": seed})
-        outcomes = [_outcome(experiment, output / experiment.name, seed, journal) for experiment in experiments or papers()]
+        wanted, outcomes = experiments or papers(), list[Outcome]()
+        start = time.perf_counter()
+        for number, experiment in enumerate(wanted):
+            say(_stage(number, [each.name for each in wanted], time.perf_counter() - start))
+            outcomes.append(_outcome(experiment, output / experiment.name, seed, journal))
         found = _checklist(outcomes, output)
         write_whole(output / "checklist.md", found.text)
     return found
+
+
+def _stage(number: int, names: Sequence[str], seconds: float) -> str:
+    """Which of the experiments begins, and how long the rest may take, by what those before it took."""
+    known = [CPU_SECONDS.get(name, 30.0) for name in names]
+    done, left = sum(known[:number]), sum(known[number:])
+    pace = seconds / done if seconds > 1.0 and done else 1.0  # a busy machine, or a slow one
+    return (
+        f"stage {number + 1} of {len(names)}, {names[number]}: {seconds / 60:.0f} min so far, about "
+        f"{max(1.0, left * max(1.0, pace) / 60):.0f} min left"
+    )
 
 
 def papers() -> tuple[Experiment, ...]:
@@ -138,7 +155,6 @@ def _outcome(experiment: Experiment, folder: Path, seed: int, journal: Journal) 
     """Run it, unless this folder has it."""
     key = (experiment.name,)
     if key not in journal:
-        say(f"{experiment.name}:")
         start = time.perf_counter()
         try:
             experiment.run(folder, seed)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from locore.compilers.problem import Problem
-from locore.constraints import And, AutomatonLeaf, Ban, Constraint, MachineLeaf, Not, Or, conjunction, negation
+from locore.constraints import And, AutomatonLeaf, Ban, Constant, Constraint, MachineLeaf, Not, Or, conjunction, negation
 from locore.constraints.spelling import spelled
 from locore.errors import BudgetExceeded, Unsatisfiable
 
@@ -43,6 +43,10 @@ class Conflict:
     at_least: bool
 
     def __str__(self) -> str:
+        if self.parts == (Constant(False),):
+            return (
+                "the constraint contradicts itself, so no text of any length satisfies it; take out one of the parts that do."
+            )
         names = [spelled(part) for part in self.parts[:SHOWN]]
         if len(self.parts) > SHOWN:
             names.append(f"{len(self.parts) - SHOWN} more")

@@ -260,6 +260,11 @@ class TokenView:
                 "compares tokens with each other; a constraint compares them with ids: combine "
                 "(tokens[i] == v) & (tokens[j] == v) with | over the ids v that you mean"
             )
+        if isinstance(other, str | bytes):
+            self._refuse(
+                f"compares a token with the text {other!r}, but tokens are ids; take them from "
+                f"model.tokenizer.encode({other!r}), and for what the text says combine the function with contains, regex and the like"
+            )
         if not hasattr(other, "__index__"):
             self._refuse(f"compares one token with {other!r}; use .isin for several ids")
         return self.isin([other])

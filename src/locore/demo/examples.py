@@ -35,6 +35,7 @@ MASKED = 100  # texts by masking, about as dear as Locore's default call
 MORE = 512  # particles, where a default call of 32 is rough
 PAPERS = 8  # of the paper's sampler, whose texts cost hundreds of LM tokens each
 SHOWN = 3  # texts of masking and of Locore that are printed
+REPEATED = 20  # tables of perfect draws
 ENUMERATED = 100_000  # sequences, at most
 Progress = Callable[[str], None]
 BATCHES, BATCH_TOKENS = 4, 2_000  # of each sampler
@@ -76,12 +77,12 @@ class Reference:
         others = sum(p for text, p in law.items() if text not in self.posterior)
         return (known + abs(others - self.rest(list(self.posterior)))) / 2
 
-    def perfect_distance(self, draws: int, seed: int) -> float:
-        """Distance of so many draws from the truth itself: what chance alone does. Unknown texts count as one."""
+    def distance_by_chance(self, draws: int) -> float:
+        """Mean distance of so many draws from the truth itself: what chance alone does. Unknown texts count as one."""
         texts = list(self.posterior)
-        chances = [*self.posterior.values(), self.rest(texts)]
-        drawn = random.Random(seed).choices([*texts, REST], chances, k=draws)
-        return self.distance({text: number / draws for text, number in Counter(drawn).items()})
+        chances, generator = [*self.posterior.values(), self.rest(texts)], random.Random(0)
+        tables = [Counter(generator.choices([*texts, REST], chances, k=draws)) for _ in range(REPEATED)]
+        return sum(self.distance({text: n / draws for text, n in table.items()}) for table in tables) / REPEATED
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,10 @@ def conclusions(first: Found | None, second: Found) -> Iterator[str]:
             f"{percent(truth.posterior.get(worst, 0.0))}: forbidding says nothing of where a beginning leads."
         )
     truth, answers = second
-    chance = f"{MASKED} perfect draws would be {truth.perfect_distance(MASKED, seed=0):.2f} off"
-    yield f"Verdicts do not know the truth. In {1 if first is None else 2}, {chance}."
+    yield (
+        "A distance is that of a table of all texts: chance alone puts as many perfect draws that far off. A verdict is on one "
+        "draw: may it be taken for one of the truth's? It does not know the truth."
+    )
     for answer in answers:
         if not answer.in_table:
             name, distance = answer.name, truth.distance(answer.posterior)
@@ -106,8 +108,10 @@ def _table(texts: list[str], rest: str, truth: Reference, answers: list[Answer])
         yield _row(rest, percent(truth.rest(texts)), [percent(other) for other in others])
     yield Text("─" * (LABEL + TRUTH + COLUMN * len(answers)), style="dim")
     yield _row("distance from truth", "0", [f"{truth.distance(law):.2f}" for law in laws], "bold")
+    chance = [f"{truth.distance_by_chance(answer.draws):.2f}" for answer in answers]
+    yield _row("… of perfect draws", "0", chance)
     yield _row("obeys by itself", _odds(truth.log_evidence), [_odds(answer.log_evidence) for answer in answers])
-    yield _row("Locore's verdict", "", [_level(answer) for answer in answers])
+    yield _row("verdict on one draw", "", [_level(answer) for answer in answers])
     yield _row("LM tokens, seconds", "", [f"{answer.lm_tokens:,}, {answer.seconds:.0f} s" for answer in answers])
 
 

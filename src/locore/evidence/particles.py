@@ -174,6 +174,7 @@ class Particles(Estimate):
             joined=None,
             likely=None if old.interval is None and old.likely is None else UNKNOWN,
             not_canonical=None,
+            cut_off=None,
         )
 
     def _evened(self, index: Tensor, record: Record) -> Particles:
@@ -192,14 +193,13 @@ class Particles(Estimate):
         level, reason = diagnose(self, self.run.sampler)
         details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
         text = f"Texts: {level}; {reason}\n{evidence(self)}"
-        if self.run.slow_because is not None:
-            text += f"\nNote: {self.run.slow_because}."
-        return Verdict(level, text, "\n".join(details))
+        slow = () if self.run.slow_because is None else (f"{self.run.slow_because}.",)
+        return Verdict(level, "\n".join([text, *(f"Note: {hint}" for hint in (*self.record.hints, *slow))]), "\n".join(details))
 
     def report(self, full: bool = False) -> str:
         """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known.
 
-        A model that cannot be read as fast as it should be gets a line that says so.
+        A line more says what is probably a slip, such as a missing space, or why the model is read slowly.
         """
         return f"{self.verdict.text}\n{self.verdict.details}" if full else self.verdict.text
 

@@ -123,7 +123,10 @@ class Record:
         joined: what parts say that were drawn apart; None where all were drawn together.
         chosen, why: what `auto` chose.
         not_canonical: share of the weight on tokenisations that are not the tokenizer's own.
+        cut_off: share of the weight on texts that end where the horizon happens to be.
+        tables_mislead: is it known that n-gram tables do not help with such a constraint?
         notes: what the report should say.
+        hints: what it should say even in short.
         details: more of the algorithm for readers; nothing here depends on it.
     """
 
@@ -152,7 +155,10 @@ class Record:
     chosen: str | None = None
     why: str | None = None
     not_canonical: float | None = None
+    cut_off: float | None = None
+    tables_mislead: bool = False
     notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -171,11 +177,13 @@ class Record:
         told = {
             "blocks": None if self.blocks is None else len(self.blocks),
             "chosen": self.chosen,
+            "cut_off": self.cut_off or None,
             "dependent": not self.independent or None,
             "ess_before": self.ess,
             "evidence": self.evidence if self.evidence != "estimated" else None,
             "exact_draws": self.exact_draws or None,
             "guided": self.guided or None,
+            "hints": list(self.hints) or None,
             "iterations": self.iterations,
             "log_evidence_bounds_95": self.likely,
             "log_evidence_interval": self.interval,

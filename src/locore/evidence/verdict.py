@@ -30,6 +30,7 @@ CERTAIN, LIKELY = "for certain", "(95 %, whatever was missed)"
 NEAR, TRIVIAL = 3.0, 0.1  # nats: bounds so near to the estimate are worth saying, and none where p(α) is so near to 1
 TIGHTER = 0.5  # nats
 SMALLEST_LOG = -700.0
+WORTH_SAYING = 0.005  # share of the weight on texts that are cut off
 UNUSUAL = 0.05  # share of the weight on tokenisations that are not canonical
 ROUNDING = 1e-6
 
@@ -86,13 +87,12 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
 
 def _out_of_sight(record: Record) -> str:
     """Why particles that agree may all be wrong, and what helps."""
-    learned = record.table is not None and record.table.origin == "learned in the call"
-    if learned:
-        steers = "what steers these particles to it was learned from them"
-        remedy = "many more particles help, or `locore prepare MODEL`, once"
+    if record.table is not None and record.table.origin == "learned in the call":
+        steers, table = "what steers these particles to it was learned from them", "`locore prepare MODEL`, once"
     else:
         steers = "nothing steers these particles to it"
-        remedy = "use many more particles, or sampler='twisted' with a table that `locore prepare MODEL` makes once"
+        table = "sampler='twisted' with the table that `locore prepare MODEL` makes once"
+    remedy = "use many more particles" if record.tables_mislead else f"use many more particles, or {table}"
     return f"the constraint is rare and {steers}, so they may all have missed where it is likely; {remedy}."
 
 
@@ -207,7 +207,8 @@ def _remedy(draws: Draws, sampler: str) -> str:
     if sampler in ("lcr", "lcr-published", "masked", "smc"):
         return "Try sampler='twisted', or 'rejection' if the constraint is likely."
     more = max(4 * draws.drawn, 128)
-    if draws.record.table is not None and draws.record.table.origin == "learned in the call":
+    table = draws.record.table
+    if table is not None and table.origin == "learned in the call" and not draws.record.tables_mislead:
         return f"Try num_particles={more}, or `locore prepare MODEL`, once: its table makes this sampler far more exact."
     if draws.drawn < 4 * ENOUGH:
         return f"Try num_particles={more}."
@@ -240,7 +241,7 @@ def facts(draws: Estimate, run: Run, texts: int, price_of_end: float) -> list[st
     if record.chosen is not None:
         lines.append(f"auto chose {record.chosen}: {record.why}")
     lines += [*_zeros(record), *_asked(record), *_spelling(record.not_canonical), *_cost(record, run)]
-    lines += [f"Note: {note}." for note in record.notes]
+    lines += [f"Note: {note}." for note in (*_cut_off(draws), *record.notes)]
     if price_of_end > EOS_NATS:
         remedy = (
             "With stop='complete' the end is free where no longer text can satisfy the constraint."
@@ -352,6 +353,15 @@ def _asked(record: Record) -> list[str]:
     if asked.timeouts:
         lines.append(f"Note: on {asked.timeouts:,} a predicate took too long, which means no.")
     return lines
+
+
+def _cut_off(draws: Draws) -> list[str]:
+    """How much weight is on texts that end where the horizon happens to be, where that is worth saying."""
+    share = draws.record.cut_off
+    if share is None or share < WORTH_SAYING:
+        return []
+    where = f"the horizon of {draws.tokens.shape[1]} tokens cut off"
+    return [f"{share:.0%} of the weight is on texts that {where}; & finished() asks for an end, a longer horizon gives room"]
 
 
 def _spelling(share: float | None) -> list[str]:

@@ -72,7 +72,7 @@ class Rejection:
         if not accepted:
             raise ZeroWeights(
                 f"none of {drawn} draws from the model satisfies the constraint, so its probability is probably below "
-                f"{3 / drawn:.1g}; use sampler='twisted' or a larger budget."
+                f"{3 / drawn:.1g}; use the default sampler, or a larger budget."
             )
         enough = accepted > num_particles
         log_weight = math.log(num_particles / (drawn - 1) if enough else accepted / drawn) + most_worth

@@ -1,0 +1,79 @@
+"""What the report says of a missing space, of texts that the horizon cuts off, and of what was just done."""
+
+import random
+import re
+
+import pytest
+
+import locore
+from locore.errors import InvalidConstraint, Unsatisfiable
+from locore.samplers import Twisted
+
+SPACE = "no allowed text begins with a space; did you mean"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "constraint", "meant"),
+    [
+        ("She was", locore.choice(["good", "bad"]), "' good'"),
+        ("She was", locore.regex("(happy|glad) today"), "' (happy|glad) today'"),
+        ("She was", locore.choice([" good", "bad"]), None),
+        ("She was ", locore.choice(["good", "bad"]), None),
+        ("She was:", locore.choice(["good", "bad"]), None),
+        ("She was", locore.choice([", then"]), None),
+    ],
+)
+def test_a_missing_space_is_noticed(prompt, constraint, meant):
+    """In the short report, where nothing else explains what was asked."""
+    p = locore.generate("tiny", prompt, constraint, 6, seed=0)
+    hints = [line for line in p.report().splitlines() if SPACE in line]
+    assert [bool(re.search(rf"did you mean {meant}\?", hint)) for hint in hints] == ([] if meant is None else [True])
+
+
+@pytest.mark.parametrize("constraint", [locore.ban("x"), locore.regex(r"[^\n]*"), ~locore.contains("z")])
+def test_texts_that_the_horizon_cuts_off_are_counted(constraint):
+    """As many as have no end, since any beginning of a text satisfies such a constraint."""
+    p = locore.generate("tiny", "I", constraint, 6, seed=0)
+    ends = [any(token in p.tokenizer.eos_ids for token in y) for y in p.tokens.tolist()]
+    share = sum(weight for weight, end in zip(p.weights.tolist(), ends, strict=True) if not end)
+    assert p.info.get("cut_off", 0.0) == pytest.approx(share) and share > 0.5
+    assert f"Note: {share:.0%} of the weight is on texts that the horizon of 6 tokens cut off" in p.report(full=True)
+
+
+@pytest.mark.parametrize(
+    "constraint", [locore.ends_with("."), locore.ban("x") & locore.finished(), locore.choice([" a man", " a"])]
+)
+def test_texts_that_end_as_they_were_asked_to_are_not_cut_off(constraint):
+    p = locore.generate("tiny", "I", constraint, 6, seed=0)
+    assert "cut_off" not in p.info and "cut off" not in p.report(full=True)
+
+
+@pytest.mark.parametrize("sampler", [Twisted(table=None), "auto", "swor", "masked"])
+def test_no_report_sends_anybody_to_what_was_just_done(sampler):
+    for constraint in (locore.contains(" zebra"), locore.json_schema({"type": "array", "items": {"type": "integer"}})):
+        p = locore.generate("tiny", "The", constraint, 8, num_particles=2, budget=100, sampler=sampler, seed=1)
+        done = {p.info["sampler"], p.info.get("chosen")}
+        assert not done & set(re.findall(r"sampler='([a-z-]+)'", p.report()))
+        if constraint.to_json()["type"] == "json_schema":
+            assert "prepare" not in p.report()
+
+
+def test_a_contradiction_is_called_one():
+    with pytest.raises(Unsatisfiable, match="contradicts itself"):
+        locore.generate("tiny", "I", locore.contains("sun") & ~locore.contains("sun"), 8)
+
+
+def test_a_function_of_chance_is_called_one():
+    @locore.constraint
+    def sometimes(tokens):
+        return tokens[0] == random.randrange(300, 2000)
+
+    with pytest.raises(InvalidConstraint, match="other answers when it is asked again"):
+        for seed in range(20):
+            locore.generate("tiny", "I", sometimes, 3, seed=seed)
+
+
+@pytest.mark.parametrize("ask", [lambda tokens: "sun" in tokens, lambda tokens: tokens[0] == " good"])
+def test_a_text_is_no_token(ask):
+    with pytest.raises(InvalidConstraint, match=r"tokens are ids; take them from model\.tokenizer\.encode"):
+        locore.generate("tiny", "I", locore.constraint(ask), 3)
