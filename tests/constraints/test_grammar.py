@@ -321,6 +321,8 @@ def test_the_only_text_may_be_the_empty_one(empty):
         ("start[lazy]: /a/", UnsupportedKeyword, "attributes of 'start'"),
         ('start: "a" & "b"', UnsupportedKeyword, "& between rules"),
         ("%import other.X\nstart: X", UnsupportedKeyword, "'common' only"),
+        ('start: "b" sep{x, ","}\nx: "a"', UnsupportedKeyword, "use of the template 'sep' at line 1, column 12"),
+        ('start: "a"\nsep{x, d}: x (d x)*', UnsupportedKeyword, "template 'sep' at line 2, column 1"),
     ],
 )
 def test_bad_grammars(text, error, message):
@@ -338,6 +340,56 @@ def test_what_cannot_be_asked():
         locore.compile(grammar('start: "1"~40'), SMALL, 5)
     with pytest.raises(Unsatisfiable, match="nor would it help"):
         locore.compile(grammar(EDGES["a terminal that never ends"]), Tokenizer.from_tokens([b"a", None], eos_ids=[1]), 5)
+
+
+def chained(number, body, last='"a"', name="r"):
+    """Rules, or terminals, each of which needs the next one."""
+    rules = [f"{name}{place}: {body.format(f'{name}{place + 1}')}" for place in range(number)]
+    return "\n".join([f"start: {name}0", *rules, f"{name}{number}: {last}"])
+
+
+def below(frames, function):
+    """What a function returns or raises where the stack is deep already."""
+    return below(frames - 1, function) if frames else function()
+
+
+DEEP = [  # a grammar, from the number of levels; how many are read; how many are too many
+    (lambda n: chained(n, "{}"), 5000, 20_000),
+    (lambda n: chained(n, '("b" {})? "a"'), 1000, 5000),
+    (lambda n: chained(n, "{}", name="R"), 250, 5000),
+    (lambda n: chained(n, '("b" {})? "a"', name="R"), 60, 5000),
+    (lambda n: f'start: "a"\n%ignore R0\n{chained(n, "{}", name="R").partition(chr(10))[2]}', 250, 5000),
+    (lambda n: f'start: {"(" * n}"a"{")" * n}', 20, 3000),
+    (lambda n: f'start: {"(" * n}"a"{")?" * n}', 10, 60_000),
+    (lambda n: f'start: A\nA: {"[" * n}"a"{"]" * n}', 10, 3000),
+    (lambda n: f"start: /{'(' * n}a{')' * n}/", 50, 3000),
+]
+
+
+@pytest.mark.parametrize("text, read, refused", DEEP)
+def test_deep_grammars_are_read_or_refused(text, read, refused):
+    """Also where few frames are left."""
+    leaf = below(250, lambda: grammar(text(read)))
+    assert leaf.machine().accepts(leaf.machine().after(b"a")) and leaf.reader.read(b"a") == (1, True)
+    with pytest.raises(InvalidConstraint, match="deep"):
+        below(250, lambda: grammar(text(refused)))
+
+
+@pytest.mark.parametrize(
+    "text, sentence, reason",
+    [
+        (
+            'start: "<think>" /.+/ "</think>"',
+            "<think>é</think>",
+            "/.+/ has taken characters 7 to 15: were it to end before character 8",
+        ),
+        ('start: ("a" | "abq" | "c") "bQ"?', "abQ", '"Q" at character 2; a terminal takes all it can, and "abq" has'),
+        ('start: WORD "end"\nWORD: /[a-z]+/', "weekend", "WORD has taken characters 0 to 6"),
+        ('start: A "ab"\nA: /a{1,2}/', "aab", "A has taken characters 0 to 1"),
+    ],
+)
+def test_explain_names_a_terminal_that_has_read_on(text, sentence, reason):
+    assert reason in locore.explain(grammar(text), sentence, locore.load("tiny")).reason
 
 
 def test_explain_says_where_a_text_leaves_the_grammar():

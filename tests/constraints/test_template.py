@@ -35,9 +35,21 @@ def chain(seed):
 INNER = st.sampled_from(
     [choice(["a", "b1"]), ban("="), ~contains("a"), regex("[ab]*"), char_count(1, 2) & ban("b"), regex("é|1")]
 )
-MARKERS = st.sampled_from(
-    ["=", "ab", "aba", "aa", "é", regex("a+b"), regex("=|é"), regex("(?i)A(?=b)b"), regex(r"\b1"), regex("b$")]
-)
+PATTERNS = [
+    "a+b",
+    "=|é",
+    "(?i)A(?=b)b",
+    r"\b1",
+    "b$",
+    r"\p{L}1",
+    "(?<name>ab)+",
+    r"[\w--b]",
+    "(?>a+)b",
+    "a++",
+    "b(?!a)",
+    "(?<=a)",
+]
+MARKERS = st.sampled_from(["=", "ab", "aba", "aa", "é", *map(regex, PATTERNS), regex("(?x) a b # c")])
 CONTENTS = st.lists(st.sampled_from([b"a", b"b", b"=", b"1", " é".encode(), b"\n", b"ab", *BROKEN]), max_size=7).map(b"".join)
 
 

@@ -45,6 +45,8 @@ FIELDS = [
     ({"structured_outputs": {}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"regex": "a", "grammar": "b"}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"grammar": "root ::= x"}}, "invalid_constraint", "structured_outputs"),
+    ({"structured_outputs": {"grammar": "root ::= " + "(" * 60_000}}, "invalid_constraint", "structured_outputs"),
+    ({"structured_outputs": {"grammar": f'start: {"(" * 3000}"a"{")" * 3000}'}}, "invalid_constraint", "structured_outputs"),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "invalid_value", "structured_outputs"),
     ({"structured_outputs": {"regex": "a"}, "constraint": {"type": "true"}}, "invalid_value", None),
     ({"response_format": {"type": "text"}, "constraint": {"type": "true"}}, "invalid_value", None),

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal as OneOf
 
-from locore.automata.grammar import Engine, GrammarMachine, Sentences, definitions_of, depth_of, productions_of, read_gbnf
+from locore.automata.grammar import (
+    Engine,
+    GrammarMachine,
+    Overrun,
+    Sentences,
+    definitions_of,
+    depth_of,
+    productions_of,
+    read_gbnf,
+)
 from locore.automata.lazily import ByteMachine, Int32
 from locore.automata.tables import Trie
 from locore.constraints.base import Json
@@ -67,7 +76,7 @@ class Grammar(MachineLeaf):
         return self._machine_and_reader[0]
 
     @cached_property
-    def _machine_and_reader(self) -> tuple[ByteMachine, Engine | Sentences]:
+    def _machine_and_reader(self) -> tuple[_Shared, Engine | Sentences]:
         if self.syntax == "gbnf":
             productions = read_gbnf(self.text)
             return _Shared(GrammarMachine(productions)), Sentences(productions)
@@ -88,11 +97,20 @@ class Grammar(MachineLeaf):
         """Where the text leaves the grammar."""
         text = sequence.text
         read, whole = self.reader.read(text)
+        if whole:
+            return "a whole sentence"
+        reason = "ends before the sentence does"
         if read < len(text):
-            place = len(text[:read].decode("utf-8", errors="replace"))
             found = text[read:].decode("utf-8", errors="replace")[:1]
-            return f"no sentence goes on with {quoted(found)} at character {place}"
-        return "a whole sentence" if whole else "ends before the sentence does"
+            reason = f"no sentence goes on with {quoted(found)} at character {_characters(text, read)}"
+        overrun = self._machine_and_reader[0].overrun(text)
+        if overrun is None:
+            return reason
+        start, end, least = (_characters(text, place) for place in (overrun.start, overrun.end, overrun.least))
+        return (
+            f"{reason}; a terminal takes all it can, and {' or '.join(overrun.names)} has taken characters {start} to "
+            f"{end - 1}: were it to end before character {least}, more of the text could be read"
+        )
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "grammar", "text": ...}`."""
@@ -100,10 +118,15 @@ class Grammar(MachineLeaf):
         return json if self.syntax == "lark" else json | {"syntax": self.syntax}
 
 
+def _characters(text: bytes, place: int) -> int:
+    """How many characters stand before a byte."""
+    return len(text[:place].decode("utf-8", errors="replace"))
+
+
 class _Shared(ByteMachine):
     """A machine that several threads may use at once, and that keeps what it has found out for all of them."""
 
-    def __init__(self, machine: ByteMachine) -> None:
+    def __init__(self, machine: GrammarMachine) -> None:
         self._machine = machine
         self._lock = threading.RLock()
 
@@ -121,6 +144,10 @@ class _Shared(ByteMachine):
 
     def progress(self, trie: Trie) -> float:
         return self._machine.progress(trie)
+
+    def overrun(self, content: bytes) -> Overrun | None:
+        with self._lock:
+            return self._machine.overrun(content)
 
 
 register("grammar", grammar, {"text": read_string}, {"syntax": read_string})

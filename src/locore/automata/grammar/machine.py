@@ -9,6 +9,8 @@ behind another's end, and nothing but the parser decides.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,23 @@ from locore.automata.lazily import DEAD, ByteMachine
 from locore.automata.tables import Trie
 
 FRESH = -2  # of a lexer that has read nothing of the next terminal
+TRIED = 1000  # bytes in which a terminal that has read on is looked for
+
+
+@dataclass(frozen=True)
+class Overrun:
+    """A terminal that has read on behind where it had to end; places are bytes.
+
+    Attributes:
+        names: of the terminals that read on.
+        start, end: what was read.
+        least: behind which byte it could have ended, so that the text would have been read further.
+    """
+
+    names: tuple[str, ...]
+    start: int
+    end: int
+    least: int
 
 
 class GrammarMachine(ByteMachine):
@@ -71,6 +90,37 @@ class GrammarMachine(ByteMachine):
         """By how many bytes one token lowers `least` at most."""
         return most_progress(self._grammar, trie)
 
+    def overrun(self, content: bytes) -> Overrun | None:
+        """Of a text that is no sentence: the last terminal that had to end earlier for the text to be read further, if any."""
+        states, begun = [0], [0]  # begun: where the terminal began that has read the byte before
+        for place, byte in enumerate(content):
+            following = int(self.row(states[-1])[byte])
+            if following == DEAD:
+                break
+            lexer = self._states[states[-1]][1]
+            begun.append(place if lexer == FRESH or self._lexer.row(lexer)[byte] == NOTHING else begun[-1])
+            states.append(following)
+        read = len(states) - 1
+        for place in range(read - 1, max(0, read - TRIED), -1):
+            column, lexer = self._states[states[place]]
+            ended = None if lexer == FRESH or begun[place + 1] == place else self._following(column, lexer)
+            if ended is not None and self._reads(content[place:], ended) + place > read:
+                going_on = int(self._lexer.row(lexer)[content[place]])
+                names = [self._grammar.terminals[terminal].name for terminal, _ in self._lexer.remaining(going_on)]
+                start = begun[place + 1]
+                end = max(at for at in range(place, read + 1) if begun[at] == start)
+                return Overrun(tuple(names), start, end, place)
+        return None
+
+    def _reads(self, content: bytes, column: int) -> int:
+        """How many bytes are read before a next terminal; one more if they are all and a sentence ends there."""
+        state = self._added((column, FRESH))
+        for place, byte in enumerate(content):
+            state = int(self.row(state)[byte])
+            if state == DEAD:
+                return place
+        return len(content) + self.accepts(state)
+
     def _following(self, column: int, lexer: int) -> int | None:
         """The column once the terminal that is being read has ended; None where it cannot end here."""
         accepted = self._lexer.accepted(lexer)
@@ -96,10 +146,13 @@ class GrammarMachine(ByteMachine):
             following = self._following(column, lexer)
             assert following is not None  # the lexer reads what may come, and nothing that cannot end
             key = following, FRESH
+        return self._added(key)
+
+    def _added(self, key: tuple[int, int]) -> int:
         number = self._number_of.setdefault(key, len(self._states))
         if number == len(self._states):
             self._states.append(key)
         return number
 
 
-__all__ = ["GrammarMachine"]
+__all__ = ["GrammarMachine", "Overrun"]
