@@ -192,7 +192,8 @@ def on_tokens(ids, length, phrases):
 
 def on_text(phrases):
     """Leaves that speak about the text."""
-    schema = schemas().filter(is_plain).map(lambda one: json_schema(closed(one), whitespace="any", order="any"))
+    spelling = {"whitespace": "any", "order": "any", "escapes": "any", "integers": "any"}
+    schema = schemas().filter(is_plain).map(lambda one: json_schema(closed(one), **spelling))
     return st.one_of(leaves(phrases), leaves(phrases), regexes(phrases), schema).map(of_form)
 
 

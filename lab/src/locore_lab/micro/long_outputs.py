@@ -45,7 +45,7 @@ RECORD = {
     "additionalProperties": False,
 }
 CONSTRAINTS: dict[str, Constraint] = {
-    "JSON, records": json_schema({"type": "array", "items": RECORD, "minItems": 1}),
+    "JSON, records": json_schema({"type": "array", "items": RECORD, "minItems": 1}, whitespace="compact", escapes="any"),
     "regex, sentences": regex(r"([A-Z][a-z]+( [a-z]+){2,12}[.!?] ?)+"),
     "first token, no ban": token(0, 500) & ban(["awful", "hate"]),
 }

@@ -67,7 +67,8 @@ class Problem:
 
 def written_as_models_do(schema: Mapping[str, Any]) -> Constraint:
     """A JSON object of these properties and no others, with whatever whitespace and in whatever order a model likes."""
-    return json_schema({**schema, "additionalProperties": False}, whitespace="any", order="any")
+    spelling = {"whitespace": "any", "order": "any", "escapes": "any", "integers": "any"}  # all that JSON allows
+    return json_schema({**schema, "additionalProperties": False}, **spelling)
 
 
 @dataclass(frozen=True, eq=False)

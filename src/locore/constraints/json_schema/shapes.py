@@ -37,7 +37,7 @@ from locore.errors import BudgetExceeded, InvalidConstraint
 MOST_SHAPES = 4_000  # of one place
 STEPS_A_SHAPE = 10  # pairs that are joined in all, for each shape allowed
 APART = 64  # facts of pairs that are looked at cost as much as joining a pair
-MOST_UNTAGGED = 200  # of a union that a tag tells apart, without it
+MOST_UNTAGGED = 60  # of a union that a tag tells apart, without it
 MOST_DEEP = 64  # references in one place
 
 

@@ -77,7 +77,7 @@ class AsValidated(GenerateJsonSchema):
         return found
 
     def _common_dict_schema(self, schema: Any) -> JsonSchemaValue:
-        found = super()._common_dict_schema(schema)  # type: ignore[misc]
+        found = super()._common_dict_schema(schema)
         return _with_keys(found, schema)
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
