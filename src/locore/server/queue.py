@@ -146,16 +146,22 @@ class Queue:
     def _dispatch(self) -> None:
         """Hand out what waits, as long as there is room. In its lane nobody is passed over by what is smaller."""
         for lane in self._lanes:
-            while (job := lane.first()) is not None:
+            while (job := lane.first(self._has_share)) is not None:
                 free = [worker for worker in self.workers if worker.has_room(job)]
                 if not free:
                     if job.alone:
                         return  # a worker has to become idle for it
                     break
-                lane.take()
+                lane.take(job)
                 begun = time.monotonic()
                 job.when_done(lambda begun=begun: self._measure(time.monotonic() - begun))  # type: ignore[misc]
                 min(free, key=lambda worker: worker.rows).take(job)
+
+    def _has_share(self, job: Job) -> bool:
+        """Of what runs, at most half is of its request: else nobody could come in beside one of many runs."""
+        running = [other for worker in self.workers for other in worker.jobs.values()]
+        most = max(1, len(self.workers) * self.settings.together // 2)
+        return sum(other.request == job.request for other in running) < most
 
     def _measure(self, seconds: float) -> None:
         self._seconds += 0.2 * (seconds - self._seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from locore.server.jobs import Job
 
@@ -44,19 +44,18 @@ class Turns:
         else:
             jobs.append(job)
 
-    def first(self) -> Job | None:
-        """Whose turn it is."""
-        return next(iter(self), None) if self._owners else None
+    def first(self, may: Callable[[Job], bool] = lambda job: True) -> Job | None:
+        """Whose turn it is, of those that may have it."""
+        fronts = (jobs[0] for requests in self._owners.values() for jobs in requests.values())
+        return next(filter(may, fronts), None)
 
-    def take(self) -> Job:
-        """Whose turn it is, and who has had it then."""
-        owner, requests = next(iter(self._owners.items()))
-        request, jobs = next(iter(requests.items()))
-        job = jobs.popleft()
-        requests.move_to_end(request)
-        self._owners.move_to_end(owner)
+    def take(self, job: Job) -> None:
+        """It has its turn: its request and its owner go to the end."""
+        requests = self._owners[job.owner]
+        requests[job.request].remove(job)
+        requests.move_to_end(job.request)
+        self._owners.move_to_end(job.owner)
         self._tidy(job)
-        return job
 
     def remove(self, job: Job) -> None:
         """It waits no longer."""

@@ -6,6 +6,7 @@ whenever a request gets out of hand, so that nothing of a request outlives it.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -29,6 +30,8 @@ from locore.server.task import BEGUN, Task
 
 Message = dict[str, Any]
 TELLING_SECONDS = 0.5  # between two lines on how far a run is
+TRIM_SECONDS = 2.0  # between two times that memory is given back to the system
+TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 PATIENCE = 0.25  # of a pass: how long requests wait for others that compute something else
 
 
@@ -72,6 +75,7 @@ class Worker:
         self._lines, self._answers = lines, answers
         self._sending = threading.Lock()
         self._stops: dict[int, threading.Event] = {}
+        self._trim_at = 0.0
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
         # Engines compute where they run, and take no device.
         placed = {} if options["device"] == "cpu" else {"device": options["device"]}
@@ -127,6 +131,7 @@ class Worker:
             _log(error)
             answer = _error("Internal", "")
         del self._stops[number]
+        self._give_back_memory()
         self._send({"id": number, "lm_tokens": progress.lm_tokens, **answer})
 
     def _computed(self, task: Task, check: Callable[[], None], progress: Progress) -> Message:
@@ -139,6 +144,13 @@ class Worker:
                 run.circuit  # noqa: B018  (compiled before anybody waits for this request)
             with nullcontext() if meeting is None else meeting.attended():
                 return Comparison(run, progress.enter).result() if task.compares else run.result().to_json()
+
+    def _give_back_memory(self) -> None:
+        """What a run has left behind in the allocator is not charged to the next one."""
+        now = time.monotonic()
+        if TRIM is not None and now >= self._trim_at:
+            self._trim_at = now + TRIM_SECONDS
+            TRIM(0)
 
     def _send(self, message: Message) -> None:
         line = json.dumps(message, allow_nan=False) + "\n"

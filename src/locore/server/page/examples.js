@@ -10,7 +10,7 @@ export const EXAMPLES = [
     constraint: { type: "ends_with", text: " happy." },
     max_tokens: 3,
     num_particles: MANY,
-    seed: 1,
+    seed: 2,
   },
   {
     name: "One of three answers",
@@ -35,7 +35,7 @@ export const EXAMPLES = [
     about: "A likely constraint: masking is nearly right here, and the page says so.",
     prompt: "The weather is",
     constraint: { type: "ban", phrases: [" not", " very", " so"] },
-    max_tokens: 4,
+    max_tokens: 2,
     num_particles: MANY,
     seed: 1,
   },
@@ -62,14 +62,14 @@ export const EXAMPLES = [
   },
   {
     name: "Several conditions",
-    about: "Three words, the last of which ends the sentence, and none of them “very”.",
-    prompt: "My brother",
+    about: "A word of each list, an end of the sentence, none of them “very”, and no “o” anywhere.",
+    prompt: "The weather",
     constraint: {
       type: "and",
       of: [
-        { type: "word_count", lo: 3, hi: 3 },
-        { type: "ends_with", text: "." },
+        { type: "regex", pattern: "( is| was| looks| feels)( very| quite| so| too| really)( warm| cold| fine| bad| nice)\\." },
         { type: "not", of: { type: "contains", text: "very" } },
+        { type: "ban", phrases: ["o"] },
       ],
     },
     max_tokens: 5,
