@@ -181,6 +181,7 @@ class _Writer:
 
     def _pieces(self, group: Group, inside: frozenset[int], copied: bool = False) -> Iterator[str]:
         """Args: inside: the groups that are being written; copied: without names and numbers, as in a call."""
+        self._count(len(group.opening) + 1)
         if group.number is not None:
             inside |= {group.number}
         if group is not self._whole or copied:
@@ -195,9 +196,7 @@ class _Writer:
 
     def _piece(self, piece: Piece, inside: frozenset[int], copied: bool) -> Iterator[str]:
         if isinstance(piece, str):
-            self._length += len(piece)
-            if self._length > LONGEST:
-                raise InvalidConstraint(f"a regular expression of more than {LONGEST:,} characters, with its calls written out")
+            self._count(len(piece))
             yield piece
         elif isinstance(piece, Group):
             yield from self._pieces(piece, inside, copied)
@@ -206,6 +205,12 @@ class _Writer:
             yield from self._pieces(called, inside, copied=True)
         else:
             yield from self._condition(piece, inside, copied)
+
+    def _count(self, characters: int) -> None:
+        """So many more are written."""
+        self._length += characters
+        if self._length > LONGEST:
+            raise InvalidConstraint(f"a regular expression of more than {LONGEST:,} characters, with its calls written out")
 
     def _called(self, call: Call, inside: frozenset[int]) -> Group:
         group = self._reader.groups.get(call.of)

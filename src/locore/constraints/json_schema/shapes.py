@@ -328,10 +328,8 @@ class Shapes:
         if union is not None:
             for one in nodes:
                 found += self._both([(with_(union.tag), NOTHING)], self._told(one))
-            if not union.demanded:
-                left = [one.node for one in self.untagged(union)]
-                found += self._both([(Negation(with_(union.tag)), NOTHING)], self._told_ways(left, just_one))
-            return found
+            left = [one.node for one in self.untagged(union)]  # also where the tag is demanded: what is told may be negated
+            return found + self._both([(Negation(with_(union.tag)), NOTHING)], self._told_ways(left, just_one))
         return self._told_ways(nodes, just_one)
 
     def _told_ways(self, nodes: list[Node], just_one: bool) -> list[Told]:
