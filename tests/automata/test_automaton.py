@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locore.automata.tables import Automaton, aho_corasick, minimise
+from locore.automata.tables import Automaton, aho_corasick, minimise, product, product_of
+from locore.constraints import ban, char_count, contains, ends_with
 
 PATTERNS = st.lists(st.binary(max_size=4).map(lambda b: bytes(97 + x % 2 for x in b)), max_size=4)
 STRINGS = st.text("abc", max_size=10).map(str.encode)
@@ -83,3 +85,15 @@ def test_a_thousand_phrases_and_variants_that_contain_them():
     assert not automaton.accepts(b"gelgelgal")
     plain = minimise(aho_corasick(word.encode() for word in words))
     assert automaton.num_states == plain.num_states < len(phrases)
+
+
+def test_a_product_of_many_is_that_of_two_after_two():
+    """Whatever comes first: the same texts, and as few states."""
+    automata = [leaf.automaton() for leaf in (char_count(1, 9), contains("ab"), ban("c"), contains("d"), ends_with("a"))]
+    for conjunctive in (True, False):
+        one = product_of(automata, conjunctive)
+        other = functools.reduce(lambda a, b: product(a, b, conjunctive), automata)
+        assert one.num_states == other.num_states == minimise(one).num_states
+        for text in itertools.product(b"abcd", repeat=5):
+            decide = all if conjunctive else any
+            assert one.accepts(text) == other.accepts(text) == decide(a.accepts(text) for a in automata)

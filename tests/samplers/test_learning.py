@@ -324,6 +324,28 @@ def test_the_twist_of_a_prefix_is_that_of_its_last_two_tokens():
         assert float(found) == float(twist.log_beta[2][context, int(states)])
 
 
+@pytest.mark.parametrize("dense", [0.0, 2.0])
+def test_a_step_works_on_classes_of_tokens_and_gives_what_tokens_give(monkeypatch, dense):
+    """Tokens of one class are one entry, however many there are; sparse and dense, a few states at a time."""
+    monkeypatch.setattr(lookahead, "DENSE", dense)
+    monkeypatch.setattr(lookahead, "STATES_AT_ONCE", 3)
+    model = TableModel.random(30, 3, seed=4)
+    reader = compile(Literal(0, frozenset({0, 1})) | Count((1, 2), frozenset({2}), 1), model, 3).reader
+    counts = NGramCounts(30, ())
+    counts.draft(model, 2, 3, torch.Generator().manual_seed(0))
+    table = counts.table().limited(3)
+    rows = lookahead._Rows(table, reader)
+    classes = int(reader.token_class.max()) + 1
+    assert rows._matrix.shape[1] <= table.num_contexts + classes < model.vocab_size
+    beta = torch.rand(table.num_contexts, len(reader.live[2]), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = rows.step(1, beta * reader.live[2])
+    for state in reader.live[1].nonzero()[:, 0].tolist():
+        after = reader.rows[1][state, reader.token_class].long()
+        worth = torch.stack([beta[int(table.single[token]), target] for token, target in enumerate(after.tolist())])
+        worth = torch.where((after >= 0) & reader.live[2][after.clamp_min(0)], worth, 0.0)
+        assert float(found[0, state]) == pytest.approx(float((table.unigram * worth).sum()), rel=1e-5)
+
+
 def test_preparing_says_how_far_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))
     said: list[tuple[int, int]] = []

@@ -138,7 +138,7 @@ class _Search:
         found = np.flatnonzero(np.bincount(kind))
         column = len(used) + np.searchsorted(found, np.arange(4)).astype(np.int32)[kind]
         column[used] = np.arange(len(used))
-        kept = np.append(kind[used], found)
+        kept: NDArray[np.int64] = np.append(kind[used].astype(np.int64), found)
         inside, cuts = (kept & 1) > 0, (kept & 2) > 0
         if not manner.ignore_case and not manner.normalise:
             return cls(column, manner, inside, cuts, {})
