@@ -263,7 +263,7 @@ class TokenView:
         if isinstance(other, str | bytes):
             self._refuse(
                 f"compares a token with the text {other!r}, but tokens are ids; take them from "
-                f"model.tokenizer.encode({other!r}), and for what the text says combine the function with contains, regex and the like"
+                f"model.tokenizer.encode({other!r}), and for what the text says combine the function with contains or regex"
             )
         if not hasattr(other, "__index__"):
             self._refuse(f"compares one token with {other!r}; use .isin for several ids")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from locore.demo.examples import CHOICES, MASKED, QUESTION, Answer, Example, Reference, percent, quoted
+from locore.demo.examples import CHOICES, QUESTION, Answer, Example, Reference, percent, quoted
 
 WIDTH = 80
 LABEL, TRUTH, COLUMN = 22, 9, 12  # widths of the columns
