@@ -40,7 +40,7 @@ def share_cut_off(particles: Particles, constraint: Constraint) -> float | None:
         for y, weight in zip(tokens[rows].tolist(), weights[rows].tolist(), strict=True)
         if bound.evaluate([*y[:-1], tokenizer.eos_ids[0]], tokenizer)
     )
-    return float(weights[going].sum()) * cut / seen
+    return float(weights[going].sum() * cut / seen)
 
 
 def missing_space(particles: Particles, circuit: Circuit, before: Sequence[int]) -> str | None:

@@ -33,7 +33,7 @@ from locore.cli.inputs import (
     working,
     write_text,
 )
-from locore.errors import InvalidArgument
+from locore.errors import InvalidArgument, InvalidConstraint
 from locore.request import Request, help_of
 
 if TYPE_CHECKING:
@@ -153,6 +153,10 @@ def compile(
 ) -> None:
     """Compile a constraint to a circuit and print its size."""
     parsed = read_constraint(constraint)
+    if not isinstance(parsed, locore.Constraint):
+        raise InvalidConstraint(
+            "a product with bonuses has no one circuit: its parts are compiled when it is sampled. Compile a part."
+        )
     pairs = None if vtree is None else parse_json(vtree, "option --vtree", "write nested pairs such as [[0, 1], [2, 3]]")
     limits = read_limits(limit or [])
     tokenizer = _tokenizer(model, vocab_size)

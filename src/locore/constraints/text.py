@@ -101,13 +101,15 @@ def contains(
 def starts_with(text: str, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> StartsWith:
     """The text starts with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
     manner = manner_of(words, ignore_case, "starts_with", normalise)
-    return StartsWith(*checked((phrase_of(text, "starts_with"),), manner), words, ignore_case, normalise)
+    (phrase,) = checked((phrase_of(text, "starts_with"),), manner)
+    return StartsWith(phrase, words, ignore_case, normalise)
 
 
 def ends_with(text: str, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> EndsWith:
     """The finished text ends with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
     manner = manner_of(words, ignore_case, "ends_with", normalise)
-    return EndsWith(*checked((phrase_of(text, "ends_with"),), manner), words, ignore_case, normalise)
+    (phrase,) = checked((phrase_of(text, "ends_with"),), manner)
+    return EndsWith(phrase, words, ignore_case, normalise)
 
 
 def choice(texts: str | Iterable[str], ignore_case: bool = False, normalise: bool = False) -> Choice:

@@ -197,7 +197,7 @@ def _judged(parts: Sequence[Part], shares: Sequence[float], highs: Sequence[floa
             level, reason = part.found.verdict.level, part.found.report().partition("\n")[0].partition("; ")[2]
             error = part.found.log_evidence_error
         square += (share * error) ** 2 if matters or not math.isnan(error) else 0.0
-        if matters and (not worst[1] or LEVELS.index(level) > LEVELS.index(worst[0])):  # type: ignore[arg-type]
+        if matters and (not worst[1] or LEVELS.index(level) > LEVELS.index(worst[0])):
             worst = level, f"{part.name}: {reason}"
     return Joined(math.sqrt(square), worst[0], f"{len(parts)} parts were sampled apart; of {worst[1]}")
 

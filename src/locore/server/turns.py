@@ -31,7 +31,8 @@ class Turns:
                 owners.append(requests)
 
     def __contains__(self, job: Job) -> bool:
-        return job in self._owners.get(job.owner, {}).get(job.request, ())
+        requests = self._owners.get(job.owner)
+        return requests is not None and job in requests.get(job.request, ())
 
     def add(self, job: Job, again: bool = False) -> None:
         """It waits too: behind the others of its request, or before everybody if it was taken once and has to be again."""

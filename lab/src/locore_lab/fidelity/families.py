@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from locore import Constraint, ban, contains, count, ends_with, starts_with, word_count
+from locore.constraints import conjunction
 from locore.models import LanguageModel
 from locore_lab.fidelity.opening import open_model
 from locore_lab.fidelity.problems import Problem
@@ -60,7 +61,7 @@ def _ending(source: Source) -> Constraint:
 
 def _infilling(source: Source) -> Constraint:
     begin, end = source.pick(source.texts), source.pick(source.texts)
-    return starts_with(begin[: source.number(1, 4)]) & ends_with(end[-source.number(2, 4) :])
+    return conjunction([starts_with(begin[: source.number(1, 4)]), ends_with(end[-source.number(2, 4) :])])
 
 
 def _rare_word(source: Source) -> Constraint:
@@ -72,7 +73,7 @@ def _word(source: Source) -> Constraint:
 
 
 def _two_words(source: Source) -> Constraint:
-    return contains(source.pick(source.words)[:3]) & contains(source.pick(source.words)[:3])
+    return conjunction(contains(source.pick(source.words)[:3]) for _ in range(2))
 
 
 def _ban(source: Source) -> Constraint:
@@ -88,7 +89,7 @@ def _length(source: Source) -> Constraint:
     if not any(" " in text for text in source.texts):  # letters alone are one word
         letters = sorted({letter for text in source.texts for letter in text})
         return count([source.pick(letters), source.pick(letters)], at_least=1, at_most=2)
-    return word_count(lo := source.number(1, 3), lo + 1) & ban([source.pick(source.words)[:3]])
+    return conjunction([word_count(lo := source.number(1, 3), lo + 1), ban([source.pick(source.words)[:3]])])
 
 
 # Half of the problems are endings, infilling and rare words.

@@ -6,7 +6,7 @@ import random
 from functools import cache
 
 import locore
-from locore.constraints import Constraint
+from locore.constraints import Constraint, from_json
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 Clause = list[tuple[int, int]]  # (variable, value), one of which must hold
@@ -50,4 +50,4 @@ def constraint_of(clauses: list[Clause]) -> Constraint:
         {"type": "or", "of": [{"type": "token", "position": variable, "in": [value]} for variable, value in clause]}
         for clause in clauses
     ]
-    return locore.from_json({"type": "and", "of": one_of})
+    return from_json({"type": "and", "of": one_of})

@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor
 
 import locore
-from locore.constraints import Constraint
+from locore.constraints import Constraint, from_json
 from locore.local import Forward
 from locore.models import HuggingFaceModel
 from locore.samplers import LocallyConstrainedResampling, Rejection, Sampler, SequentialMonteCarlo
@@ -118,7 +118,7 @@ def _tokens_read(model: HuggingFaceModel, work: Callable[[], Any]) -> int:
 def never(ids: list[int], length: int) -> Constraint:
     """These tokens at no position."""
     taken = [{"type": "token", "position": i, "in": ids} for i in range(length)]
-    return locore.from_json({"type": "not", "of": {"type": "or", "of": taken}})
+    return from_json({"type": "not", "of": {"type": "or", "of": taken}})
 
 
 def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n: int, share_prompt: bool = False) -> Tensor:

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from locore.automata.pushdown import NEVER, Choice, Sequence, cost_of
+from locore.constraints.json_schema.equal import constant
 from locore.constraints.json_schema.facts import (
     Distinct,
     Fact,
@@ -23,7 +24,6 @@ from locore.constraints.json_schema.facts import (
     Size,
     StringIn,
 )
-from locore.constraints.json_schema.rules import constant
 from locore.constraints.json_schema.scalars import numbers, strings
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any
 
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import parse_ecma
 from locore.constraints.json_schema.documents import LATEST, Document, Node, is_number
+from locore.constraints.json_schema.equal import constant, fraction, one_of
 from locore.constraints.json_schema.facts import (
     FALSE,
     TRUE,
@@ -36,10 +35,8 @@ from locore.constraints.json_schema.facts import (
     Multiple,
     Names,
     Negation,
-    NumberIn,
     Size,
     Some,
-    StringIn,
     Union,
     Valid,
 )
@@ -397,11 +394,6 @@ def _typed(node: Node) -> Formula:
     return Kinds(kinds)
 
 
-def fraction(value: float | Decimal) -> Fraction:
-    """A number of JSON as it is written."""
-    return Fraction(Decimal(repr(value)) if isinstance(value, float) else value)
-
-
 def _number_facts(node: Node) -> Iterable[Formula]:
     for keyword, upper in (("minimum", False), ("maximum", True)):
         strict = "exclusive" + keyword.capitalize()
@@ -419,30 +411,3 @@ def _number_facts(node: Node) -> Iterable[Formula]:
         if not is_number(value) or value <= 0:
             node.wrong("a number above 0", "multipleOf")
         yield Multiple(fraction(value))
-
-
-def constant(value: Any) -> Formula:
-    """Equal to a value of JSON."""
-    if value is None or isinstance(value, bool):
-        return Kinds(frozenset({{None: "null", True: "true", False: "false"}[value]}))
-    if isinstance(value, int | float | Decimal):
-        return All((Kinds(OF_TYPE["number"]), NumberIn(frozenset({fraction(value)}))))
-    if isinstance(value, str):
-        return All((Kinds(OF_TYPE["string"]), StringIn(frozenset({value}))))
-    if isinstance(value, list):
-        items = [Items(place, place, Goal(constant(one))) for place, one in enumerate(value)]
-        return All((Kinds(OF_TYPE["array"]), ItemCount(len(value), len(value)), *items))
-    members = [Member(Names(name), Goal(constant(one))) for name, one in value.items()]
-    return All((Kinds(OF_TYPE["object"]), Size(len(value), len(value)), *map(Has, value), *members))
-
-
-def one_of(values: list[Any]) -> Formula:
-    """Equal to one of these values; those that are no containers are taken together."""
-    numbers = frozenset(fraction(one) for one in values if is_number(one))
-    strings = frozenset(one for one in values if isinstance(one, str))
-    kinds = {{None: "null", True: "true", False: "false"}[one] for one in values if one is None or isinstance(one, bool)}
-    kinds |= {name for name, found in (("number", numbers), ("string", strings)) if found}
-    facts = [*([NumberIn(numbers)] if numbers else []), *([StringIn(strings)] if strings else [])]
-    ways: list[Formula] = [All((Kinds(frozenset(kinds)), *facts))] if kinds else []
-    ways += [constant(one) for one in values if isinstance(one, list | dict)]
-    return ways[0] if len(ways) == 1 else Some(tuple(ways))

@@ -228,7 +228,8 @@ class Shapes:
         unwanted = self._expanded(negation.of, True)
         self._steps += sum(8 + len(shape.facts) for shape in shapes) * len(unwanted) // APART
         self._check(self._steps // STEPS_A_SHAPE)
-        apart, near = [], []
+        apart: list[Shape] = []
+        near: list[Shape] = []
         for shape in shapes:
             (apart if all(self._are_apart(shape, other) for other in unwanted) else near).append(shape)
         return (*apart, *self._joined(near, self._expanded(negation.of, False))) if near else tuple(apart)

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from locore.constraints.json_schema.documents import Node, is_number
+from locore.constraints.json_schema.equal import fraction, one_of
 from locore.constraints.json_schema.facts import Formula, Member, Union, Valid
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ Values = dict[tuple[str, object], Any]  # scalars of JSON, by what makes them eq
 
 def tagged(rules: Rules, node: Node, nodes: list[Node], just_one: bool) -> Union | None:
     """The union of these schemas of a schema; None if no property tells them apart."""
-    from locore.constraints.json_schema.rules import one_of
-
     known = [tags(rules, one) for one in nodes]
     named = node.content.get("discriminator")
     named = named.get("propertyName") if isinstance(named, dict) else None
@@ -71,11 +70,9 @@ def _values(rules: Rules, node: Node, above: tuple[Node, ...] = ()) -> Values | 
     for _, nodes in parts.unions:
         each = [_values(rules, one, above) for one in nodes]
         if all(one is not None for one in each):
-            return reduce(lambda left, right: left | right, (one for one in each if one is not None), {})
+            return {key: value for one in each if one is not None for key, value in one.items()}
     return next((found for one in parts.every if (found := _values(rules, one, above)) is not None), None)
 
 
 def _key(value: Any) -> tuple[str, object]:
-    from locore.constraints.json_schema.rules import fraction
-
     return ("number", fraction(value)) if is_number(value) else (type(value).__name__, value)

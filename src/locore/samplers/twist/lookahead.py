@@ -239,7 +239,7 @@ class _Rows:
         padded = torch.nn.functional.pad(beta, (0, 1)).view(-1)  # a last column of zeros stands for DEAD
         targets, live = self._after(position), self.reader.live[position]
         result = torch.zeros(len(self.backoff), len(live), dtype=torch.float64)
-        for states in live.nonzero()[:, 0].split(STATES_AT_ONCE):  # from all others β is 0
+        for states in torch.split(live.nonzero()[:, 0], STATES_AT_ONCE):  # from all others β is 0
             after = padded.take(targets.index_select(1, states))
             # Single precision is enough for sums of products and takes half the time, but β of different states may lie further
             # apart than it reaches: each has a scale of its own.
