@@ -154,9 +154,7 @@ def compile(
     """Compile a constraint to a circuit and print its size."""
     parsed = read_constraint(constraint)
     if not isinstance(parsed, locore.Constraint):
-        raise InvalidConstraint(
-            "a product with bonuses has no one circuit: its parts are compiled when it is sampled. Compile a part."
-        )
+        raise InvalidConstraint("a product with bonuses has no circuit of its own; compile one of its constraints.")
     pairs = None if vtree is None else parse_json(vtree, "option --vtree", "write nested pairs such as [[0, 1], [2, 3]]")
     limits = read_limits(limit or [])
     tokenizer = _tokenizer(model, vocab_size)

@@ -48,7 +48,7 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
             return leaf
         if not is_text_leaf(leaf):
             raise InvalidConstraint(f"before cannot cut what {type(leaf).__name__} reads, which is more than the text")
-        return Before(known, leaf) if is_finite(leaf) else BeforeMachine(known, leaf)
+        return Before(known, leaf) if isinstance(leaf, AutomatonLeaf) and is_finite(leaf) else BeforeMachine(known, leaf)
 
     return constraint.transform(change)
 

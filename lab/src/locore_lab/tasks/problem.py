@@ -67,12 +67,7 @@ class Problem:
 
 def written_as_models_do(schema: Mapping[str, Any]) -> Constraint:
     """A JSON object of these properties and no others, with whatever whitespace and in whatever order a model likes."""
-    spelling: dict[str, Any] = {
-        "whitespace": "any",
-        "order": "any",
-        "escapes": "any",
-        "integers": "any",
-    }  # all that JSON allows
+    spelling: dict[str, Any] = dict.fromkeys(("whitespace", "order", "escapes", "integers"), "any")  # all that JSON allows
     return json_schema({**schema, "additionalProperties": False}, **spelling)
 
 
