@@ -237,7 +237,8 @@ class _Rows:
             lost, state = self.lost[state][lost], search._fall[state]
             if (state, byte) in search._children:
                 return lost
-        return self.moves[lost, byte]
+        moved: NDArray[np.int32] = self.moves[lost, byte]
+        return moved
 
 
 class _Beginnings(Sequence[bytes]):
