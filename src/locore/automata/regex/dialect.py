@@ -9,7 +9,6 @@ knows (its version 1 behaviour); conditions on what stands around, `(?(?=a)b|c)`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -177,34 +176,28 @@ class _Writer:
 
     def written(self, group: Group) -> str:
         """The group, with a copy of each that it calls."""
-        return "".join(self._pieces(group, frozenset()))
+        return self._pieces(group, frozenset())
 
-    def _pieces(self, group: Group, inside: frozenset[int], copied: bool = False) -> Iterator[str]:
+    def _pieces(self, group: Group, inside: frozenset[int], copied: bool = False) -> str:
         """Args: inside: the groups that are being written; copied: without names and numbers, as in a call."""
         self._count(len(group.opening) + 1)
         if group.number is not None:
             inside |= {group.number}
-        if group is not self._whole or copied:
-            yield "(?:" if copied and group.number is not None else group.opening
-        for number, alternative in enumerate(group.alternatives):
-            if number:
-                yield "|"
-            for piece in alternative:
-                yield from self._piece(piece, inside, copied)
-        if group is not self._whole or copied:
-            yield ")"
+        ways = ["".join([self._piece(piece, inside, copied) for piece in pieces]) for pieces in group.alternatives]
+        if group is self._whole and not copied:
+            return "|".join(ways)
+        opening = "(?:" if copied and group.number is not None else group.opening
+        return f"{opening}{'|'.join(ways)})"
 
-    def _piece(self, piece: Piece, inside: frozenset[int], copied: bool) -> Iterator[str]:
+    def _piece(self, piece: Piece, inside: frozenset[int], copied: bool) -> str:
         if isinstance(piece, str):
             self._count(len(piece))
-            yield piece
-        elif isinstance(piece, Group):
-            yield from self._pieces(piece, inside, copied)
-        elif isinstance(piece, Call):
-            called = self._called(piece, inside)
-            yield from self._pieces(called, inside, copied=True)
-        else:
-            yield from self._condition(piece, inside, copied)
+            return piece
+        if isinstance(piece, Group):
+            return self._pieces(piece, inside, copied)
+        if isinstance(piece, Call):
+            return self._pieces(self._called(piece, inside), inside, copied=True)
+        return self._condition(piece, inside, copied)
 
     def _count(self, characters: int) -> None:
         """So many more are written."""
@@ -222,20 +215,18 @@ class _Writer:
             )
         return group
 
-    def _condition(self, piece: Condition, inside: frozenset[int], copied: bool) -> Iterator[str]:
+    def _condition(self, piece: Condition, inside: frozenset[int], copied: bool) -> str:
         look, ways = piece.look, piece.ways.alternatives
         if len(ways) > 2:
             raise InvalidConstraint("a condition in a regular expression has more than two ways: (?(?=a)b|c)")
         sign = look.opening[-1]
         other = look.opening[:-1] + ("!" if sign == "=" else "=")
-        yield "(?:"
+        written = []
         for number, opening in enumerate((look.opening, other)):
-            if number:
-                yield "|"
-            yield from self._pieces(Group(opening, look.alternatives), inside, copied)
-            for part in ways[number] if number < len(ways) else []:
-                yield from self._piece(part, inside, copied)
-        yield ")"
+            looked = self._pieces(Group(opening, look.alternatives), inside, copied)
+            following = ways[number] if number < len(ways) else []
+            written.append(looked + "".join([self._piece(part, inside, copied) for part in following]))
+        return f"(?:{'|'.join(written)})"
 
 
 def _end_of_class(text: str, start: int) -> tuple[int, bool]:

@@ -81,7 +81,9 @@ def json_schema(
         text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
         text.encode()
         plain = json.loads(text) == schema
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise InvalidConstraint("the schema of json_schema is nested too deep to be read; name its parts with $defs") from error
+    except (TypeError, ValueError) as error:
         raise InvalidConstraint(f"json_schema needs a schema of plain JSON values: {error}") from error
     if not plain:
         raise InvalidConstraint("json_schema needs a schema of plain JSON values: dicts with string keys, lists, no tuples")
@@ -91,7 +93,10 @@ def json_schema(
         raise InvalidConstraint(f"formats of json_schema must be one of {', '.join(FORMATS)}; got {formats!r}")
     require_jsonschema()
     leaf = JsonSchema(text, depth=depth, formats=formats, **vars(style))
-    leaf.read.survey()
+    try:
+        leaf.read.survey()
+    except RecursionError as error:
+        raise InvalidConstraint("the schema of json_schema, or a value in it, is nested too deep to be followed") from error
     return leaf
 
 

@@ -270,7 +270,12 @@ class Shapes:
         return tuple(found)
 
     def _valid(self, node: Node, wanted: bool) -> tuple[Shape, ...]:
-        if node in self._open or len(self._open) > MOST_DEEP:
+        if node not in self._open and len(self._open) > MOST_DEEP:
+            raise InvalidConstraint(
+                f"keywords of a JSON schema that look at the same value stand in each other more than {MOST_DEEP} deep, at "
+                f"{node.pointer}; leave out those that hold one schema only"
+            )
+        if node in self._open:
             raise InvalidConstraint(
                 f"a JSON schema refers to itself without going into a value, at {node.pointer or 'the top'}, which says "
                 "nothing; refer to it from properties or items"
