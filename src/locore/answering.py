@@ -143,7 +143,7 @@ def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed
     for y, good in zip(draws.tokens.tolist(), keep, strict=True):
         if not (good or relaxed):
             spelled = f" ({tokenizer.decode(y)!r})" if tokenizer.has_text else ""
-            if any(bound.evaluate(y, tokenizer) for _ in range(RETRIES)):
+            if any(bound.evaluate(y, tokenizer) for _ in range(RETRIES)) or _is_of_chance(constraint, len(y)):
                 raise InvalidConstraint(
                     f"the constraint gives other answers when it is asked again about the tokens {y}{spelled}: a @constraint "
                     "function may depend on its tokens only, not on chance or on what was asked before."
@@ -166,6 +166,11 @@ def _cut_characters(constraint: Constraint, draws: Draws, tokenizer: Tokenizer) 
         f"{cut} of {len(draws.tokens)} texts are no UTF-8, most often because the horizon cuts a character; with a constraint "
         'on text there are none, such as regex("(?s).*"), which all others satisfy',
     )
+
+
+def _is_of_chance(constraint: Constraint, length: int) -> bool:
+    """Do its functions say other things when they are traced again?"""
+    return len({constraint.at(length) for _ in range(RETRIES)}) > 1
 
 
 def _whose(constraint: Constraint) -> str:

@@ -181,7 +181,7 @@ def test_tokens_that_join_digits_are_handled():
     for seed in range(20):
         alpha, length = answer_constraint(puzzle, joined)
         found = locore.generate(
-            joined, prompt_of(puzzle.givens), alpha, length, num_particles=1, sampler="greedy", seed=seed, stop="complete"
+            joined, prompt_of(puzzle.givens), alpha, length, num_particles=1, sampler="masked", seed=seed, stop="complete"
         )
         texts.add(found.texts[0])
         sizes.add(sum(1 for y in found.tokens[0].tolist() if y not in joined.tokenizer.eos_ids))
@@ -225,7 +225,7 @@ def test_masked_law_is_what_greedy_masking_samples_from():
     for language_model, puzzle, truth in several():
         assert float(truth.masked.sum()) == pytest.approx(1, abs=1e-5)
         alpha = locore.sudoku(puzzle.givens, 2)
-        found = locore.generate(language_model, prompt_of(puzzle.givens), alpha, 16, num_particles=20, sampler="greedy", seed=0)
+        found = locore.generate(language_model, prompt_of(puzzle.givens), alpha, 16, num_particles=20, sampler="masked", seed=0)
         for text, weight, scores in zip(found.texts, found.log_weights, found.token_scores, strict=True):
             law = float((scores.sum() - weight).exp())
             assert law == pytest.approx(float(truth.masked[truth.grids.index(text)]), rel=1e-3)

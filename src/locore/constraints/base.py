@@ -125,7 +125,7 @@ class Constraint(Structural):
         sequence = TokenSequence(tokens, tokenizer)
         if not sequence.padded:
             return False
-        if has_text(self.at(len(sequence.tokens))) and (sequence.has_special or sequence.is_broken):
+        if (sequence.has_special or sequence.is_broken) and has_text(self.at(len(sequence.tokens))):
             return False
         return self.truth(sequence)
 

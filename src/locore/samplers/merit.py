@@ -200,8 +200,9 @@ def _by_class(prefixes: Prefixes, weights: Tensor, which: Tensor, states: int) -
     tokens = torch.zeros(states, log_probs.shape[1], device=log_probs.device)
     for part in row_slices(log_probs):
         tokens += share[:, part] @ log_probs[part].float().exp()
-    classes = prefixes.reader.token_class
-    return torch.zeros(states, int(classes.max()) + 1).index_add_(1, classes, tokens.cpu())
+    classes = prefixes.reader.classes_on(log_probs.device)
+    number = prefixes.reader.rows[prefixes.position].shape[1]
+    return torch.zeros(states, number, device=log_probs.device).index_add_(1, classes, tokens).cpu()
 
 
 def _of_tokens(prefixes: Prefixes, states: Tensor, of_targets: Tensor) -> Tensor:
