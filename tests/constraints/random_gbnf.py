@@ -176,8 +176,14 @@ def _character(rng: random.Random, one: str, closing: str) -> str:
 def is_sentence(rules: dict[str, object], text: str) -> bool:
     """Is it a text of `root`?"""
     found: dict[tuple[str, int], frozenset[int]] = {}
+    known: dict[tuple[int, int], frozenset[int]] = {}  # within one round
 
     def ends(item: object, start: int) -> frozenset[int]:
+        if (id(item), start) not in known:
+            known[id(item), start] = ends_of(item, start)
+        return known[id(item), start]
+
+    def ends_of(item: object, start: int) -> frozenset[int]:
         if isinstance(item, Text):
             return frozenset([start + len(item.text)] if text.startswith(item.text, start) else [])
         if isinstance(item, Class):
@@ -200,6 +206,7 @@ def is_sentence(rules: dict[str, object], text: str) -> bool:
     found["root", 0] = frozenset()
     while True:
         before = dict(found)
+        known.clear()
         for name, start in list(found):
             found[name, start] = ends(rules[name], start)
         if found == before:

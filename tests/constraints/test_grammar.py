@@ -358,7 +358,7 @@ DEEP = [  # a grammar, from the number of levels; how many are read; how many ar
     (lambda n: chained(n, '("b" {})? "a"'), 1000, 5000),
     (lambda n: chained(n, "{}", name="R"), 250, 5000),
     (lambda n: chained(n, '("b" {})? "a"', name="R"), 60, 5000),
-    (lambda n: f'start: "a"\n%ignore R0\n{chained(n, "{}", name="R").partition(chr(10))[2]}', 250, 5000),
+    (lambda n: f'start: "a"\n%ignore R0\n{chained(n, "{}", chr(34) + " " + chr(34), "R").partition(chr(10))[2]}', 250, 5000),
     (lambda n: f'start: {"(" * n}"a"{")" * n}', 20, 3000),
     (lambda n: f'start: {"(" * n}"a"{")?" * n}', 10, 60_000),
     (lambda n: f'start: A\nA: {"[" * n}"a"{"]" * n}', 10, 3000),
