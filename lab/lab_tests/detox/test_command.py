@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
