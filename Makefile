@@ -57,7 +57,7 @@ check-newest: $(VENV)/.installed-dev  ## with the newest transformers: are model
 		> "$$($(VENV)/newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/all_others.pth"
 	$(BIN)/python -m pip --python $(VENV)/newest/bin/python install --quiet --upgrade \
 		transformers tokenizers huggingface_hub safetensors numpy
-	$(VENV)/newest/bin/python -m pytest tests/models/test_abilities.py
+	PYTHONPATH=src $(VENV)/newest/bin/python -m pytest tests/models/test_abilities.py
 
 # The lowest versions that pyproject.toml promises, and of what is not named there the newest that go with them.
 test-oldest: $(OLDEST)/bin/python  ## the laws of models and samplers with the oldest versions that are promised
