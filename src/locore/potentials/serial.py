@@ -28,9 +28,10 @@ def from_json(obj: Any) -> Constraint | Target:
             names the place.
         UnsupportedKeyword: an unknown field, likewise.
     """
-    if not isinstance(obj, dict) or obj.get("type") not in FIELDS:
+    kind = obj.get("type") if isinstance(obj, dict) else None
+    if not isinstance(kind, str) or kind not in FIELDS:
         return read_constraint(obj, "")
-    term = _bonus(obj, "") if obj["type"] == "bonus" else _product(obj)
+    term = _bonus(obj, "") if kind == "bonus" else _product(obj)
     known = target_of(term)
     assert known is not None  # a term is one
     return known if known.factors else known.constraint
