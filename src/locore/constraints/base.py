@@ -125,7 +125,8 @@ class Constraint(Structural):
         sequence = TokenSequence(tokens, tokenizer)
         if not sequence.padded:
             return False
-        if (sequence.has_special or sequence.is_broken) and has_text(self.at(len(sequence.tokens))):
+        speaks_of_text = bool(sequence.tokens) and has_text(self.at(len(sequence.tokens)))
+        if speaks_of_text and (sequence.has_special or sequence.is_broken):
             return False
         return self.truth(sequence)
 
