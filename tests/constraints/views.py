@@ -60,7 +60,7 @@ def leaf(rng) -> View:
     if kind == "ends_with":
         return View(ends_with(some[0]), lambda t: read(t).endswith(some[0]))
     if kind == "json":
-        return View(json_schema({"enum": ["a", "ab", ""]}), lambda t: t in (b'"a"', b'"ab"', b'""'))
+        return View(json_schema({"enum": ["a", "ab", ""]}, whitespace="compact"), lambda t: t in (b'"a"', b'"ab"', b'""'))
     return View(grammar('start: "a" start "b" | "c"'), lambda t: re.fullmatch(b"(a*)c(b*)", t) is not None and nested(t))
 
 
