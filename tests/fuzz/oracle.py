@@ -51,6 +51,10 @@ class Read:
     def has_special(self) -> bool:
         return None in self.spelled
 
+    @property
+    def is_broken(self) -> bool:
+        return self.content.decode("utf-8", errors="ignore").encode() != self.content
+
 
 @dataclass(frozen=True)
 class Case:
@@ -60,9 +64,9 @@ class Case:
     truth: Callable[[Read], bool] = field(repr=False)
 
     def accepts(self, read: Read) -> bool:
-        """With the rules that hold for every constraint: padding, and no special token where there is text."""
+        """With the rules that hold for every constraint: padding, and where there is text no special token, and UTF-8."""
         is_text = has_text(self.constraint.at(len(read.ids)))
-        return read.is_padded and not (is_text and read.has_special) and self.truth(read)
+        return read.is_padded and not (is_text and (read.has_special or read.is_broken)) and self.truth(read)
 
 
 # The oracle.

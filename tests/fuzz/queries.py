@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import random
+from collections import Counter
+from functools import cache
 
 import torch
 from hypothesis import assume
@@ -13,7 +16,7 @@ from locore.circuits.left_to_right import MaskReader
 from locore.errors import BudgetExceeded, Unsatisfiable
 from locore.numerics import NEG_INF
 
-from .cases import Problem
+from .cases import Problem, Vocabulary
 
 DRAWS = 6
 
@@ -59,8 +62,40 @@ def nearby(ids: tuple[int, ...], problem: Problem, generator: random.Random) -> 
 
 
 def number_of_sequences(problem: Problem, with_special: bool) -> int:
-    """Of all that are padded well."""
+    """Of all that are padded well, and without special tokens are UTF-8."""
     tokenizer = problem.vocabulary.tokenizer
-    usual = tokenizer.vocab_size - len(tokenizer.eos_ids if with_special else problem.vocabulary.special)
-    ended = sum(usual**k for k in range(problem.length)) * len(tokenizer.eos_ids)
-    return usual**problem.length + ended
+    if with_special:
+        usual = tokenizer.vocab_size - len(tokenizer.eos_ids)
+        whole = [usual**k for k in range(problem.length + 1)]
+    else:
+        whole = whole_texts(problem.vocabulary, problem.length)
+    return whole[problem.length] + sum(whole[: problem.length]) * len(tokenizer.eos_ids)
+
+
+def whole_texts(vocabulary: Vocabulary, length: int) -> list[int]:
+    """How many sequences of 0, 1, … usual tokens are UTF-8, by the bytes of a character that is begun."""
+    begun, found = Counter({b"": 1}), [1]
+    for _ in range(length):
+        after: Counter[bytes] = Counter()
+        for pending, count in begun.items():
+            for then, ways in continued(vocabulary, pending).items():
+                after[then] += count * ways
+        begun = after
+        found.append(begun[b""])
+    return found
+
+
+@cache
+def continued(vocabulary: Vocabulary, pending: bytes) -> Counter[bytes]:
+    """What usual tokens leave begun behind these bytes of a character, and how many do."""
+    found: Counter[bytes] = Counter()
+    special = set(vocabulary.special)
+    for token, piece in enumerate(vocabulary.tokenizer.token_bytes):
+        if token not in special and piece is not None:
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            try:
+                decoder.decode(pending + piece)
+            except UnicodeDecodeError:
+                continue
+            found[decoder.getstate()[0]] += 1
+    return found

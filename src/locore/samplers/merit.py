@@ -26,6 +26,7 @@ from locore.samplers.twist.base import Twist
 DEFENCE, LEAST_DEFENCE = 0.2, 1e-3
 EVENLY = 0.3  # share that goes evenly over the states where nothing is foreseen, to that which goes by p
 UNLIMITED = math.inf  # log of what is left unread, where that is not known
+RAREST = 1e12  # times that a child may count more than its weight
 PASS_NUMBERS = 2**25  # entries of tables that a pass reads
 CANCELLED = 1e-6  # of a row's weight: less may be lost when what was chosen is taken off in single precision
 
@@ -172,7 +173,9 @@ def _rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:
     of_states = torch.zeros(len(reader.live[position + 1])).index_add_(0, targets[live], masses[live])
     met = of_states > 0
     number = int(met.sum())
-    return None if number < 2 else torch.where(met, of_states.sum() / (number * of_states), 1.0)
+    # What single precision can hardly tell from nothing must not become infinitely rare.
+    rare = (of_states.sum() / (number * of_states)).clamp_max(RAREST)
+    return None if number < 2 else torch.where(met, rare, 1.0)
 
 
 @lru_cache(maxsize=8)
