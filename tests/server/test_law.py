@@ -56,7 +56,7 @@ def fits(counts, expected):
 
 
 BESIDE = [
-    {"constraint": {"type": "contains", "text": "a"}, "num_particles": 16, "seed": 3},
+    {"constraint": {"type": "contains", "text": "a"}, "num_particles": 16, "seed": 13},
     {"constraint": {"type": "ends_with", "text": "."}, "sampler": "smc", "seed": 4},
     {"constraint": {"type": "choice", "texts": TEXTS}, "seed": 5, "effort": "high"},
     {"prompt": "Once upon a time", "sampler": "masked", "seed": 6, "n": 4},
