@@ -41,16 +41,20 @@ def drawn_chains(count: int, seed: int) -> list[Problem]:
     return found
 
 
-def _draw(name: str, model: LanguageModel, number: int, seed: int, length: int, min_prob: float) -> Problem:
-    generator = torch.Generator().manual_seed(seed_of(seed, name, number))
+def beginning(model: LanguageModel, generator: torch.Generator) -> list[int]:
+    """Of a text of the model's own, without an end."""
     low, high = PROMPT_TOKENS
     size = int(torch.randint(low, high, (), generator=generator))
     ends = torch.tensor(model.tokenizer.eos_ids)
     while True:
-        prompt = model.prompted("").sample(1, size, generator).tokens[0]
-        if not torch.isin(prompt, ends).any():
-            break
-    ids = [*model.tokenizer.encode_prompt(""), *prompt.tolist()]
+        tokens = model.prompted("").sample(1, size, generator).tokens[0]
+        if not torch.isin(tokens, ends).any():
+            return [int(token) for token in tokens]
+
+
+def _draw(name: str, model: LanguageModel, number: int, seed: int, length: int, min_prob: float) -> Problem:
+    generator = torch.Generator().manual_seed(seed_of(seed, name, number))
+    ids = [*model.tokenizer.encode_prompt(""), *beginning(model, generator)]
     drafts = model.prompted(ids).sample(64, length, generator).tokens
     constraint = _constraint(model, drafts, generator, number, 6)
     return Problem(f"drawn-{name}-{seed}-{number}", name, ids, constraint, length, "enumerate", min_prob)

@@ -12,12 +12,12 @@ import torch
 from locore import Constraint, ban, contains, count, ends_with, starts_with, word_count
 from locore.constraints import conjunction
 from locore.models import LanguageModel
+from locore_lab.fidelity.drawn import beginning
 from locore_lab.fidelity.opening import open_model
 from locore_lab.fidelity.problems import Problem
 from locore_lab.fidelity.runs import seed_of
 
 DRAFTS = 64
-PROMPT_TOKENS = (4, 24)
 MIN_PROB = 1e-8  # of prefixes of the real model
 Generator = torch.Generator
 
@@ -126,8 +126,8 @@ def _of_stories(name: str, draw: Callable[[Source], Constraint], generator: Gene
     model = open_model("stories260k", models)
     length = 3 + int(torch.randint(2, (), generator=generator))
     start = model.tokenizer.encode_prompt("")
-    ids = [*start, *_beginning(model, generator)]
-    elsewhere = words_of(_texts(model.prompted([*start, *_beginning(model, generator)]), length, generator))
+    ids = [*start, *beginning(model, generator)]
+    elsewhere = words_of(_texts(model.prompted([*start, *beginning(model, generator)]), length, generator))
     source = Source(_texts(model.prompted(ids), length, generator), elsewhere, generator)
     return Problem(name, "stories260k", ids, draw(source), length, "enumerate", MIN_PROB)
 
@@ -142,17 +142,6 @@ def _of_chains(name: str, draw: Callable[[Source], Constraint], generator: Gener
     letters = [chr(33 + i) for i in range(48)]
     rare = [a + letters[int(torch.randint(48, (), generator=generator))] for a in letters]
     return Problem(name, named, (), draw(Source(texts, rare, generator)), length, "dynamic")
-
-
-def _beginning(model: LanguageModel, generator: Generator) -> list[int]:
-    """Of a text of the model's own, without an end."""
-    low, high = PROMPT_TOKENS
-    size = int(torch.randint(low, high, (), generator=generator))
-    ends = torch.tensor(model.tokenizer.eos_ids)
-    while True:
-        tokens = model.prompted("").sample(1, size, generator).tokens[0]
-        if not torch.isin(tokens, ends).any():
-            return [int(token) for token in tokens]
 
 
 def _texts(model: LanguageModel, length: int, generator: Generator) -> list[str]:
