@@ -23,6 +23,7 @@ from locore.tokenizer import Tokenizer
 LENGTH, VOCAB = 5, 5
 LETTERS = Tokenizer.from_tokens([b"a", b"b", b"c", b"d", None], eos_ids=(4,))
 SAMPLERS = {"swor": WithoutReplacement(), "twisted": Twisted(None), "auto": Auto()}
+FEW = Tokenizer.from_tokens([None, b"a", b"b", b"c"], eos_ids=(0,))
 PROOF = "every prefix that the constraint allows was read"
 CONSTRAINTS = [contains("a"), contains("ab"), ends_with("ba"), count(["a", "b"], at_least=2, at_most=3), contains("dd")]
 
@@ -105,3 +106,15 @@ def test_a_look_ahead_that_was_learned_in_the_call_is_no_evidence(stories260k):
         assert not p.record.guided
         assert p.verdict.level != "trust" or abs(p.log_evidence - truth) < 0.3
     assert covered >= 7
+
+
+@pytest.mark.parametrize("exponent", [20, 38, 44, 60, 300])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_state_may_weigh_less_than_single_precision_can_tell(name, exponent):
+    """A share of a round goes evenly over the states; one whose weight is denormal, or vanishes, must not take all of it."""
+    rare = 10.0**-exponent
+    often, seldom = [0.1, 0.9 - rare, rare, 0], [0.1, 0.3, 0.3, 0.3]
+    model = MarkovModel([0, 1 - rare, rare, 0], [[1, 0, 0, 0], often, seldom, seldom], tokenizer=FEW)
+    circuit = compile(contains("b"), model, 6)
+    draws = SAMPLERS[name](model, circuit, 20, 60, torch.Generator().manual_seed(0))
+    assert abs(draws.log_evidence - evidence_of(model, circuit)) < math.log(10)
