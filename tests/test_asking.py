@@ -101,9 +101,9 @@ PAIRS = [
 @pytest.mark.parametrize("stop", ["eos", "complete"])
 def test_log_odds_are_those_of_one_enumerated_law(pair, stop):
     model, (first, second) = table(2), PAIRS[pair]
-    odds = locore.log_odds(model, "", first, second, LENGTH, sampler="exact", stop=stop, num_particles=1000)
+    odds = locore.log_odds(model, "", first, second, LENGTH, sampler="exact", ending=stop, num_particles=1000)
     assert odds.is_exact and odds.interval == pytest.approx((odds.value, odds.value))
-    either = locore.generate(model, "", first | second, LENGTH, sampler="exact", stop=stop, num_particles=1000)
+    either = locore.generate(model, "", first | second, LENGTH, sampler="exact", ending=stop, num_particles=1000)
     shares = [
         sum(weight for text, weight in either if locore.holds(one, text, TOKENIZER)) for one in (first, second)
     ]  # of the texts that satisfy one or the other
@@ -126,10 +126,10 @@ def test_intervals_of_log_odds_hold():
 def test_log_odds_with_potentials_compare_normalisers():
     model, reward = table(2), locore.potential(lambda texts: [float(text.count("a")) for text in texts])
     odds = locore.log_odds(
-        model, "", PAIRS[0][0] * reward, PAIRS[0][1], LENGTH, sampler="exact", num_particles=1000, stop="eos"
+        model, "", PAIRS[0][0] * reward, PAIRS[0][1], LENGTH, sampler="exact", num_particles=1000, ending="eos"
     )
     parts = [
-        locore.generate(model, "", what, LENGTH, sampler="exact", num_particles=1000, stop="eos").log_evidence
+        locore.generate(model, "", what, LENGTH, sampler="exact", num_particles=1000, ending="eos").log_evidence
         for what in (PAIRS[0][0] * reward, PAIRS[0][1])
     ]
     assert odds.value == pytest.approx(parts[0] - parts[1])

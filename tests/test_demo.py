@@ -70,7 +70,7 @@ def test_the_pooled_truth_is_the_enumerated_one(tiny, monkeypatch):
     monkeypatch.setattr(examples, "BATCH_TOKENS", 400)
     constraint = locore.ends_with(EXAMPLE[1])
     found = examples.pooled_truth(tiny, EXAMPLE[0], constraint, 3, seed=0)
-    exact = locore.generate(tiny, EXAMPLE[0], constraint, 3, num_particles=5000, sampler="exact", stop="complete")
+    exact = locore.generate(tiny, EXAMPLE[0], constraint, 3, num_particles=5000, sampler="exact", ending="complete")
     assert abs(found.log_evidence - exact.log_evidence) < 5 * found.error + 1e-3
     truth = exact.posterior()
     shift = math.exp(found.log_evidence - exact.log_evidence)

@@ -87,7 +87,7 @@ def test_canonical_alpha_is_the_papers_indicator(model):
 
 def test_stopping_when_complete_makes_the_end_free(model):
     free = locore.generate(model, "", choice(["ab", "b"]), max_new_tokens=4, num_particles=500)
-    paid = locore.generate(model, "", choice(["ab", "b"]), max_new_tokens=4, num_particles=500, stop="eos")
+    paid = locore.generate(model, "", choice(["ab", "b"]), max_new_tokens=4, num_particles=500, ending="eos")
     ends = {tuple(y): s.exp().item() for y, s in zip(paid.tokens.tolist(), paid.token_scores.sum(-1), strict=True)}
     for y, score in zip(free.tokens.tolist(), free.token_scores, strict=True):
         length = y.index(5)
@@ -104,11 +104,11 @@ def test_a_dear_end_is_pointed_out():
         eos_ids=(2,),
         tokenizer=Tokenizer.from_tokens([b"a", b"b", None], (2,)),
     )
-    particles = locore.generate(model, "", choice(["ab"]), max_new_tokens=6, stop="eos")
-    assert "ending the text costs" in particles.report(full=True) and "stop='complete'" in particles.report(full=True)
+    particles = locore.generate(model, "", choice(["ab"]), max_new_tokens=6, ending="eos")
+    assert "ending the text costs" in particles.report(full=True) and "ending='complete'" in particles.report(full=True)
     assert "ending the text costs" not in locore.generate(model, "", choice(["ab"]), max_new_tokens=6).report(full=True)
     open_ended = locore.generate(model, "", contains("ab") & locore.finished(), max_new_tokens=3).report(full=True)
-    assert "ending the text costs" in open_ended and "stop='complete'" not in open_ended
+    assert "ending the text costs" in open_ended and "ending='complete'" not in open_ended
 
 
 def test_holds_reads_a_finished_text():

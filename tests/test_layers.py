@@ -42,6 +42,7 @@ ROWS = {
     "generate": 5,
     "odds": 5,
     "remarks": 5,
+    "shaping": 5,
     "testing": 5,
     "__main__": 6,
     "answering": 5,

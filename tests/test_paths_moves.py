@@ -262,7 +262,7 @@ def test_the_report_counts_the_refused():
 
 def test_other_conditions_come_on_top():
     for sampler in ("twisted", "exact"):
-        particles = sampled(sampler, 0, num=200, canonical="only", stop="complete")
+        particles = sampled(sampler, 0, num=200, canonical="only", ending="complete")
         assert {tuple(y) for y in particles.tokens.tolist()} <= set(truth(MOVES))
 
 

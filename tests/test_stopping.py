@@ -150,8 +150,8 @@ def test_permutations_end_with_their_positions(model):
 def test_everything_may_come_where_only_one_token_may_not():
     tiny = locore.load("tiny")
     asked = {"sampler": "exact", "num_particles": 5000}
-    free = locore.generate(tiny, "The weather is", ~token(0, [5]), 1, stop="complete", **asked)
-    paid = locore.generate(tiny, "The weather is", ~token(0, [5]), 1, stop="eos", **asked)
+    free = locore.generate(tiny, "The weather is", ~token(0, [5]), 1, ending="complete", **asked)
+    paid = locore.generate(tiny, "The weather is", ~token(0, [5]), 1, ending="eos", **asked)
     assert free.posterior() == pytest.approx(paid.posterior())
 
 
@@ -169,7 +169,7 @@ def test_answers_do_not_depend_on_a_horizon_that_is_long_enough(name):
     near, far = (
         locore.generate(tiny, "The weather is", alpha, n, sampler="exact", num_particles=10**6) for n in (length, 2 * length)
     )
-    assert near.info["stop"] == far.info["stop"] == "complete"
+    assert near.info["ending"] == far.info["ending"] == "complete"
     assert near.log_evidence == pytest.approx(far.log_evidence)
     assert near.posterior() == pytest.approx(far.posterior())
     assert len(near.posterior()) > 1
@@ -189,11 +189,11 @@ def test_where_no_text_can_be_complete_the_default_leaves_the_end_to_the_model(m
         eos_ids=(),
         tokenizer=Tokenizer.from_tokens([b"a", b"b", b"ab"], eos_ids=()),
     )
-    assert locore.generate(endless, "", contains("b"), 3, seed=0).info["stop"] == "eos"
-    assert locore.generate(model, "", contains("b"), 3, seed=0).info["stop"] == "complete"
-    assert locore.generate(model, "", contains("b"), 3, seed=0, stop="eos").info["stop"] == "eos"
+    assert locore.generate(endless, "", contains("b"), 3, seed=0).info["ending"] == "eos"
+    assert locore.generate(model, "", contains("b"), 3, seed=0).info["ending"] == "complete"
+    assert locore.generate(model, "", contains("b"), 3, seed=0, ending="eos").info["ending"] == "eos"
     with pytest.raises(InvalidArgument, match="end of sequence"):
-        locore.generate(endless, "", contains("b"), 3, stop="complete")
+        locore.generate(endless, "", contains("b"), 3, ending="complete")
     with pytest.raises(InvalidArgument, match="from left to right"):
         StopWhenComplete(model, locore.compile(token(0, [1]), model, 2, vtree=[0, 1]))
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     )
     from locore.evidence import Particles
     from locore.explanation import explain
-    from locore.generate import generate, generate_many, holds
+    from locore.generate import generate, generate_many, holds, sample
     from locore.limits import Limits
     from locore.models import load
     from locore.odds import LogOdds, log_odds
@@ -107,6 +107,7 @@ _HOME = {
     "generate": "locore.generate",
     "generate_many": "locore.generate",
     "holds": "locore.generate",
+    "sample": "locore.generate",
     "Limits": "locore.limits",
     "Message": "locore.chat",
     "Prompt": "locore.chat",
@@ -189,6 +190,7 @@ __all__ = [
     "predicate",
     "prepare",
     "regex",
+    "sample",
     "samplers",
     "sentence_count",
     "simple_moves",

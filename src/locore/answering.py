@@ -24,11 +24,12 @@ from locore.models import Counted, LanguageModel, prompt_ids
 from locore.numerics import make_generator
 from locore.potentials import Scorer, Target
 from locore.remarks import missing_space, share_cut_off
-from locore.request import Request, Stop
+from locore.request import Ending, Request
 from locore.samplers import Sampler
+from locore.samplers.most_probable import MostProbable
 from locore.samplers.selection import select
 from locore.samplers.steering import steered
-from locore.stopping import stop_of, stopped
+from locore.stopping import ending_of, stopped
 from locore.tokenizer import Tokenizer
 
 SEED_RANGE = 2**31
@@ -46,7 +47,7 @@ def answered(
 ) -> Particles:
     """Compile, sample, read again, filter by tokenisation, and multiply by factors: `generate` after its arguments are checked.
 
-    With stop="complete" texts end where the constraint `complete` is, by default the target's own.
+    With ending="complete" texts end where the constraint `complete` is, by default the target's own.
     """
     start, constraint = time.perf_counter(), aim.constraint
     prompted = base.prompted(prompt)
@@ -58,18 +59,20 @@ def answered(
     ending = circuit
     if complete is not None:
         ending = compile(complete, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
-    stop = stop_of(request.stop, ending, counted)
-    target = stopped(counted, ending) if stop == "complete" else counted
+    chosen = ending_of(request.ending, ending, counted)
+    target = stopped(counted, ending) if chosen == "complete" else counted
     if mode == "only" and circuit.reader is not None and before is not None:
         target = OnlyCanonical(target, circuit.reader, before)
-    scorer = _scorer(aim, base.tokenizer, ending, stop)
-    if scorer is not None:
+    scorer = _scorer(aim, base.tokenizer, ending, chosen)
+    if scorer is not None and isinstance(sampler, MostProbable):
+        sampler = replace(sampler, worth=scorer.of, log_most=scorer.log_most)
+    elif scorer is not None:
         sampler, target = steered(sampler, target, circuit, scorer)
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
     draws = sampler(target, circuit, request.num_particles, request.budget, generator)
     seconds = time.perf_counter() - start
-    run = Run(sampler.name, seed, stop, seconds, compiled, **counted.account(), slow_because=counted.slow_because)
+    run = Run(sampler.name, seed, chosen, seconds, compiled, **counted.account(), slow_because=counted.slow_because)
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
     notes += () if circuit.reader is None else circuit.reader.notes()
     notes += _cut_characters(constraint, draws, base.tokenizer)
@@ -80,7 +83,7 @@ def answered(
         particles = _exact(particles, holds_exactly)
     if before is not None and mode is not None:
         particles = kept(particles, constraint, mode, before)
-    if scorer is not None:
+    if scorer is not None and particles.record.mode is None:
         # Where all was read, all was kept until it was weighed; elsewhere a sampler may return more than it was asked for.
         most = request.num_particles if particles.record.enumerated else max(request.num_particles, len(particles))
         particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
@@ -96,11 +99,11 @@ def answered(
     return replace(particles, record=replace(particles.record, **known))
 
 
-def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, stop: Stop) -> Scorer | None:
+def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, chosen: Ending) -> Scorer | None:
     """The factors of a target for one run; None where there are none."""
     if not aim.factors:
         return None
-    return Scorer(aim.factors, tokenizer, lambda model: stopped(model, circuit) if stop == "complete" else model)
+    return Scorer(aim.factors, tokenizer, lambda model: stopped(model, circuit) if chosen == "complete" else model)
 
 
 def thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:

@@ -1,7 +1,7 @@
 """`classify`: the exact probability of each of some labels after each of many prompts.
 
 What is conditioned on: that the continuation *is* one of the labels, in the tokenizer's own tokens. That is the law of
-`choice(labels)` with canonical="only" and stop="complete", and here it costs one pass over the labels behind each prompt:
+`choice(labels)` with canonical="only" and ending="complete", and here it costs one pass over the labels behind each prompt:
 
 - a label is its canonical tokens after the prompt. Other ways to spell it are left out, as by everybody who scores labels by
   hand (how unusual they are is what `generate` with `choice(labels)` finds out);

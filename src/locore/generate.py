@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
@@ -11,23 +12,24 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 from locore.answering import drawn_seed
 from locore.chat import Prompt, is_chat
 from locore.constraints import Constraint
-from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
+from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError, LocoreWarning
 from locore.evidence import Particles
 from locore.limits import Limits
 from locore.lists import items_of
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
-from locore.parts import answered_by_parts
 from locore.potentials import target_of
 from locore.potentials.values import Term
-from locore.request import Canonical, Request, Stop, require_known
+from locore.request import Canonical, Ending, Request, require_known
 from locore.samplers import Sampler, sampler_by_name
+from locore.shaping import asked_for
 from locore.tokenizer import Tokenizer
 
 P = ParamSpec("P")
 R = TypeVar("R")
 OF_EACH = ("model", "prompt", "constraint")  # arguments of `generate` that are not the same for all requests
+BAD = ("do not trust", "biased")  # verdicts
 TOGETHER = 16  # requests that run beside each other
 
 
@@ -55,8 +57,19 @@ def generate(
     budget: int | None = None,
     seed: int | None = None,
     canonical: Canonical | None = None,
-    stop: Stop | None = None,
+    stop: str | Sequence[str] = (),
     limits: Limits | None = None,
+    *,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    min_p: float = 0.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+    logit_bias: Mapping[int, float] | None = None,
+    sampling: Literal["model"] | None = None,
+    ending: Ending | None = None,
+    finished: bool = False,
 ) -> Particles:
     """Sample continuations of a prompt from p(y | constraint).
 
@@ -78,14 +91,21 @@ def generate(
         seed: makes the run repeatable; None draws one, which is in `info["seed"]`.
         canonical: "alpha" also demands that the canonical tokenisation of the text satisfies the constraint (the paper), "only"
             that the tokens are canonical themselves.
-        stop: "complete" ends a text, at no cost, once it satisfies the constraint and no longer text that begins with it can,
+        stop: strings; a text ends before the first of them, which is cut off, and the constraint is about what is left.
+        limits: what compiling the constraint may use; see `locore.Limits`.
+        temperature: the law that is sampled is the model's at this temperature, token by token, and evidence and probabilities
+            are that law's; at 1 it is the model's own. 0 gives the most probable text that was found, and no draws.
+        top_p, top_k, min_p: the model cut to its likeliest tokens at each place, renormalised.
+        frequency_penalty, presence_penalty, logit_bias: in nats; see `locore.models.Penalised` and `Biased`.
+        sampling: "model" takes the options above that are not given from the model's own generation configuration.
+        ending: "complete" ends a text, at no cost, once it satisfies the constraint and no longer text that begins with it can,
             at any horizon (`locore.stopping.StopWhenComplete` says it in full); "eos" leaves ending to the model, so that every
             text that ends before the horizon pays for its end. None, the default, is "complete" where the model has an end and
-            the constraint is read from left to right, and "eos" elsewhere; `info["stop"]` says which.
-        limits: what compiling the constraint may use; see `locore.Limits`.
+            the constraint is read from left to right, and "eos" elsewhere; `info["ending"]` says which.
+        finished: only texts that end before the horizon cuts them off; part of the constraint.
 
     Returns:
-        Particles that all satisfy the constraint. Their weights are proper unless `info["guarantee"]` says otherwise.
+        Particles, the most probable texts first, that all satisfy the constraint. Their weights are proper unless `info["guarantee"]` says otherwise.
 
     Raises:
         Unsatisfiable: nothing of this length satisfies the constraint.
@@ -98,10 +118,63 @@ def generate(
             f"generate needs a constraint, got {type(constraint).__name__}; use ban, contains, ends_with or choice, decorate a "
             "Boolean function with @constraint, or read JSON with locore.from_json."
         )
-    request = Request(max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, canonical, stop, limits or Limits())
+    request = Request(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        logit_bias=logit_bias,
+        sampling=sampling,
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        num_particles=num_particles,
+        sampler=sampler,
+        budget=budget,
+        seed=seed,
+        canonical=canonical,
+        stop=stop,  # type: ignore[arg-type]  # it reads any list
+        ending=ending,
+        finished=finished,
+        limits=limits or Limits(),
+    )
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    return answered_by_parts(request, base, prompt, target, chosen)
+    return asked_for(request, base, prompt, target, chosen)
+
+
+def sample(
+    model: LanguageModel | str | Path,
+    prompt: Prompt,
+    constraint: Constraint | Term,
+    n: int = 1,
+    max_new_tokens: int = 20,
+    **options: Any,
+) -> list[str]:
+    """Texts as the model would write them, given that they satisfy the constraint: draws from p(text | constraint).
+
+    They are drawn in proportion to the weights of one call of `generate`, whose evidence `generate` itself gives.
+
+    Args:
+        model, prompt, constraint: see `generate`.
+        n: how many; the same text may come several times.
+        max_new_tokens: the horizon.
+        options: any others of `generate`, such as `temperature`, `stop` or `seed`. With temperature=0 all texts are the most
+            probable one.
+
+    Raises:
+        LocoreError: as `generate`.
+
+    Warns:
+        LocoreWarning: the weights say that the draws cannot be trusted, and why.
+    """
+    require_known(options, [name for name in signature(generate).parameters if name not in OF_EACH], "sample")
+    positive(n, "n")
+    particles = generate(model, prompt, constraint, max_new_tokens, **options)
+    if particles.verdict.level in BAD:
+        warnings.warn(particles.report(), LocoreWarning, stacklevel=2)
+    return particles.resample(n, seed=particles.info["seed"] + 1).texts
 
 
 def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:

@@ -111,7 +111,7 @@ def custom_generate(
         budget: in LM tokens, for each prompt.
         seed: prompt i has the seed `seed + i`.
         canonical: "alpha", "only" or None.
-        ending: its `stop`; None, the default, ends a text once no longer one can satisfy the constraint.
+        ending: None, the default, ends a text once no longer one can satisfy the constraint.
         limits: of compiling.
         **model_kwargs: from `generate`.
 
@@ -147,7 +147,7 @@ def custom_generate(
                 budget=budget,
                 seed=None if seed is None else seed + number,
                 canonical=canonical,
-                stop=ending,
+                ending=ending,
                 limits=limits,
             )
             found.append(particles)

@@ -13,11 +13,11 @@ from locore.constraints import Constraint, disjunction
 from locore.errors import InvalidConstraint
 from locore.evidence import Particles
 from locore.models import LanguageModel, load
-from locore.parts import answered_by_parts
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
 from locore.request import Request
 from locore.samplers import sampler_by_name
+from locore.shaping import asked_for
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ def log_odds(
 ) -> LogOdds:
     """How much more probable texts are that satisfy one constraint than those that satisfy another.
 
-    Both probabilities are of texts of the same law: with stop="complete" a text ends for free where neither constraint, nor the
-    two of them together, leaves anything to add. The constraints may overlap; `~a` for the second gives the odds of `a`.
+    Both probabilities are of texts of the same law: with ending="complete" a text ends for free where neither constraint, nor
+    the two of them together, leaves anything to add. The constraints may overlap; `~a` for the second gives the odds of `a`.
 
     Args:
         model: a language model, or what `locore.load` accepts.
@@ -78,7 +78,7 @@ def log_odds(
     seed = drawn_seed(request.seed)
     either = disjunction([aim.constraint for aim in aims])
     a, b = (
-        answered_by_parts(replace(request, seed=seed + number), base, prompt, aim, sampler, complete=either)
+        asked_for(replace(request, seed=seed + number), base, prompt, aim, sampler, complete=either)
         for number, aim in enumerate(aims)
     )
     value = a.log_evidence - b.log_evidence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,13 +15,15 @@ from locore.compilers import compile
 from locore.constraints import Constraint
 from locore.constraints.spelling import spelled
 from locore.errors import Unsatisfiable, ZeroWeights
-from locore.evidence import Particles, Run
+from locore.evidence import Mode, Particles, Run
 from locore.evidence.joining import Part, joined
+from locore.evidence.record import UNKNOWN
 from locore.models import LanguageModel
 from locore.numerics import make_generator
 from locore.potentials import Stratum, Target, strata_of
 from locore.request import Request
 from locore.samplers import Sampler
+from locore.samplers.most_probable import MostProbable
 from locore.samplers.steering import check_proper
 
 
@@ -53,6 +56,8 @@ def answered_by_parts(
     generator = make_generator(seed)
     seeds = torch.randint(SEED_RANGE, (len(strata),), generator=generator).tolist()
     parts = _sampled(replace(request, seed=seed), base, prompt, strata, sampler, whole, seeds)
+    if isinstance(sampler, MostProbable):
+        return _best_of(parts, _run(parts, sampler, seed, time.perf_counter() - start))
     particles = joined(parts, _run(parts, sampler, seed, time.perf_counter() - start))
     return thinned(particles, request.num_particles, generator)
 
@@ -92,13 +97,26 @@ def _sampled(
     return parts
 
 
+def _best_of(parts: Sequence[Part], run: Run) -> Particles:
+    """The most probable text of all parts, by what it is worth."""
+    found = [
+        (part.found, replace(mode, log_found=mode.log_found + part.nats, log_unread=mode.log_unread + part.nats))
+        for part in parts
+        if part.found is not None and (mode := part.found.record.mode) is not None
+    ]
+    best, mode = max(found, key=lambda each: each[1].log_found)
+    unread = max(each.log_unread for _, each in found) if len(found) == len(parts) else math.inf
+    mode = Mode(mode.log_found, unread, sum(each.compared for _, each in found))
+    return replace(best, record=replace(best.record, mode=mode, bounds=UNKNOWN), run=run)
+
+
 def _run(parts: Sequence[Part], sampler: Sampler, seed: int, seconds: float) -> Run:
     """Settings and cost of all parts; a context that two of them asked for counts twice."""
     runs = [part.found.run for part in parts if part.found is not None]
     return Run(
         sampler=sampler.name,
         seed=seed,
-        stop=runs[0].stop,
+        ending=runs[0].ending,
         seconds=seconds,
         compile_seconds=sum(run.compile_seconds or 0.0 for run in runs),
         lm_tokens=sum(run.lm_tokens or 0 for run in runs),

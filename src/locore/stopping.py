@@ -1,4 +1,4 @@
-"""Models that follow a constraint, such as that of `stop="complete"`: a text ends once no longer text can satisfy it."""
+"""Models that follow a constraint, such as that of `ending="complete"`: a text ends once no longer text can satisfy it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from locore.ending import is_end
 from locore.errors import InvalidArgument
 from locore.models import Cursor, LanguageModel
 from locore.models.base import Wrapper
-from locore.request import Stop
+from locore.request import Ending
 
 
 def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:
@@ -113,8 +113,8 @@ class StopWhenComplete(FollowingModel):
         """
         if circuit.reader is None or not base.tokenizer.eos_ids:
             raise InvalidArgument(
-                "stop='complete' needs a model with an end of sequence and a constraint compiled from left to right; leave "
-                "stop out, or use stop='eos'."
+                "ending='complete' needs a model with an end of sequence and a constraint compiled from left to right; leave "
+                "ending out, or use ending='eos'."
             )
         super().__init__(base, circuit.reader)
         token_class = circuit.reader.token_class
@@ -147,7 +147,7 @@ class StopWhenComplete(FollowingModel):
         return allowed[:, self._end_classes].any(-1) & ~(allowed & self._has_others).any(-1)
 
 
-def stop_of(asked: Stop | None, circuit: Circuit, model: LanguageModel) -> Stop:
+def ending_of(asked: Ending | None, circuit: Circuit, model: LanguageModel) -> Ending:
     """What was asked for; by default "complete" if the model has an end and the circuit is read from left to right."""
     if asked is not None:
         return asked

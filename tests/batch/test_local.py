@@ -166,7 +166,7 @@ REFUSED = {
     "workers of the local engine": (["--workers", "3"], "--engine ray"),
     "a sampler that is not known": (["--sampler", "greddy"], "known are auto"),
     "no tokens": (["--max-new-tokens", "0"], "at least 1"),
-    "a bad ending": (["--stop", "never"], "stop must be"),
+    "a bad ending": (["--ending", "never"], "ending must be"),
     "no draws": (["--resample", "0"], "resample must be at least 1"),
     "no threads": (["--threads", "0"], "threads must be at least 1"),
     "a bad device": (["--resume", "--device", "abacus"], "cannot compute on 'abacus'"),

@@ -136,7 +136,9 @@ def test_marginals_of_holes_are_those_of_the_posterior():
         -1
     )
     model = MarkovModel(rows[0], rows[1:], tokenizer=SMALL)
-    particles = locore.generate(model, "", leaf & ban("a=a"), max_new_tokens=4, sampler="exact", num_particles=200, stop="eos")
+    particles = locore.generate(
+        model, "", leaf & ban("a=a"), max_new_tokens=4, sampler="exact", num_particles=200, ending="eos"
+    )
     weight = {"x": {}, "y": {}}
     for y in itertools.product([0, 1, 2, 3, 7, 8], repeat=4):  # other tokens spell no text of it
         match = re.fullmatch("(?P<x>a|b|ab)=(?P<y>1|a)", SMALL.decode(y))

@@ -90,7 +90,7 @@ def check_circuit(case, number):
     assert {tuple(y) for y in found.tokens.tolist()} == truth, (number, case.constraint)
     mass = math.fsum(math.exp(SCORES[y]) for y in truth)
     assert found.log_evidence == pytest.approx(math.log(mass), abs=1e-9)
-    drawn = locore.generate(MODEL, [], case.constraint, LENGTH, num_particles=4, seed=0, stop="eos")
+    drawn = locore.generate(MODEL, [], case.constraint, LENGTH, num_particles=4, seed=0, ending="eos")
     assert all(tuple(y) in truth for y in drawn.tokens.tolist())
 
 

@@ -76,12 +76,12 @@ def locore_sequence(y):
 @pytest.mark.parametrize("alpha", [ban("x"), ~regex("a"), ~contains("a"), ban("x") & ~regex(" ")], ids=str)
 def test_no_text_that_is_drawn_ends_within_a_character(alpha):
     for sampler in ("auto", "smc", "masked", "rejection", "swor"):
-        p = locore.generate(MODEL, [], alpha, LENGTH, num_particles=30, seed=0, sampler=sampler, stop="eos")
+        p = locore.generate(MODEL, [], alpha, LENGTH, num_particles=30, seed=0, sampler=sampler, ending="eos")
         assert all("\ufffd" not in text for text in p.texts)
 
 
 def test_a_constraint_on_tokens_says_nothing_of_characters():
-    p = locore.generate(MODEL, [], token(0, 2), LENGTH, num_particles=30, seed=0, sampler="masked", stop="eos")
+    p = locore.generate(MODEL, [], token(0, 2), LENGTH, num_particles=30, seed=0, sampler="masked", ending="eos")
     assert any("\ufffd" in text for text in p.texts) and "no UTF-8" in p.report(full=True)
     whole = locore.generate(MODEL, [], token(0, 2) & regex("(?s).*"), LENGTH, seed=0)
     assert not any("\ufffd" in text for text in whole.texts) and "no UTF-8" not in whole.report(full=True)

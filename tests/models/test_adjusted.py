@@ -136,7 +136,7 @@ def test_a_constraint_before_a_stop_string_is_that_of_the_cut_text(alpha, stops)
         with pytest.raises(Unsatisfiable):
             locore.compile(cut, model, LENGTH)
         return
-    p = locore.generate(model, [], cut, max_new_tokens=LENGTH, num_particles=300, sampler="exact", seed=1, stop="eos")
+    p = locore.generate(model, [], cut, max_new_tokens=LENGTH, num_particles=300, sampler="exact", seed=1, ending="eos")
     found: dict[str, float] = {}
     for text, share in p:
         ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]

@@ -30,7 +30,7 @@ LAWS = [law for name, law in vars(test_laws).items() if name.startswith("test_")
 def test_it_answers_and_says_what_it_is(smollm2):
     question = smollm2.tokenizer.encode_chat([{"role": "user", "content": "What is the capital of France? One word."}])
     truth = locore.generate(
-        smollm2, question, locore.choice(list(CITIES)), max_new_tokens=4, sampler="exact", stop="eos"
+        smollm2, question, locore.choice(list(CITIES)), max_new_tokens=4, sampler="exact", ending="eos"
     ).posterior()
     # Whatever else spells a city has a small share; its usual spelling is scored here by itself.
     after = smollm2.prompted(question)

@@ -56,17 +56,17 @@ def product(alpha, bonuses):
 )
 def test_enumerated_it_is_the_plain_sum(alpha, bonuses):
     truth = plainly(alpha, bonuses)
-    p = locore.generate(MODEL, "", product(alpha, bonuses), LENGTH, sampler="exact", num_particles=2000, stop="eos", seed=0)
+    p = locore.generate(MODEL, "", product(alpha, bonuses), LENGTH, sampler="exact", num_particles=2000, ending="eos", seed=0)
     z = sum(truth.values())
     assert p.log_evidence == pytest.approx(math.log(z), abs=1e-9) and p.record.enumerated
     assert p.posterior() == pytest.approx({text: mass / z for text, mass in truth.items() if mass}, abs=1e-9)
-    few = locore.generate(MODEL, "", product(alpha, bonuses), LENGTH, sampler="exact", num_particles=3, stop="eos", seed=0)
+    few = locore.generate(MODEL, "", product(alpha, bonuses), LENGTH, sampler="exact", num_particles=3, ending="eos", seed=0)
     assert len(few) <= 3 and few.log_evidence == pytest.approx(math.log(z), abs=1e-9)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS, ids=str)
 def test_texts_end_where_they_would_without_it(alpha):
-    """With stop="complete" too the law is that of the constraint; a potential is weighed there by another road."""
+    """With ending="complete" too the law is that of the constraint; a potential is weighed there by another road."""
     asked = alpha * potential(lambda texts: [1.5 * ("ab" in text) for text in texts])
     told = alpha * bonus(contains("ab"), 1.5)
     options = {"sampler": "exact", "num_particles": 2000, "stop": "complete", "seed": 0}
@@ -81,7 +81,7 @@ def test_samplers_weigh_it_properly(sampler):
     target, truth = ban("bb") * bonus(contains("ab"), 2.0), sum(plainly(ban("bb"), [(contains("ab"), 2.0)]).values())
     found = []
     for seed in range(runs(150)):
-        p = locore.generate(MODEL, "", target, LENGTH, sampler=sampler, num_particles=8, stop="eos", seed=seed)
+        p = locore.generate(MODEL, "", target, LENGTH, sampler=sampler, num_particles=8, ending="eos", seed=seed)
         found.append(math.exp(p.log_mean_weight))
         low, high = p.log_evidence_bounds
         assert low - 1e-9 <= math.log(truth) <= high + 1e-9
@@ -92,8 +92,8 @@ def test_samplers_weigh_it_properly(sampler):
 
 def test_minus_infinity_is_the_ban():
     assert bonus(contains("ab"), -math.inf).as_target().constraint == ~contains("ab")
-    banned = locore.generate(MODEL, "", ban("bb") * bonus(contains("ab"), -math.inf), LENGTH, seed=3, stop="eos")
-    plain = locore.generate(MODEL, "", ban("bb") & ~contains("ab"), LENGTH, seed=3, stop="eos")
+    banned = locore.generate(MODEL, "", ban("bb") * bonus(contains("ab"), -math.inf), LENGTH, seed=3, ending="eos")
+    plain = locore.generate(MODEL, "", ban("bb") & ~contains("ab"), LENGTH, seed=3, ending="eos")
     assert banned.posterior() == plain.posterior() and banned.log_evidence == plain.log_evidence
 
 
@@ -114,21 +114,21 @@ def test_it_goes_with_predicates_and_potentials():
         for text, mass in plainly(ban("bb"), [(contains("ab"), 2.0)]).items()
         if text != "a"
     )
-    p = locore.generate(MODEL, "", target, LENGTH, sampler="exact", num_particles=2000, stop="eos")
+    p = locore.generate(MODEL, "", target, LENGTH, sampler="exact", num_particles=2000, ending="eos")
     assert p.log_evidence == pytest.approx(math.log(truth), abs=1e-9)
     assert p.info["potential_texts"] > 0
 
 
 def test_what_is_impossible_has_no_part():
     """A phrase that cannot fit leaves the constraint as it is; a constraint that cannot hold says so."""
-    p = locore.generate(MODEL, "", bonus(contains("c" * 9), 5.0), LENGTH, sampler="exact", num_particles=2000, stop="eos")
+    p = locore.generate(MODEL, "", bonus(contains("c" * 9), 5.0), LENGTH, sampler="exact", num_particles=2000, ending="eos")
     assert p.log_evidence == pytest.approx(0.0, abs=1e-9)
     with pytest.raises(Unsatisfiable):
         locore.generate(MODEL, "", contains("c" * 9) * ONE, LENGTH)
 
 
 def test_odds_of_products_are_compared():
-    found = locore.log_odds(MODEL, "", ban("bb") * ONE, ban("bb"), LENGTH, sampler="exact", num_particles=2000, stop="eos")
+    found = locore.log_odds(MODEL, "", ban("bb") * ONE, ban("bb"), LENGTH, sampler="exact", num_particles=2000, ending="eos")
     truth = math.log(sum(plainly(ban("bb"), [(contains("ab"), 2.0)]).values()) / sum(plainly(ban("bb"), []).values()))
     assert found.value == pytest.approx(truth, abs=1e-9)
 
@@ -166,7 +166,7 @@ def test_it_is_written_as_json_and_read_back(target):
     form = json.loads(json.dumps(target.to_json(), allow_nan=False))
     again = locore.from_json(form)
     assert again.to_json() == form
-    ours, theirs = (locore.generate(MODEL, "", one, LENGTH, seed=1, stop="eos") for one in (target, again))
+    ours, theirs = (locore.generate(MODEL, "", one, LENGTH, seed=1, ending="eos") for one in (target, again))
     assert ours.posterior() == theirs.posterior()
 
 

@@ -66,9 +66,9 @@ def test_rejection_bounds_what_a_potential_is_worth(log_phi, seed):
     """A factor that is always e² has the normaliser e²·p(α), which is no probability."""
     model = table(["a", "b", "ab", " "], 4, seed=1)
     alpha = ban("bb")
-    truth = locore.generate(model, "", alpha, 4, sampler="exact", num_particles=10_000, stop="eos").log_evidence + log_phi
+    truth = locore.generate(model, "", alpha, 4, sampler="exact", num_particles=10_000, ending="eos").log_evidence + log_phi
     factor = potential(lambda texts: [log_phi] * len(texts), bound=max(log_phi, 0.5))
-    p = locore.generate(model, "", alpha * factor, 4, sampler="rejection", seed=seed, stop="eos", num_particles=16)
+    p = locore.generate(model, "", alpha * factor, 4, sampler="rejection", seed=seed, ending="eos", num_particles=16)
     low, high = p.log_evidence_bounds
     assert low <= truth <= high
     low, high = p.log_evidence_bounds_95
@@ -79,9 +79,9 @@ def test_best_first_judges_the_texts_that_it_weighs():
     """The interval is that of the estimate: of all texts found, not of those that p let through before φ was known."""
     model = table(["a", "b", "ab", "c ", "c"], 3, seed=2)
     target = ban("c ") * potential(lambda texts: [0.5 * text.count("a") for text in texts])
-    truth = locore.generate(model, "", target, 3, sampler="exact", num_particles=10_000, stop="eos").log_evidence
+    truth = locore.generate(model, "", target, 3, sampler="exact", num_particles=10_000, ending="eos").log_evidence
     for seed in range(6):
-        p = locore.generate(model, "", target, 3, sampler="best-first", num_particles=4, seed=seed, stop="eos")
+        p = locore.generate(model, "", target, 3, sampler="best-first", num_particles=4, seed=seed, ending="eos")
         low, high = p.log_evidence_interval
         assert low - 1e-9 <= truth <= high + 1e-9 and len(p) <= 4
         assert p.log_evidence == pytest.approx(truth, abs=0.01)
@@ -91,11 +91,11 @@ def test_best_first_judges_the_texts_that_it_weighs():
 def test_no_spread_among_few_draws_is_not_no_error(sampler, number):
     model = table(["a", "b", "ab", " ", "c"], 4, seed=1)
     target = choice(["a", "ab"]) * potential(lambda texts: [1.0] * len(texts), bound=1.0)
-    truth = locore.generate(model, "", target, 4, sampler="exact", num_particles=10_000, stop="eos").log_evidence
+    truth = locore.generate(model, "", target, 4, sampler="exact", num_particles=10_000, ending="eos").log_evidence
     runs = held = 0
     for seed in range(20):
         try:
-            p = locore.generate(model, "", target, 4, sampler=sampler, num_particles=number, seed=seed, stop="eos")
+            p = locore.generate(model, "", target, 4, sampler=sampler, num_particles=number, seed=seed, ending="eos")
         except ZeroWeights:
             continue
         low, high = p.log_evidence_interval
@@ -120,10 +120,10 @@ def test_a_rare_reward_that_was_not_found_is_not_trusted(bound):
 
 def test_equal_answers_say_nothing_without_a_bound():
     model = table(["a", "b", "ab", " "], 4, seed=1)
-    told = locore.generate(model, "", potential(lambda texts: [0.0] * len(texts)), 4, sampler="masked", seed=0, stop="eos")
+    told = locore.generate(model, "", potential(lambda texts: [0.0] * len(texts)), 4, sampler="masked", seed=0, ending="eos")
     assert told.log_evidence_interval[1] == math.inf and told.verdict.level == "rough" and "the same" in told.report()
     bounded = potential(lambda texts: [0.0] * len(texts), bound=0.0)
-    known = locore.generate(model, "", bounded, 4, sampler="masked", seed=0, num_particles=64, stop="eos")
+    known = locore.generate(model, "", bounded, 4, sampler="masked", seed=0, num_particles=64, ending="eos")
     assert known.log_evidence_interval[1] < 0.2 and known.verdict.level == "trust"
 
 
@@ -132,7 +132,7 @@ def test_all_texts_of_blocks_are_weighed():
     model = table(["a", "b", "ab", " ", "c"], 4, seed=5)
     factor = potential(lambda texts: [2.0 * text.count("a") for text in texts], bound=8.0)
     for name in ("swor", "twisted", "smc", "lcr", "best-first"):
-        p = locore.generate(model, "", contains("a") * factor, 4, sampler=BY_NAME[name], num_particles=24, seed=0, stop="eos")
+        p = locore.generate(model, "", contains("a") * factor, 4, sampler=BY_NAME[name], num_particles=24, seed=0, ending="eos")
         if p.blocks is not None:
             mean = torch.logsumexp(torch.tensor(p.blocks.log_evidence), 0) - math.log(len(p.blocks))
             assert p.log_mean_weight == pytest.approx(float(mean), abs=1e-6), name

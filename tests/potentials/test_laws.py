@@ -98,11 +98,11 @@ def plainly(target):
 def test_exact_answers_are_the_plain_sums(name):
     target = TARGETS[name]
     truth = {y: log for y, log in plainly(target).items() if log > -math.inf}
-    p = locore.generate(MODEL, "", target, LENGTH, sampler="exact", num_particles=1000, stop="eos")
+    p = locore.generate(MODEL, "", target, LENGTH, sampler="exact", num_particles=1000, ending="eos")
     assert p.log_evidence == pytest.approx(math.log(sum(map(math.exp, truth.values()))), abs=1e-9)
     found = dict(zip(map(tuple, p.tokens.tolist()), p.log_weights.tolist(), strict=True))
     assert found == pytest.approx({y: log + math.log(len(p)) for y, log in truth.items()})
-    few = locore.generate(MODEL, "", target, LENGTH, sampler="exact", num_particles=3, stop="eos", seed=1)
+    few = locore.generate(MODEL, "", target, LENGTH, sampler="exact", num_particles=3, ending="eos", seed=1)
     assert len(few) == 3 and few.log_evidence == pytest.approx(p.log_evidence)
 
 

@@ -181,7 +181,7 @@ def test_tokens_that_join_digits_are_handled():
     for seed in range(20):
         alpha, length = answer_constraint(puzzle, joined)
         found = locore.generate(
-            joined, prompt_of(puzzle.givens), alpha, length, num_particles=1, sampler="masked", seed=seed, stop="complete"
+            joined, prompt_of(puzzle.givens), alpha, length, num_particles=1, sampler="masked", seed=seed, ending="complete"
         )
         texts.add(found.texts[0])
         sizes.add(sum(1 for y in found.tokens[0].tolist() if y not in joined.tokenizer.eos_ids))

@@ -47,7 +47,7 @@ def tiny():
 @pytest.fixture(scope="module")
 def exact(tiny):
     """The law of the texts of `TINY` and log p(α), walked prefix by prefix, and its truth."""
-    task = Task.of(dataclasses.replace(TINY, stop="eos"), tiny)
+    task = Task.of(dataclasses.replace(TINY, ending="eos"), tiny)
     found = enumerate_posterior(task.model, task.circuit)
     laws = laws_of(task.problem.features, found.texts(tiny.tokenizer))
     return task, found.log_evidence, laws
@@ -293,7 +293,7 @@ def test_runs_are_what_generate_gives(tiny, name):
         assert found.log_z is None and found.low is None
         return
     particles = locore.generate(
-        tiny, "The weather is", problem.constraint, 4, num_particles=asked, sampler=name, budget=60, seed=5, stop="complete"
+        tiny, "The weather is", problem.constraint, 4, num_particles=asked, sampler=name, budget=60, seed=5, ending="complete"
     )
     assert found.log_z == pytest.approx(particles.log_evidence, abs=1e-5)
     assert found.verdict == particles.verdict.level

@@ -13,17 +13,29 @@ import typer
 from locore.batch.settings import Settings
 from locore.cli.inputs import (
     MODEL_HELP,
+    Biases,
     Budget,
     CanonicalMode,
+    EndingMode,
+    FrequencyPenalty,
     LimitList,
     MaxNewTokens,
     MinNewTokens,
+    MinPShare,
     NumParticles,
+    OnlyFinished,
+    PresencePenalty,
     Progress,
     SamplerName,
-    StopMode,
+    SamplingMode,
+    StopStrings,
+    Temperature,
+    TopKNumber,
+    TopPShare,
+    read_biases,
     read_constraint,
     read_limits,
+    read_stop,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +56,17 @@ def batch(
     seed: Annotated[int, typer.Option(help="Of the run; each row gets its own from it.")] = Settings.seed,
     budget: Budget = None,
     canonical: CanonicalMode = None,
-    stop: StopMode = None,
+    temperature: Temperature = Settings.temperature,
+    top_p: TopPShare = Settings.top_p,
+    top_k: TopKNumber = Settings.top_k,
+    min_p: MinPShare = Settings.min_p,
+    frequency_penalty: FrequencyPenalty = Settings.frequency_penalty,
+    presence_penalty: PresencePenalty = Settings.presence_penalty,
+    logit_bias: Biases = None,
+    sampling: SamplingMode = None,
+    stop: StopStrings = None,
+    ending: EndingMode = None,
+    finished: OnlyFinished = False,
     limit: LimitList = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Write N equally probable draws instead.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids too.")] = Settings.tokens,
@@ -77,7 +99,17 @@ def batch(
         sampler=sampler,
         budget=budget,
         canonical=canonical,  # type: ignore[arg-type]  # it checks
-        stop=stop,  # type: ignore[arg-type]
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        logit_bias=read_biases(logit_bias or []),
+        sampling=sampling,  # type: ignore[arg-type]  # it checks
+        stop=read_stop(stop or []),  # type: ignore[arg-type]
+        ending=ending,  # type: ignore[arg-type]
+        finished=finished,
         resample=resample,
         limits=read_limits(limit or []),
         tokens=tokens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -39,8 +40,20 @@ NumParticles = Annotated[int, typer.Option(help=help_of("num_particles"))]
 SamplerName = Annotated[str | None, typer.Option(help=help_of("sampler"))]
 Budget = Annotated[int | None, typer.Option(help=help_of("budget"))]
 CanonicalMode = Annotated[str | None, typer.Option(metavar="alpha|only", help=help_of("canonical"))]
-StopMode = Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("stop"))]
+Temperature = Annotated[float, typer.Option(help=help_of("temperature"))]
+TopPShare = Annotated[float, typer.Option(help=help_of("top_p"))]
+TopKNumber = Annotated[int, typer.Option(help=help_of("top_k"))]
+MinPShare = Annotated[float, typer.Option(help=help_of("min_p"))]
+FrequencyPenalty = Annotated[float, typer.Option(help=help_of("frequency_penalty"))]
+PresencePenalty = Annotated[float, typer.Option(help=help_of("presence_penalty"))]
+Biases = Annotated[list[str] | None, typer.Option("--logit-bias", metavar="ID=NATS", help=help_of("logit_bias"))]
+SamplingMode = Annotated[str | None, typer.Option(metavar="model", help=help_of("sampling"))]
+StopStrings = Annotated[list[str] | None, typer.Option(metavar="TEXT", help=help_of("stop"))]
+EndingMode = Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("ending"))]
+OnlyFinished = Annotated[bool, typer.Option("--finished", help=help_of("finished"))]
 LimitList = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=help_of("limits"))]
+ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
+ESCAPED = re.compile(r"\\[nt\\]")
 TOP = 10  # texts in the table
 BAR = 16  # characters of the longest bar
 PIPE_WIDTH = 160  # where there is no terminal
@@ -89,6 +102,32 @@ def parse_json(text: str, source: str, remedy: str) -> Any:
         return io.parse(text)
     except io.NotJson as error:
         raise InvalidConstraint(f"{source} {error}; {remedy}.") from None
+
+
+def read_biases(options: list[str]) -> dict[int, float]:
+    """Nats by token id, of options `--logit-bias ID=NATS`.
+
+    Raises:
+        InvalidArgument: no id with a number.
+    """
+    found: dict[int, float] = {}
+    for option in options:
+        token, _, nats = option.partition("=")
+        try:
+            found[int(token)] = float(nats)
+        except ValueError:
+            raise InvalidArgument(f"--logit-bias {option!r}: write a token id and a number of nats, as 11=-5.") from None
+    return found
+
+
+def read_stop(options: list[str]) -> Any:
+    r"""Stop strings as the shell gives them, in which \n, \t and \\ stand for what they do in code.
+
+    What `--ending` says now was once said by `--stop`; that alone is still read so.
+    """
+    if options in (["complete"], ["eos"]):
+        return options[0]
+    return [ESCAPED.sub(lambda match: ESCAPES[match[0]], option) for option in options]
 
 
 def read_limits(options: list[str]) -> Limits:

@@ -160,14 +160,14 @@ class Example:
     def sample(self, model: HuggingFaceModel, particles: int, sampler: str, seed: int) -> locore.Particles:
         """Ask one sampler."""
         asked = (model, self.prompt, self.constraint, self.length)
-        return locore.generate(*asked, num_particles=particles, sampler=sampler, seed=seed, stop="complete")
+        return locore.generate(*asked, num_particles=particles, sampler=sampler, seed=seed, ending="complete")
 
     def answers(self, model: HuggingFaceModel, seed: int, progress: Progress) -> list[Answer]:
         """Masking as shipped, with Locore's weights, Locore's default call, and more where it is hard."""
         progress(f"masking, {MASKED} texts")
         masked = self.sample(model, MASKED, "masked", seed)
         progress("Locore's default sampler")
-        chosen = locore.generate(model, self.prompt, self.constraint, self.length, seed=seed, stop="complete")
+        chosen = locore.generate(model, self.prompt, self.constraint, self.length, seed=seed, ending="complete")
         found = [
             described("masking,\nas shipped", masked.unweighted(), SHOWN),
             described("the same,\nweighted", masked),
@@ -271,7 +271,7 @@ def _batch(problem: Problem, sampler: Sampler, seed: int) -> Batch:
     asked = (problem.model, problem.prompt, problem.constraint, problem.length)
     try:
         found = locore.generate(
-            *asked, num_particles=BATCH_TOKENS, sampler=sampler, budget=BATCH_TOKENS, seed=seed, stop="complete"
+            *asked, num_particles=BATCH_TOKENS, sampler=sampler, budget=BATCH_TOKENS, seed=seed, ending="complete"
         )
     except ZeroWeights:
         return Batch(0.0, {}, BATCH_TOKENS)

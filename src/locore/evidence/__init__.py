@@ -2,7 +2,7 @@
 
 from locore.evidence.blocks import Block, Blocks, Lineage, Surprise
 from locore.evidence.particles import Particles
-from locore.evidence.record import Draws, Guarantee, Record, Run, TableUse, keep_positive
+from locore.evidence.record import Draws, Guarantee, Mode, Record, Run, TableUse, keep_positive
 from locore.evidence.verdict import Verdict
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Draws",
     "Guarantee",
     "Lineage",
+    "Mode",
     "Particles",
     "Record",
     "Run",

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from locore.automata.stops import StopMachine
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import values
@@ -18,7 +20,10 @@ from locore.evidence.bounds import Estimate
 from locore.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
 from locore.numerics import NEG_INF, make_generator
+from locore.request import OWN
 from locore.tokenizer import Tokenizer
+
+SHOWN, SHOWN_IN_NOTEBOOKS = 4, 10  # texts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,11 +37,13 @@ class Particles(Estimate):
         record: what their sampler knows of their error.
         tokenizer: the vocabulary.
         run: settings and cost of the run.
+        stops: strings before the first of which texts are cut; they are in the tokens.
         places: where values of texts that are JSON may be, see `values.Fields`; None where that is not known.
     """
 
     tokenizer: Tokenizer = field(kw_only=True)
     run: Run = field(default_factory=Run, kw_only=True)
+    stops: tuple[str, ...] = field(default=(), kw_only=True)
     places: Callable[[tuple[str, ...]], list[str] | None] | None = field(default=None, kw_only=True)
 
     @classmethod
@@ -46,8 +53,30 @@ class Particles(Estimate):
         return cls(**held, tokenizer=tokenizer, run=run or Run(), **more)
 
     def __repr__(self) -> str:
-        z = "p(α)" if self.record.factors is None else "Z"
-        return f"<{len(self)} particles, log {z} ≈ {self.log_evidence:.2f}, verdict: {self.verdict.level}; see report()>"
+        if self.record.mode is not None:
+            return "\n".join([f"<the most probable text found: {self.verdict.level}>", *self._table(1, "  {0!r}")])
+        number = f"{len(self)} particle{'s' * (len(self) != 1)}"
+        return "\n".join([f"<{number}, {self._law}: {self.verdict.level}>", *self._table(SHOWN, "  {1:.3f}  {0!r}")])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the most probable texts, the law and the verdict."""
+        rows = "".join(self._table(SHOWN_IN_NOTEBOOKS, "<tr><td>{1:.3f}</td><td style='text-align:left'>{2}</td></tr>"))
+        said = "<br>".join(escape(line) for line in self.report().splitlines())
+        return f"<p>{said}<br>Law: {escape(self._law)}.</p><table><tr><th>probability</th><th>text</th></tr>{rows}</table>"
+
+    @property
+    def _law(self) -> str:
+        """The law that was sampled, in words."""
+        return "the model's own law" if self.run.law in (None, OWN) else str(self.run.law)
+
+    def _table(self, most: int, line: str) -> list[str]:
+        """A line for each of the most probable texts: of the text, its probability, and the text spelled for a page."""
+        if not self.tokenizer.has_text:
+            rows = zip(self.tokens[:most].tolist(), self.weights[:most].tolist(), strict=True)
+            return [line.format(y, weight, str(y)) for y, weight in rows]
+        posterior = self.posterior()
+        lines = [line.format(text, p, escape(repr(text))) for text, p in list(posterior.items())[:most]]
+        return lines if len(posterior) <= most else [*lines, line.format("…", sum(list(posterior.values())[most:]), "others")]
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         """Pairs (text, normalised weight)."""
@@ -64,7 +93,11 @@ class Particles(Estimate):
     @property
     def bytes(self) -> list[bytes]:
         """The bytes of each text."""
-        return [self.tokenizer.text_bytes(y) for y in self.tokens.tolist()]
+        contents = [self.tokenizer.text_bytes(y) for y in self.tokens.tolist()]
+        if not self.stops:
+            return contents
+        machine = StopMachine(stop.encode() for stop in self.stops)
+        return [machine.cut(content) for content in contents]
 
     @property
     def texts(self) -> list[str]:
@@ -75,6 +108,22 @@ class Particles(Estimate):
     def distinct_texts(self) -> int:
         """How many different texts there are; sequences, where tokens are bare ids."""
         return len(set(self.bytes)) if self.tokenizer.has_text else len(torch.unique(self.tokens, dim=0))
+
+    def ordered(self) -> Particles:
+        """The same, most probable text first; of equals what came first."""
+        names = self.bytes if self.tokenizer.has_text else [tuple(y) for y in self.tokens.tolist()]
+        total: dict[Any, float] = {}
+        for name, weight in zip(names, self.weights.tolist(), strict=True):
+            total[name] = total.get(name, 0.0) + weight
+        order = sorted(range(len(names)), key=lambda i: (-total[names[i]], names[i], -float(self.log_weights[i])))
+        index = torch.tensor(order)
+        scores = self.token_scores
+        return replace(
+            self,
+            tokens=self.tokens[index],
+            log_weights=self.log_weights[index],
+            token_scores=None if scores is None else scores[index],
+        )
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -100,6 +149,15 @@ class Particles(Estimate):
         """The same sequences with equal weights and no evidence: what masking engines return. Biased; for comparison."""
         record = replace(self.record, drawn=self.drawn, guarantee="biased", weighted=False)
         return self._evened(torch.arange(len(self)), record)
+
+    def draw(self, seed: int | None = None) -> str:
+        """One text, drawn in proportion to the weights: what the model would write, given α. `resample` draws several."""
+        return self.resample(seed=seed).texts[0]
+
+    @property
+    def best(self) -> str:
+        """The most probable of these texts, by the sum over its tokenisations."""
+        return next(iter(self.posterior()))
 
     def posterior(self) -> dict[str, float]:
         """Probability of each distinct text given α, summed over tokenisations, most probable first."""

@@ -16,7 +16,7 @@ from locore.evidence.blocks import Blocks
 from locore.evidence.pareto import pareto_k
 from locore.numerics import NEG_INF, distinct, effective_sample_size
 
-Guarantee = Literal["proper", "asymptotic", "biased"]
+Guarantee = Literal["proper", "asymptotic", "biased", "mode"]
 Knowledge = Literal["estimated", "enclosed", "thinned", "exact"]
 Bounds = tuple[float, float]
 UNKNOWN: Bounds = (NEG_INF, 0.0)
@@ -93,13 +93,33 @@ class Joined:
     reason: str
 
 
+@dataclass(frozen=True)
+class Mode:
+    """What is known where the most probable sequence was looked for, and no draws. Logs are natural.
+
+    Attributes:
+        log_found: of the probability of the one that was found, times what it is worth.
+        log_unread: what no sequence that was not read exceeds; where that is below `log_found`, none is more probable.
+        compared: how many sequences were compared.
+    """
+
+    log_found: float
+    log_unread: float
+    compared: int
+
+    @property
+    def is_proven(self) -> bool:
+        """Is none more probable, for certain?"""
+        return self.log_unread <= self.log_found
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
     """What a sampler knows of its draws. Logarithms are natural; bounds and intervals are of log p(α).
 
     Attributes:
         guarantee: "proper" if E[mean_i w_i f(y_i)] = Σ_y p(y) 1[y ⊨ α] f(y); "asymptotic" if that holds in the limit;
-            "biased" if no weight helps.
+            "biased" if no weight helps; "mode" of a most probable text, which is no draw.
         evidence: how p(α) is known: "estimated" by weights; "enclosed" where next to all that satisfies α was read; "exact"
             where all was; "thinned" where all was read, and some of what was then dropped would be needed.
         drawn: how many weights were drawn, zeros included; None for as many as there are sequences.
@@ -120,6 +140,7 @@ class Record:
         blocks: the independent repetitions that the draws are the mean of.
         table: the n-gram table that steered them.
         factors: what potentials and experts the weights were multiplied with; None for none.
+        mode: what is known of a most probable sequence; None of draws.
         joined: what parts say that were drawn apart; None where all were drawn together.
         chosen, why: what `auto` chose.
         not_canonical: share of the weight on tokenisations that are not the tokenizer's own.
@@ -151,6 +172,7 @@ class Record:
     blocks: Blocks | None = None
     table: TableUse | None = None
     factors: Factors | None = None
+    mode: Mode | None = None
     joined: Joined | None = None
     chosen: str | None = None
     why: str | None = None
@@ -209,18 +231,19 @@ class Record:
 @dataclass(frozen=True)
 class Run:
     """What the caller of a sampler knows: settings and cost. `lm_tokens` and the like are those of `models.Counted`;
-    `slow_because` is that of the model.
+    `slow_because` is that of the model, `law` how it was changed.
     """
 
     sampler: str = "unknown"
     seed: int | None = None
-    stop: str | None = None
+    ending: str | None = None
     seconds: float | None = None
     compile_seconds: float | None = None
     lm_tokens: int | None = None
     lm_contexts: int | None = None
     model_seconds: float | None = None
     slow_because: str | None = None
+    law: str | None = None
 
     def info(self) -> dict[str, Any]:
         """What is known, by the names of `Particles.info`."""

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from locore.evidence.bounds import ENCLOSED, SMALL_REACH, Estimate, is_out_of_sight, reach_in_sight
 from locore.evidence.pareto import LARGE_K, LEAST_PARTICLES
-from locore.evidence.record import Draws, Record, Run
+from locore.evidence.record import Draws, Mode, Record, Run
 from locore.evidence.unseen import log_reach_of_others
 
 Level = Literal["trust", "rough", "not judged", "do not trust", "biased"]
@@ -33,6 +33,7 @@ SMALLEST_LOG = -700.0
 WORTH_SAYING = 0.005  # share of the weight on texts that are cut off
 UNUSUAL = 0.05  # share of the weight on tokenisations that are not canonical
 ROUNDING = 1e-6
+NEARLY_ALL = 0.995  # an upper bound of a probability that says nothing
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
     if record.guarantee == "biased":
         yield "biased", "these sequences satisfy the constraint, but are not distributed as p(y | α)."
         return
+    if record.mode is not None:
+        yield _by_search(record.mode)
+        return
     if record.enumerated:
         kept = f"{len(draws):,} of {record.sequences:,} sequences are kept"
         yield "trust", f"every sequence that satisfies the constraint was enumerated, so the evidence is exact; {kept}."
@@ -83,6 +87,18 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
     # The states of chains are judged by their own effective sample size too, however well the evidence is known.
     if record.blocks is None or record.guarantee == "asymptotic":
         yield _by_weights(draws, remedy)
+
+
+def _by_search(mode: Mode) -> Judgement:
+    """Of the most probable text."""
+    if mode.is_proven:
+        return "trust", "no text that satisfies the constraint is more probable, for certain."
+    found = f"the most probable of {mode.compared:,} that were compared"
+    beyond = mode.log_unread - mode.log_found
+    if beyond == math.inf:
+        return "rough", f"{found}; nothing bounds those that were not. A larger budget looks further."
+    times = f"{math.exp(beyond):.2g}" if beyond < -SMALLEST_LOG else f"e^{beyond:.0f}"
+    return "rough", f"{found}; one that was not is at most {times} times as probable. A larger budget looks further."
 
 
 def _out_of_sight(record: Record) -> str:
@@ -244,8 +260,8 @@ def facts(draws: Estimate, run: Run, texts: int, price_of_end: float) -> list[st
     lines += [f"Note: {note}." for note in (*_cut_off(draws), *record.notes)]
     if price_of_end > EOS_NATS:
         remedy = (
-            "With stop='complete' the end is free where no longer text can satisfy the constraint."
-            if run.stop == "eos"
+            "With ending='complete' the end is free where no longer text can satisfy the constraint."
+            if run.ending == "eos"
             else "A constraint that says where the text is complete makes the end free there."
         )
         lines.append(f"Note: ending the text costs {price_of_end:.1f} nats on average: this model rarely ends here. {remedy}")
@@ -255,6 +271,15 @@ def facts(draws: Estimate, run: Run, texts: int, price_of_end: float) -> list[st
 def evidence(draws: Estimate) -> str:
     """p(α), or the normaliser, in a line."""
     estimate, z = draws.log_evidence, _z(draws)
+    if draws.record.mode is not None:
+        low, high = draws.log_evidence_bounds
+        known = (
+            f"at least {_probability(low)}"
+            if math.exp(high) >= NEARLY_ALL
+            else f"between {_probability(low)} and {_probability(high)}"
+        )
+        of_text = draws.record.mode.log_found if draws.token_scores is None else float(draws.token_scores.sum())
+        return f"p(text): {_probability(of_text)}; {z}: {known}, for certain."
     if math.isnan(estimate):
         return f"{z}: not known without weights."
     if draws.record.enumerated:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -56,6 +56,7 @@ class ModelInfo:
         origin: what its files say about where it comes from.
         hindrances: which shortcuts of reading it does not allow, and why, such as "no cache: each step reads everything anew,
             because …"; none for plain attention.
+        sampling: what its generation configuration suggests, such as {"temperature": 0.2, "top_p": 0.9}; taken on request only.
     """
 
     name: str
@@ -67,6 +68,7 @@ class ModelInfo:
     place: str
     origin: Origin
     hindrances: tuple[str, ...] = ()
+    sampling: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         context = "no declared context" if self.context is None else f"a context of {self.context:,} tokens"
@@ -79,6 +81,7 @@ class ModelInfo:
             "quantisation": self.origin.quantisation,
             "caution": self.origin.caution,
             "read from": self.place or None,
+            "suggests": ", ".join(f"{name} {value:g}" for name, value in self.sampling.items()) or None,
         }
         told = [(key, value) for key, value in lines.items() if value is not None]
         told += [("reading", reason) for reason in self.hindrances]

@@ -42,6 +42,7 @@ PACKAGES = {
     "flash_attn": "flash-attn",
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+SUGGESTED = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}  # and what says nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +208,14 @@ def described(module: Any, source: Source | None = None) -> ModelInfo:
         dtype=str(module.dtype).removeprefix("torch."),
         place=source.place,
         origin=source.origin,
+        sampling=_suggested(getattr(module, "generation_config", None)),
     )
+
+
+def _suggested(configuration: Any) -> dict[str, Any]:
+    """What a generation configuration says of sampling; only what differs from the model's own law."""
+    values = {name: getattr(configuration, name, None) for name in SUGGESTED}
+    return {name: value for name, value in values.items() if value is not None and value != SUGGESTED[name]}
 
 
 def tokenizer_parts(name: str | Path) -> tuple[Any, int, list[int]]:

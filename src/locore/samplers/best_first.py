@@ -101,6 +101,16 @@ class Search:
         """log R."""
         return _log_total([prefixes.token_scores for prefixes in self._unread])
 
+    @property
+    def log_next(self) -> float:
+        """Log of the largest probability of a prefix that was not read: no sequence that was not found is more probable."""
+        return max((float(prefixes.log_mass.max()) for prefixes in self._unread), default=NEG_INF)
+
+    @property
+    def found(self) -> Scored | None:
+        """All sequences that were found, with their scores."""
+        return _joined(self._found) if self._found else None
+
     def is_done(self, share: float) -> bool:
         """Is what is left at most this share of what was found?"""
         return not self._unread or (share > 0 and self.log_left <= self.log_found + math.log(share))
@@ -117,10 +127,31 @@ class Search:
             kept = sum(len(scores) for _, scores in self._found) + sum(map(len, self._unread))
             if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS or kept > MOST_SEQUENCES:
                 break
-            self._unread = others
-            for prefixes in near:
-                self._add(self.walk.children(prefixes))
+            self._read(near, others)
         return self
+
+    def seek(self, limit: int, log_more: float = 0.0) -> Search:
+        """Read until no sequence that was not found can be the most probable, or so many LM tokens are spent.
+
+        A sequence that was not found may count e^log_more times its probability.
+        """
+        best = NEG_INF
+        while self.log_next + log_more > best:
+            near, others = self._split()
+            numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
+            if (
+                self.walk.contexts + sum(len(prefixes) for prefixes in near if prefixes.position) > limit
+                or numbers > MOST_NUMBERS
+            ):
+                break
+            self._read(near, others)
+            best = max((float(scores.sum(-1).max()) for _, scores in self._found), default=NEG_INF)
+        return self
+
+    def _read(self, near: list[Prefixes], others: list[Prefixes]) -> None:
+        self._unread = others
+        for prefixes in near:
+            self._add(self.walk.children(prefixes))
 
     def _split(self) -> tuple[list[Prefixes], list[Prefixes]]:
         """The likeliest prefixes and those nearly as likely, and the others."""

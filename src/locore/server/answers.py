@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from locore.evidence import Guarantee
 from locore.server.errors import ApiError
 from locore.server.jobs import Bundle
 from locore.server.schema import version
@@ -42,7 +43,7 @@ class Diagnostics(BaseModel):
     pareto_k: float | None
     verdict: str
     report: str
-    guarantee: Literal["proper", "asymptotic", "biased"]
+    guarantee: Guarantee
     sampler: str
     effort: Literal["low", "normal", "high"] | None
     num_particles: int

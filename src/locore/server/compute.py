@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import locore
@@ -18,15 +16,14 @@ from locore.constraints import before
 from locore.ending import is_end, live_lengths
 from locore.evidence import Particles
 from locore.limits import Limits
-from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
+from locore.models import LanguageModel, prompt_ids
 from locore.potentials import Target, target_of
 from locore.samplers import BY_NAME
 from locore.samplers.twist.prepared import settle
 from locore.server.scoring import Scorer
-from locore.server.task import NO_LOGPROBS, Json, Law, Result, Task, Text
-from locore.stopping import is_finished, stop_of, stopped
-
-GREEDY = 0.01  # a temperature at which the likeliest token is all but certain
+from locore.server.task import NO_LOGPROBS, Json, Result, Task, Text
+from locore.shaping import shaped
+from locore.stopping import ending_of, is_finished, stopped
 
 
 class Computer:
@@ -69,7 +66,8 @@ class Run:
         self.tokenizer = model.tokenizer
         self.prompt = _ids(model, task)
         self.aim = aim_of(task, bool(model.tokenizer.eos_ids))
-        self._model = shaped(model, task)
+        law = task.law.suggested({} if model.info is None else model.info.sampling)
+        self._model = shaped(model, law, tuple(task.stop))
         self._circuit: Circuit | None = None
         self._cut = cut_of(task) if task.stop else bytes
 
@@ -87,7 +85,7 @@ class Run:
     def target(self) -> LanguageModel:
         """The model after the prompt, as every sampler reads it."""
         model = self._model.prompted(self.prompt)
-        return stopped(model, self.circuit) if stop_of(self.task.ending, self.circuit, model) == "complete" else model
+        return stopped(model, self.circuit) if ending_of(self.task.ending, self.circuit, model) == "complete" else model
 
     def particles(self, sampler: str | None = None) -> Particles:
         """Weighted texts: by the sampler of the task or its effort, or by this one without a budget."""
@@ -98,15 +96,10 @@ class Run:
         return self._generate(self._model)(num_particles=task.particles, sampler=chosen, budget=budget)
 
     def most_probable(self) -> Particles:
-        """The most probable of the weighted texts and of that which takes the likeliest token at each place; it alone."""
-        found = self.particles()
-        greedy = self._generate(Tempered(self._model, GREEDY))(num_particles=1, sampler="masked")
-        tokens = torch.unique(torch.cat([found.tokens, greedy.tokens]), dim=0)
-        scores = self.target.token_scores(tokens)
-        worth = torch.tensor([self.aim.bonus_of(y, self.tokenizer) for y in tokens.tolist()], dtype=torch.float64)
-        best = (scores.sum(-1) + worth).argmax()[None]
-        weight = torch.tensor([found.log_evidence], dtype=torch.float64)
-        return replace(found, tokens=tokens[best], log_weights=weight, token_scores=scores[best])
+        """The most probable text found; it alone."""
+        task = self.task
+        found = self._generate(self._model)
+        return found(num_particles=task.particles, sampler=task.sampler, budget=task.budget, temperature=0)
 
     def _generate(self, model: LanguageModel) -> Callable[..., Particles]:
         task = self.task
@@ -119,7 +112,7 @@ class Run:
             min_new_tokens=task.min_tokens,
             seed=task.seed,
             canonical=task.canonical,
-            stop=task.ending,
+            ending=task.ending,
             limits=self.limits,
         )
 
@@ -183,31 +176,12 @@ def aim_of(task: Task, has_end: bool) -> Target:
     if task.bad_words:
         banned = locore.ban(task.bad_words)
         wanted = wanted * (before(task.stop, banned) if task.stop else banned)
-    return wanted
+    return wanted * locore.finished() if task.finished else wanted
 
 
 def cut_of(task: Task) -> Callable[[bytes], bytes]:
     """Cuts a text before its first stop string."""
     return StopMachine(stop.encode() for stop in task.stop).cut
-
-
-def shaped(model: LanguageModel, task: Task) -> LanguageModel:
-    """The model that a task asks for, before any prompt."""
-    law: Law = task.law
-    if law.frequency_penalty or law.presence_penalty:
-        model = Penalised(model, law.frequency_penalty, law.presence_penalty)
-    if law.logit_bias:
-        model = Biased(model, {int(token): value for token, value in law.logit_bias.items()})
-    if law.temperature != 1:
-        model = Tempered(model, law.temperature)
-    if law.min_p:
-        model = MinP(model, law.min_p)
-    if law.top_k:
-        model = TopK(model, law.top_k)
-    if law.top_p != 1:
-        model = TopP(model, law.top_p)
-    # Without an end of its own a model goes on to the horizon; the text is cut all the same.
-    return EndingAt(model, task.stop) if task.stop and model.tokenizer.eos_ids else model
 
 
 def is_exact_posterior(particles: Particles) -> bool:

@@ -7,15 +7,16 @@ that Locore does not have takes only the values that ask for nothing, which many
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 import locore
 from locore import io
-from locore.request import SAMPLERS, help_of
+from locore.request import SAMPLERS, Law, help_of
 from locore.server.settings import Settings
-from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Law, Prompt, Task
+from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Prompt, Task
 from locore.server.tools import STYLE
 
 Json = dict[str, Any]
@@ -236,12 +237,12 @@ class Sampling(Strict):
     budget: Count | None = Field(default=None, le=2**63 - 1, description=help_of("budget"))
     effort: Effort = Field(default="normal", description="How well to sample where neither sampler nor budget is given.")
     seed: Seed | None = None
-    temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(
-        default=None, description="Of the model that is sampled: p^(1/T), token by token. 0: the most probable text found."
-    )
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="The model is cut to its nucleus.")
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(default=None, description=help_of("temperature"))
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description=help_of("top_p"))
     canonical: Literal["alpha", "only"] | None = None
-    ending: Literal["eos", "complete"] | None = Field(default=None, description=help_of("stop"))
+    ending: Literal["eos", "complete"] | None = Field(default=None, description=help_of("ending"))
+    finished: bool = Field(default=False, description=help_of("finished"))
+    sampling: Literal["model"] | None = Field(default=None, description=help_of("sampling"))
 
     def alpha(self) -> Json:
         """The constraint."""
@@ -249,11 +250,12 @@ class Sampling(Strict):
 
     def law(self) -> Law:
         """How the model is changed."""
-        return Law(temperature=self.temperature or 1.0, top_p=_given(self.top_p, 1.0), most_probable=self.temperature == 0)
+        given: Json = {"temperature": self.temperature, "top_p": self.top_p, "sampling": self.sampling}
+        return Law(**{name: value for name, value in given.items() if value is not None})
 
     def settings(self) -> Json:
         """Fields of the task that are the request's own."""
-        names = ("min_tokens", "num_particles", "sampler", "budget", "effort", "seed", "canonical", "ending")
+        names = ("min_tokens", "num_particles", "sampler", "budget", "effort", "seed", "canonical", "ending", "finished")
         return {**{name: getattr(self, name) for name in names}, "constraint": self.alpha(), "law": self.law()}
 
     def place(self, what: str) -> str:
@@ -275,15 +277,13 @@ class Common(Sampling):
     stop: str | list[str] | None = Field(default=None, description="The text ends before the first of these strings.")
     include_stop_str_in_output: bool | None = Field(default=None, description="It ends behind it.")
     bad_words: list[str] | None = Field(default=None, description="The text holds none of them; part of the constraint.")
-    frequency_penalty: Penalty | None = Field(default=None, description="Nats, for each time a token has occurred.")
-    presence_penalty: Penalty | None = Field(default=None, description="Nats, for tokens that have occurred.")
+    frequency_penalty: Penalty | None = Field(default=None, description=help_of("frequency_penalty"))
+    presence_penalty: Penalty | None = Field(default=None, description=help_of("presence_penalty"))
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=MOST_BIASED)] | None = Field(
-        default=None, description="Nats, for each token id."
+        default=None, description=help_of("logit_bias")
     )
-    top_k: Annotated[Whole, Field(ge=-1)] | None = Field(default=None, description="The k likeliest tokens; 0 or -1 for all.")
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="Tokens at least so many times as likely as the likeliest."
-    )
+    top_k: Annotated[Whole, Field(ge=-1)] | None = Field(default=None, description=help_of("top_k"))
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(default=None, description=help_of("min_p"))
     return_particles: bool = Field(default=False, description="Answer with all weighted texts too.")
     return_token_ids: bool | None = Field(default=None, description="Answer with the ids of prompt and texts too.")
     stream: bool | None = False
@@ -323,17 +323,14 @@ class Common(Sampling):
 
     def law(self) -> Law:
         """How the model is changed."""
-        own = super().law()
-        return Law(
-            frequency_penalty=_given(self.frequency_penalty, 0.0),
-            presence_penalty=_given(self.presence_penalty, 0.0),
-            logit_bias={token: value for token, value in (self.logit_bias or {}).items() if value},
-            temperature=own.temperature,
-            min_p=_given(self.min_p, 0.0),
-            top_k=max(0, _given(self.top_k, 0)),
-            top_p=own.top_p,
-            most_probable=own.most_probable,
-        )
+        given: Json = {
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "logit_bias": self.logit_bias,
+            "min_p": self.min_p,
+            "top_k": self.top_k,
+        }
+        return replace(super().law(), **{name: value for name, value in given.items() if value is not None})
 
     def settings(self) -> Json:
         """Fields of the task that are the request's own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from locore.request import Canonical, Request, Stop
+from locore.request import Canonical, Ending, Law, Request
 
 Json = dict[str, Any]
 Prompt = str | list[int] | list[dict[str, str]]
@@ -13,26 +13,6 @@ Effort = Literal["low", "normal", "high"]
 NO_LOGPROBS = -1
 EVERYTHING: Json = {"type": "true"}  # the constraint that always holds
 BEGUN: Json = {"phase": "compiling", "lm_tokens": 0}  # how far a run is at its beginning
-
-
-@dataclass(frozen=True)
-class Law:
-    """How the model that is sampled differs from the one that was loaded; each is a model with its own density.
-
-    In this order: penalties, biases, temperature, min-p, top-k, nucleus.
-
-    Attributes:
-        most_probable: temperature 0: not a draw, but the most probable text that was found, under the law at temperature 1.
-    """
-
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    logit_bias: dict[str, float] = field(default_factory=dict)
-    temperature: float = 1.0
-    min_p: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    most_probable: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +39,8 @@ class Task:
     budget: int | None = None
     seed: int | None = None
     canonical: Canonical | None = None
-    ending: Stop | None = None
+    ending: Ending | None = None
+    finished: bool = False
     effort: Effort = "normal"
     law: Law = field(default_factory=Law)
     stop: list[str] = field(default_factory=list)

@@ -234,7 +234,7 @@ def measured(
                     tally, seed = tallies[problem.family, name, size], 1000 * number + repeat
                     try:
                         p = locore.generate(
-                            problem.model, "", problem.target, LENGTH, num_particles=size, sampler=name, seed=seed, stop="eos"
+                            problem.model, "", problem.target, LENGTH, num_particles=size, sampler=name, seed=seed, ending="eos"
                         )
                     except (ZeroWeights, BudgetExceeded, InvalidArgument):
                         tally.failed += 1

@@ -139,7 +139,7 @@ def measure(problem: Problem, models: Path, runs: int, tallies: dict[str, Tally]
         for number in range(runs):
             options = {"sampler": sampler, "budget": budget, "seed": seed_of(seed, problem.name, name, number) % 2**31}
             try:
-                particles = locore.generate(model, "", problem.constraint, problem.length, stop="eos", **options)
+                particles = locore.generate(model, "", problem.constraint, problem.length, ending="eos", **options)
             except locore.errors.LocoreError:
                 tallies[name].failed += 1
                 continue

@@ -95,7 +95,7 @@ def constrained(sampler: str | Sampler, weighted: bool = True) -> Method:
                 num_particles=effort.particles,
                 sampler=sampler,
                 seed=seed,
-                stop="complete",
+                ending="complete",
             )
         except ZeroWeights:
             return Completion(None, 0, time.perf_counter() - start)

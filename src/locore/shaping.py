@@ -1,0 +1,65 @@
+"""The model and the target that a request asks for: its law, where its texts stop, and whether they must have ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from locore.chat import Prompt
+from locore.constraints import Constraint, before, finished
+from locore.errors import InvalidArgument
+from locore.evidence import Particles
+from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP
+from locore.parts import answered_by_parts
+from locore.potentials import Target
+from locore.request import Law, Request
+from locore.samplers import Sampler
+from locore.samplers.most_probable import MostProbable
+
+
+def shaped(model: LanguageModel, law: Law, stops: tuple[str, ...] = ()) -> LanguageModel:
+    """A model under a law, before any prompt, whose texts end behind a stop string.
+
+    Without an end of its own a model goes on to the horizon; a text is cut all the same.
+    """
+    if law.frequency_penalty or law.presence_penalty:
+        model = Penalised(model, law.frequency_penalty, law.presence_penalty)
+    if law.logit_bias:
+        model = Biased(model, law.logit_bias)
+    if law.temperature not in (0, 1):
+        model = Tempered(model, law.temperature)
+    if law.min_p:
+        model = MinP(model, law.min_p)
+    if law.top_k > 0:
+        model = TopK(model, law.top_k)
+    if law.top_p != 1:
+        model = TopP(model, law.top_p)
+    return EndingAt(model, stops) if stops and model.tokenizer.eos_ids else model
+
+
+def aimed(aim: Target, request: Request) -> Target:
+    """The target of the whole text, a stop string and what follows it included: what is asked for holds before that string."""
+    if request.stop:
+        aim = aim.read_with(lambda constraint: before(list(request.stop), constraint))
+    return aim * finished() if request.finished else aim
+
+
+def asked_for(
+    request: Request,
+    base: LanguageModel,
+    prompt: Prompt,
+    aim: Target,
+    sampler: Sampler,
+    complete: Constraint | None = None,
+) -> Particles:
+    """What a request asks for, by any number of runs; the most probable texts come first.
+
+    With ending="complete" texts end where the constraint `complete` is, by default the target's own.
+    """
+    law = request.suggested({} if base.info is None else base.info.sampling)
+    model = shaped(base, law, request.stop)
+    if law.most_probable:
+        if request.sampler is not None:
+            raise InvalidArgument("temperature=0 looks for the most probable text by a search of its own; leave sampler out.")
+        sampler = MostProbable()
+    found = answered_by_parts(request, model, prompt, aimed(aim, request), sampler, complete)
+    return replace(found, run=replace(found.run, law=str(law)), stops=request.stop).ordered()
