@@ -105,7 +105,8 @@ def generate(
         finished: only texts that end before the horizon cuts them off; part of the constraint.
 
     Returns:
-        Particles, the most probable texts first, that all satisfy the constraint. Their weights are proper unless `info["guarantee"]` says otherwise.
+        Particles, the most probable texts first, that all satisfy the constraint. Their weights are proper unless
+        `info["guarantee"]` says otherwise.
 
     Raises:
         Unsatisfiable: nothing of this length satisfies the constraint.

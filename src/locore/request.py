@@ -32,9 +32,7 @@ SLIPS = {
     ),
     **dict.fromkeys(("method", "strategy", "algorithm"), "did you mean sampler?"),
     "random_state": "did you mean seed?",
-    **dict.fromkeys(
-        ("stop_strings", "stop_sequences", "until"), "did you mean stop? A text ends before the first of its strings."
-    ),
+    **dict.fromkeys(("stop_strings", "stop_sequences", "until"), "did you mean stop? Texts end before these strings."),
     "repetition_penalty": "it depends on logits that have no fixed zero, so it has no density; frequency_penalty has one.",
     "do_sample": "Locore always samples.",
 }
@@ -212,9 +210,8 @@ class Request(Law):
         if given in get_args(Ending) and self.ending is None:
             object.__setattr__(self, "ending", given)
             given = ()
-        listed = (
-            () if given is None else (given,) if isinstance(given, str) else tuple(items_of(given, "stop", "a list of strings"))
-        )
+        given = () if given is None else given
+        listed = (given,) if isinstance(given, str) else tuple(items_of(given, "stop", "strings", error=InvalidArgument))
         if not all(isinstance(each, str) and each for each in listed) or len(listed) > MOST_STOPS:
             raise InvalidArgument(f"stop takes up to {MOST_STOPS} strings, none of them empty, got {given!r}.")
         object.__setattr__(self, "stop", listed)

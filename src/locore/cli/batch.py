@@ -107,7 +107,7 @@ def batch(
         presence_penalty=presence_penalty,
         logit_bias=read_biases(logit_bias or []),
         sampling=sampling,  # type: ignore[arg-type]  # it checks
-        stop=read_stop(stop or []),  # type: ignore[arg-type]
+        stop=read_stop(stop or []),
         ending=ending,  # type: ignore[arg-type]
         finished=finished,
         resample=resample,

@@ -272,14 +272,7 @@ def evidence(draws: Estimate) -> str:
     """p(α), or the normaliser, in a line."""
     estimate, z = draws.log_evidence, _z(draws)
     if draws.record.mode is not None:
-        low, high = draws.log_evidence_bounds
-        known = (
-            f"at least {_probability(low)}"
-            if math.exp(high) >= NEARLY_ALL
-            else f"between {_probability(low)} and {_probability(high)}"
-        )
-        of_text = draws.record.mode.log_found if draws.token_scores is None else float(draws.token_scores.sum())
-        return f"p(text): {_probability(of_text)}; {z}: {known}, for certain."
+        return _of_mode(draws, draws.record.mode)
     if math.isnan(estimate):
         return f"{z}: not known without weights."
     if draws.record.enumerated:
@@ -295,6 +288,16 @@ def evidence(draws: Estimate) -> str:
     if high == math.inf:
         return f"{z}: {_probability(likely)}, at least {_probability(low)} (95 %); nothing says how large it may be."
     return f"{z}: {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."
+
+
+def _of_mode(draws: Estimate, mode: Mode) -> str:
+    """What a most probable text has of p(α)."""
+    (low, high), scores = draws.log_evidence_bounds, draws.token_scores
+    known = f"at least {_probability(low)}"
+    if math.exp(high) < NEARLY_ALL:
+        known = f"between {_probability(low)} and {_probability(high)}"
+    text = mode.log_found if scores is None else float(scores.sum())
+    return f"p(text): {_probability(text)}; {_z(draws)}: {known}, for certain."
 
 
 def _z(draws: Draws) -> str:

@@ -139,10 +139,8 @@ class Search:
         while self.log_next + log_more > best:
             near, others = self._split()
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
-            if (
-                self.walk.contexts + sum(len(prefixes) for prefixes in near if prefixes.position) > limit
-                or numbers > MOST_NUMBERS
-            ):
+            price = sum(len(prefixes) for prefixes in near if prefixes.position)
+            if self.walk.contexts + price > limit or numbers > MOST_NUMBERS:
                 break
             self._read(near, others)
             best = max((float(scores.sum(-1).max()) for _, scores in self._found), default=NEG_INF)
