@@ -67,7 +67,7 @@ BAD_CALLS = {
     "more at least than at most": (lambda m: generate(m, min_new_tokens=5), InvalidArgument, "got 5", "0..4"),
     "no particles": (lambda m: generate(m, num_particles=0), InvalidArgument, "got 0", "at least 1"),
     "unknown sampler": (lambda m: generate(m, sampler="greddy"), InvalidArgument, "'greddy'", "known are auto"),
-    "unknown stop": (lambda m: generate(m, stop="soon"), InvalidArgument, "'soon'", "'eos' or 'complete'"),
+    "unknown ending": (lambda m: generate(m, ending="soon"), InvalidArgument, "'soon'", "'eos' or 'complete'"),
     "unknown canonical": (lambda m: generate(m, canonical="yes"), InvalidArgument, "'yes'", "'alpha' or 'only'"),
     "no budget": (lambda m: generate(m, budget=0), InvalidArgument, "got 0", "at least 1"),
     "no constraint": (lambda m: generate(m, lambda tokens: True), InvalidConstraint, "got function", "@constraint"),

@@ -123,7 +123,7 @@ def test_holds_reads_a_finished_text():
         ({"num_particles": 0}, InvalidArgument, "num_particles"),
         ({"budget": 0}, InvalidArgument, "budget"),
         ({"canonical": "yes"}, InvalidArgument, "canonical"),
-        ({"stop": "now"}, InvalidArgument, "stop"),
+        ({"ending": "now"}, InvalidArgument, "ending"),
         ({"sampler": "beam"}, InvalidArgument, "unknown sampler"),
         ({"constraint": "ab"}, InvalidConstraint, "@constraint"),
         ({"constraint": contains("zzzz")}, Unsatisfiable, "no sequence"),

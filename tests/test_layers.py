@@ -27,6 +27,7 @@ ROWS = {
     "numerics": 1,
     "patience": 1,
     "request": 1,
+    "watching": 1,
     "tokenizer": 1,
     "constraints": 2,
     "circuits": 2,

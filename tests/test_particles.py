@@ -100,10 +100,11 @@ def test_bad_particles_are_refused():
         particles([1.0]).resample(0)
 
 
-def test_what_a_notebook_shows_is_one_line():
+def test_what_is_shown_are_texts_law_and_verdict():
     p = particles([1.0] * 1000, tokens=torch.tensor([[0, 1]] * 1000))
-    assert repr(p) == "<1000 particles, log p(α) ≈ 0.00, verdict: trust; see report()>"
-    assert repr(p.verdict) == "Verdict(level='trust')" and "nan" in repr(p.unweighted())
+    assert repr(p) == "<1000 particles, the model's own law: trust>\n  1.000  'ab'"
+    assert "<td>1.000</td>" in p._repr_html_() and "ab" in p._repr_html_()
+    assert repr(p.verdict) == "Verdict(level='trust')" and "biased" in repr(p.unweighted())
 
 
 @pytest.mark.parametrize("blocks", [None, [0.05, 0.0, -0.02, 0.03], [0.3] * 4])

@@ -13,12 +13,12 @@ from locore.request import SAMPLERS, Request, help_of
 from locore.samplers import BY_NAME, sampler_by_name
 
 
-def test_generate_has_the_options_of_a_request_in_their_order_and_with_their_defaults():
-    options = list(inspect.signature(locore.generate).parameters.values())[3:]
-    assert [option.name for option in options] == [option.name for option in fields(Request)]
-    for option in options[:-1]:
-        assert option.default == getattr(Request, option.name)
-    assert options[-1].default is None and Request().limits == Limits()
+def test_generate_has_the_options_of_a_request_with_their_defaults():
+    options = {option.name: option for option in list(inspect.signature(locore.generate).parameters.values())[3:]}
+    assert [options.pop(name).default for name in ("timeout", "progress")] == [None, None]
+    assert options.keys() == {option.name for option in fields(Request)}
+    assert options.pop("limits").default is None and Request().limits == Limits()
+    assert {name: option.default for name, option in options.items()} == {name: getattr(Request, name) for name in options}
 
 
 def test_every_option_has_help_and_every_sampler_a_name():
@@ -50,7 +50,7 @@ def test_each_sampler_reports_the_name_that_it_is_called_by():
         {"budget": 0},
         {"seed": 2**63},
         {"canonical": "both"},
-        {"stop": "never"},
+        {"ending": "never"},
         {"num_particles": 2**20, "max_new_tokens": 2**20},
     ],
 )

@@ -18,8 +18,8 @@ C = locore.contains_tokens([[4]])
     [
         ("max_tokens", "max_new_tokens"),
         ("n", "num_particles"),
-        ("temperature", r"Tempered\(model"),
-        ("top_p", r"TopP\(model"),
+        ("repetition_penalty", "no density"),
+        ("stop_strings", "did you mean stop"),
         ("num_particle", "did you mean num_particles"),
         ("sampelr", "did you mean sampler"),
         ("zzz", "there are model, prompt, constraint, max_new_tokens"),

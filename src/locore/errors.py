@@ -67,5 +67,9 @@ class Interrupted(LocoreError):
     """Requests that run together were stopped, and this one with them."""
 
 
+class TimedOut(LocoreError):
+    """The time was up before there was anything to return."""
+
+
 class LocoreWarning(UserWarning):
     """All works, but not as it should: slower, or not as in the original model. Said once, where it is found out."""

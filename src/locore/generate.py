@@ -23,8 +23,9 @@ from locore.potentials import target_of
 from locore.potentials.values import Term
 from locore.request import Canonical, Ending, Request, require_known
 from locore.samplers import Sampler, sampler_by_name
-from locore.shaping import asked_for
+from locore.shaping import asked_for, most_spent
 from locore.tokenizer import Tokenizer
+from locore.watching import Progress, long_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +71,8 @@ def generate(
     sampling: Literal["model"] | None = None,
     ending: Ending | None = None,
     finished: bool = False,
+    timeout: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Particles:
     """Sample continuations of a prompt from p(y | constraint).
 
@@ -103,6 +106,9 @@ def generate(
             text that ends before the horizon pays for its end. None, the default, is "complete" where the model has an end and
             the constraint is read from left to right, and "eos" elsewhere; `info["ending"]` says which.
         finished: only texts that end before the horizon cuts them off; part of the constraint.
+        timeout: seconds, after which what there is comes back: of samplers in blocks ("auto", "twisted", "swor") the blocks
+            that are done, which the report says. The clock does not look at what it ends, so weights stay proper.
+        progress: is told now and then how far the call is; see `locore.watching.Progress`.
 
     Returns:
         Particles, the most probable texts first, that all satisfy the constraint. Their weights are proper unless
@@ -111,6 +117,7 @@ def generate(
     Raises:
         Unsatisfiable: nothing of this length satisfies the constraint.
         ZeroWeights: the sampler found nothing.
+        TimedOut: the time was up before there was anything to return.
         BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint, MissingTemplate: as their messages say.
     """
     target = target_of(constraint)
@@ -142,7 +149,8 @@ def generate(
     )
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    return asked_for(request, base, prompt, target, chosen)
+    with long_call(progress, timeout, most_spent(request)):
+        return asked_for(request, base, prompt, target, chosen)
 
 
 def sample(

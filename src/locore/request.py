@@ -83,7 +83,7 @@ class Law:
     )
 
     def __post_init__(self) -> None:
-        self._check_numbers()
+        _check_numbers(self, Law)
         if self.sampling not in (None, "model"):
             raise InvalidArgument(f"sampling must be None or 'model', got {self.sampling!r}.")
         if self.top_p == 0:
@@ -92,20 +92,6 @@ class Law:
         if not isinstance(bias, Mapping) or not all(_is_id(id) and _is_number(nats) for id, nats in bias.items()):
             raise InvalidArgument(f"logit_bias must give a number of nats for each token id, as {{11: -5.0}}, got {bias!r}.")
         object.__setattr__(self, "logit_bias", {int(id): nats for id, nats in bias.items() if nats} or None)
-
-    def _check_numbers(self) -> None:
-        for option in fields(self):
-            least, between, value = option.metadata.get("least"), option.metadata.get("between"), getattr(self, option.name)
-            if (least is None and between is None) or (value is None and option.default is None):
-                continue
-            if between is not None:
-                if not _is_number(value) or not between[0] <= value <= between[1]:
-                    raise InvalidArgument(f"{option.name} must be a number from {between[0]} to {between[1]}, got {value!r}.")
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InvalidArgument(f"{option.name} must be a whole number, got {value!r}.")
-            if least is not None and not least <= value < 2**63:
-                raise InvalidArgument(f"{option.name} must be at least {least} and below 2**63, got {value}.")
 
     def suggested(self, suggestions: Mapping[str, Any]) -> Law:
         """This law; with sampling="model" that of a generation configuration in all that is not given.
@@ -138,6 +124,22 @@ class Law:
         changed = [option.name for option in fields(Law) if getattr(self, option.name) != option.default]
         changed = [name for name in changed if not (name == "top_k" and self.top_k <= 0)]
         return ", ".join(f"{name} {_shown(getattr(self, name))}" for name in changed) or OWN
+
+
+def _check_numbers(options: Law, kind: type[Law]) -> None:
+    """Those that this kind of record has."""
+    for option in fields(kind):
+        least, between, value = option.metadata.get("least"), option.metadata.get("between"), getattr(options, option.name)
+        if (least is None and between is None) or (value is None and option.default is None):
+            continue
+        if between is not None:
+            if not _is_number(value) or not between[0] <= value <= between[1]:
+                raise InvalidArgument(f"{option.name} must be a number from {between[0]} to {between[1]}, got {value!r}.")
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidArgument(f"{option.name} must be a whole number, got {value!r}.")
+        if least is not None and not least <= value < 2**63:
+            raise InvalidArgument(f"{option.name} must be at least {least} and below 2**63, got {value}.")
 
 
 def _is_number(value: object) -> bool:
@@ -188,6 +190,7 @@ class Request(Law):
     def __post_init__(self) -> None:
         self._read_stop()
         super().__post_init__()
+        _check_numbers(self, Request)
         if self.canonical not in (None, *get_args(Canonical)):
             raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {self.canonical!r}.")
         if self.ending not in (None, *get_args(Ending)):

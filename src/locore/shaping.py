@@ -14,6 +14,7 @@ from locore.potentials import Target
 from locore.request import Law, Request
 from locore.samplers import Sampler
 from locore.samplers.most_probable import MostProbable
+from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 
 
 def shaped(model: LanguageModel, law: Law, stops: tuple[str, ...] = ()) -> LanguageModel:
@@ -63,3 +64,13 @@ def asked_for(
         sampler = MostProbable()
     found = answered_by_parts(request, model, prompt, aimed(aim, request), sampler, complete)
     return replace(found, run=replace(found.run, law=str(law)), stops=request.stop).ordered()
+
+
+def most_spent(request: Request) -> int:
+    """LM tokens that a request may spend, about; for who waits."""
+    if request.budget is not None:
+        return request.budget
+    particles = request.num_particles
+    if request.sampler in (None, "auto", "twisted") and not request.most_probable:
+        particles = max(particles, JUDGED_BLOCKS * JUDGED_WIDTH)
+    return max(1, request.max_new_tokens - 1) * particles

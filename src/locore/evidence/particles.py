@@ -24,6 +24,7 @@ from locore.request import OWN
 from locore.tokenizer import Tokenizer
 
 SHOWN, SHOWN_IN_NOTEBOOKS = 4, 10  # texts
+EQUAL = 4  # digits of a log-probability by which texts are put in order
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,13 +111,13 @@ class Particles(Estimate):
         return len(set(self.bytes)) if self.tokenizer.has_text else len(torch.unique(self.tokens, dim=0))
 
     def ordered(self) -> Particles:
-        """The same, most probable text first; of equals what came first."""
+        """The same, most probable text first. Weights that differ by rounding alone leave the order to the texts."""
         names = self.bytes if self.tokenizer.has_text else [tuple(y) for y in self.tokens.tolist()]
         total: dict[Any, float] = {}
         for name, weight in zip(names, self.weights.tolist(), strict=True):
             total[name] = total.get(name, 0.0) + weight
-        order = sorted(range(len(names)), key=lambda i: (-total[names[i]], names[i], -float(self.log_weights[i])))
-        index = torch.tensor(order)
+        rank = {name: -round(math.log(weight), EQUAL) if weight else math.inf for name, weight in total.items()}
+        index = torch.tensor(sorted(range(len(names)), key=lambda i: (rank[names[i]], names[i])))
         scores = self.token_scores
         return replace(
             self,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import BudgetExceeded, ZeroWeights
+from locore.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.evidence import Draws, Mode, Record
 from locore.models import LanguageModel, Tempered
 from locore.numerics import NEG_INF
@@ -57,15 +57,15 @@ class MostProbable:
             ZeroWeights: nothing was found.
         """
         price = max(1, circuit.length - 1)
-        limit = price * num_particles if budget is None else budget
-        affordable(1, price, limit, self.name)
+        limit = price * max(2, num_particles) if budget is None else budget
+        affordable(1, 2 * price, limit, self.name)  # one is drawn, and scored under the law itself
         search = None
         if circuit.reader is not None:
-            search = Search(model, circuit).seek(int(limit * SEARCHED), self.log_most)
+            search = Search(model, circuit).seek(min(int(limit * SEARCHED), limit - 2 * price), self.log_most)
         candidates = [] if search is None or search.found is None else [search.found]
         if search is None or not candidates or not self._is_proven(search, *candidates[0]):
             spent = 0 if search is None else search.walk.contexts
-            candidates += self._drawn(model, circuit, limit - spent - COMPARED * price, generator)
+            candidates += self._drawn(model, circuit, limit - spent, generator)
         if not candidates:
             raise ZeroWeights(f"no text that satisfies the constraint was found in {limit:,} LM tokens; use a larger budget.")
         tokens, scores = (torch.cat(part) for part in zip(*candidates, strict=True))
@@ -89,14 +89,14 @@ class MostProbable:
         self, model: LanguageModel, circuit: Circuit, budget: int, generator: torch.Generator
     ) -> list[tuple[Tensor, Tensor]]:
         """The likeliest of weighted draws of a sharper law, with their scores under the model's; none where none was found."""
-        sharper = Tempered(model, SHARPENED)
-        price = max(1, circuit.length - 1)
+        sharper, price = Tempered(model, SHARPENED), max(1, circuit.length - 1)
+        compared = max(1, min(COMPARED, budget // (4 * price)))
         try:
-            draws = Auto()(sharper, circuit, KEPT, max(budget, price), generator)
-        except (ZeroWeights, BudgetExceeded):
+            draws = Auto()(sharper, circuit, KEPT, budget - compared * price, generator)
+        except (ZeroWeights, BudgetExceeded, TimedOut):
             return []
         known = sharper.token_scores(draws.tokens) if draws.token_scores is None else draws.token_scores
-        likely = self._values(draws.tokens, known).argsort(descending=True)[:COMPARED]
+        likely = self._values(draws.tokens, known).argsort(descending=True)[:compared]
         tokens = draws.tokens[likely]
         return [(tokens, model.token_scores(tokens))]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
 from locore.circuits import LeftToRight
 from locore.models import LanguageModel
 from locore.samplers.base import Critic
-from locore.samplers.swor import Recorder, Round, one_round
+from locore.samplers.swor import Recorder, Round, one_round, until_ended
 from locore.samplers.twist.base import Twist
 from locore.samplers.twist.outcomes import Outcomes
 
@@ -22,6 +23,7 @@ class Rounds:
 
     Attributes:
         twisted: was the last of them steered?
+        notes: what the report should say of them.
         left_aside: was there a twist that did not pass its trial?
     """
 
@@ -38,11 +40,17 @@ class Rounds:
         self.num_particles = num_particles
         self.price = max(1, reader.length - 1)
         self.twisted = self.left_aside = False
+        self.notes: tuple[str, ...] = ()
 
     def alike(self, number: int, budget: int, twist: Twist | None) -> list[Round]:
         """Independent rounds that share the budget, steered by the same twist or by none."""
         self.twisted = twist is not None
-        return [self.one(budget // number, number, twist) for _ in range(number)]
+        return self.done((self.one(budget // number, number, twist) for _ in range(number)), number)
+
+    def done(self, rounds: Iterator[Round], number: int) -> list[Round]:
+        """As many of so many as the clock allows."""
+        made, self.notes = until_ended(rounds, number)
+        return made
 
     def by_twist(self, number: int, budget: int, twist: Twist) -> list[Round]:
         """Independent rounds, steered by one twist unless it misleads. Of a small budget nothing goes on its trial."""

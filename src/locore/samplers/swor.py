@@ -8,7 +8,7 @@ A language model is peaked, so SMC with replacement spends most of its budget on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
-from locore.errors import InvalidArgument, ZeroWeights
+from locore.errors import InvalidArgument, TimedOut, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
@@ -72,13 +72,17 @@ class WithoutReplacement:
         tokens = None if budget is None else budget // blocks
         wanted = math.ceil(num_particles / blocks)
         outcomes = None if self.critic is None else Outcomes(self.critic)
-        rounds = []
-        for left in range(blocks - 1, -1, -1):
-            worth = None if outcomes is None else outcomes.worth
-            rounds.append(one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens, worth=worth))
-            if outcomes is not None and left:
-                outcomes.add(rounds[-1].tokens, rounds[-1].log_weights)
-        return pooled(rounds, num_particles, generator)
+
+        def made() -> Iterator[Round]:
+            for left in range(blocks - 1, -1, -1):
+                worth = None if outcomes is None else outcomes.worth
+                one = one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens, worth=worth)
+                if outcomes is not None and left:
+                    outcomes.add(one.tokens, one.log_weights)
+                yield one
+
+        rounds, notes = until_ended(made(), blocks)
+        return pooled(rounds, num_particles, generator, notes=notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +278,24 @@ def one_round(
     trial, bounds = None if tried is None else history.trial(foretold), history.bounds(prefixes.log_mass)
     known = (history.surprise(), history.lineage(), allowed - left, bounds, trial)
     return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
+
+
+def until_ended(rounds: Iterator[Round], number: int) -> tuple[list[Round], tuple[str, ...]]:
+    """All of so many rounds, or those that were done when the call was ended; and a note that says so.
+
+    The clock ends a call, whatever its rounds hold, so those that are done are as good as if no more had been asked for.
+
+    Raises:
+        TimedOut: not one was done.
+    """
+    done: list[Round] = []
+    try:
+        done.extend(rounds)
+    except TimedOut:
+        if not done:
+            raise
+        return done, (f"the call was ended after {len(done)} of {number} blocks",)
+    return done, ()
 
 
 def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:

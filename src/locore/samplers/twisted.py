@@ -10,8 +10,9 @@ each round is unbiased: their mean is unbiased, and as their errors are uncorrel
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -75,7 +76,8 @@ class Twisted:
         if run.left_aside:
             use = replace(use, origin="left aside")
         # What was learned in the call foretells what was seen: what all rounds missed it would not have found.
-        return pooled(rounds, num_particles, generator, guided=run.twisted and table is not None, table=use)
+        known: dict[str, Any] = {"guided": run.twisted and table is not None, "table": use, "notes": run.notes}
+        return pooled(rounds, num_particles, generator, **known)
 
     def _table(self, model: LanguageModel) -> tuple[NGramTable | None, TableUse]:
         if isinstance(self.table, NGramTable):
@@ -106,12 +108,16 @@ class _Lessons(Rounds):
         left = budget - drafts * self.price - cost
         if self.left_aside:
             return self.alike(blocks, left, None)
-        self.twisted, rounds = True, []
+        self.twisted = True
+        return self.done(self._taught(number, left, counts), number)
+
+    def _taught(self, number: int, left: int, counts: NGramCounts) -> Iterator[Round]:
+        """Each by all that was seen before it."""
         for remaining in range(number, 0, -1):
             record = counts.add if remaining > 1 else None
-            rounds.append(self.one(left // remaining, number, self._twist(counts), record))
-            left -= rounds[-1].lm_tokens
-        return rounds
+            one = self.one(left // remaining, number, self._twist(counts), record)
+            left -= one.lm_tokens
+            yield one
 
     def _twist(self, counts: NGramCounts) -> LookAhead:
         """By all that was counted so far."""
