@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 EXAMPLES: dict[Callable[..., None], str] = {
-    generate: """--prompt "The weather is" --constraint '{"type": "ends_with", "text": " happy."}' --max-new-tokens 6""",
+    generate: """"The weather is" --contains " sun" --ban " cloud" --temperature 0.7 --stop "." """.rstrip(),
     check: """--text " a sunny day" --constraint '{"type": "ban", "phrases": ["awful"]}'""",
     compile: """--constraint '{"type": "choice", "texts": [" yes", " no"]}' --model tiny --length 3 --dot circuit.dot""",
     batch: """prompts.jsonl -o results --model smollm2 --constraint @constraint.json""",

@@ -14,10 +14,15 @@ import typer
 import locore
 from locore.cli.inputs import (
     MODEL_HELP,
+    Bans,
     Biases,
     Budget,
     CanonicalMode,
+    Choices,
+    ConstraintJson,
+    Contains,
     EndingMode,
+    EndsWith,
     FrequencyPenalty,
     LimitList,
     MaxNewTokens,
@@ -27,12 +32,18 @@ from locore.cli.inputs import (
     OnlyFinished,
     PresencePenalty,
     Progress,
+    RegexPattern,
+    Said,
     SamplerName,
     SamplingMode,
+    SchemaFile,
+    StartsWith,
     StopStrings,
     Temperature,
     TopKNumber,
     TopPShare,
+    Waiting,
+    Words,
     parse_json,
     read_biases,
     read_constraint,
@@ -54,13 +65,23 @@ if TYPE_CHECKING:
     from locore.potentials import Target
     from locore.tokenizer import Tokenizer
 
+PROMPT_HELP = "Text before the continuation; with --chat a message, or @FILE with messages."
 WIDTH = 72  # characters of a part of the constraint
 LONG_DIGITS = 12
 
 
 def generate(
-    prompt: Annotated[str, typer.Option(help="Text before the continuation; with --chat a message, or @FILE with messages.")],
-    constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the continuation must satisfy; @- reads stdin.")],
+    prompt: Annotated[str | None, typer.Argument(help=PROMPT_HELP, show_default=False)] = None,
+    prompt_option: Annotated[str | None, typer.Option("--prompt", help="The same.")] = None,
+    constraint: ConstraintJson = None,
+    contains: Contains = None,
+    ban: Bans = None,
+    regex: RegexPattern = None,
+    json_schema: SchemaFile = None,
+    choice: Choices = None,
+    starts_with: StartsWith = None,
+    ends_with: EndsWith = None,
+    words: Words = None,
     model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = "tiny",
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; the model's chat template writes it.")] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system before it.")] = None,
@@ -83,19 +104,24 @@ def generate(
     ending: EndingMode = None,
     finished: OnlyFinished = False,
     limit: LimitList = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds, after which what there is comes back.")] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The whole report: bounds, cost, warnings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,
 ) -> None:
     """Sample continuations of a prompt from p(text | constraint).
 
-    The constraint is JSON, such as '{"type": "ends_with", "text": " happy."}'.
+    What the text must satisfy is said in a word (--contains, --ban, --regex, …), as JSON (--constraint), or both.
 
     A chat: --chat --prompt "Write one sentence about the sea.", or --chat --prompt @messages.json with a list such as
     [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]. An answer that the last message
     begins (role "assistant") goes on from there.
     """
-    asked, parsed = read_prompt(prompt, chat, system), read_constraint(constraint)
+    if (prompt is None) == (prompt_option is None):
+        raise InvalidArgument('give one prompt: locore generate "The weather is" --contains " sun".')
+    said = Said(constraint, contains, ban, regex, json_schema, choice, starts_with, ends_with, words)
+    asked, parsed = read_prompt(prompt or prompt_option or "", chat, system), said.read()
+    waiting = Waiting()
     options: dict[str, Any] = {
         "canonical": canonical,
         "temperature": temperature,
@@ -110,10 +136,14 @@ def generate(
         "ending": ending,
         "finished": finished,
         "limits": read_limits(limit or []),
+        "timeout": timeout,
+        "progress": waiting.show,
     }  # checked by `generate`, like all the rest
-    with working("sampling"):
+    with working("loading the model"):
+        loaded = locore.load(model)
+    with waiting.until_done():
         particles = locore.generate(
-            model, asked, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options
+            loaded, asked, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options
         )
     if resample is not None:
         # Another stream of random numbers than that of the sampler, and as repeatable.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from os.path import isfile as is_file  # false for what is no name at all
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,9 +21,10 @@ import locore
 from locore import io
 from locore.chat import EXAMPLE as CHAT_EXAMPLE
 from locore.chat import Prompt, plain_messages
-from locore.errors import InvalidArgument, InvalidConstraint
+from locore.errors import InvalidArgument, InvalidConstraint, TimedOut
 from locore.limits import Limits
 from locore.request import help_of
+from locore.watching import end_calls
 
 if TYPE_CHECKING:
     from locore.constraints import Constraint
@@ -54,11 +56,22 @@ OnlyFinished = Annotated[bool, typer.Option("--finished", help=help_of("finished
 LimitList = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=help_of("limits"))]
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 ESCAPED = re.compile(r"\\[nt\\]")
+# Constraints that are said in a word; several of them hold together.
+ConstraintJson = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="What the text must satisfy; @- reads stdin.")]
+Contains = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="It contains this; several times: all of them.")]
+Bans = Annotated[list[str] | None, typer.Option("--ban", metavar="TEXT", help="It does not contain this; several times.")]
+RegexPattern = Annotated[str | None, typer.Option("--regex", metavar="PATTERN", help="The whole text matches.")]
+SchemaFile = Annotated[str | None, typer.Option("--json-schema", metavar="FILE|JSON", help="It is JSON, valid for a schema.")]
+Choices = Annotated[list[str] | None, typer.Option("--choice", metavar="TEXT", help="It is one of these; several times.")]
+StartsWith = Annotated[str | None, typer.Option("--starts-with", metavar="TEXT", help="It starts with this.")]
+EndsWith = Annotated[str | None, typer.Option("--ends-with", metavar="TEXT", help="It ends with this.")]
+Words = Annotated[str | None, typer.Option("--words", metavar="N|LO-HI", help="It has so many words.")]
 TOP = 10  # texts in the table
 BAR = 16  # characters of the longest bar
 PIPE_WIDTH = 160  # where there is no terminal
 BETWEEN_LINES = 30.0  # seconds, where nobody looks at a terminal
 BETWEEN_LOOKS = 0.2
+PATIENCE = 2.0  # seconds before anything is said
 
 
 def read_constraint(value: str) -> Constraint | Target:
@@ -72,6 +85,62 @@ def read_constraint(value: str) -> Constraint | Target:
     text = read_text(value[1:]) if value.startswith("@") else value
     file = f"@{value}, since that is a file" if is_file(value) else "@file"
     return locore.from_json(parse_json(text, source, f"write JSON such as {EXAMPLE}, or {file}"))
+
+
+@dataclass(frozen=True)
+class Said:
+    """A constraint as the shell has it: JSON, and what is said in a word."""
+
+    constraint: str | None = None
+    contains: list[str] | None = None
+    ban: list[str] | None = None
+    regex: str | None = None
+    json_schema: str | None = None
+    choice: list[str] | None = None
+    starts_with: str | None = None
+    ends_with: str | None = None
+    words: str | None = None
+
+    def read(self) -> Constraint | Target:
+        """All of it together.
+
+        Raises:
+            InvalidConstraint: nothing is said, or what is said is no constraint.
+            InvalidArgument: a file cannot be read.
+        """
+        parts: list[Any] = [] if self.constraint is None else [read_constraint(self.constraint)]
+        parts += [locore.contains(text) for text in self.contains or ()]
+        parts += [locore.ban(self.ban)] if self.ban else []
+        parts += [locore.regex(self.regex)] if self.regex is not None else []
+        parts += [locore.json_schema(_read_schema(self.json_schema))] if self.json_schema is not None else []
+        parts += [locore.choice(self.choice)] if self.choice else []
+        parts += [locore.starts_with(self.starts_with)] if self.starts_with is not None else []
+        parts += [locore.ends_with(self.ends_with)] if self.ends_with is not None else []
+        parts += [_read_words(self.words)] if self.words is not None else []
+        if not parts:
+            raise InvalidConstraint(
+                "what should the text satisfy? Say it in a word (--contains, --ban, --regex, --json-schema, --choice, "
+                f"--starts-with, --ends-with, --words; several hold together), or as JSON: --constraint '{EXAMPLE}'."
+            )
+        together: Constraint | Target = parts[0]
+        for part in parts[1:]:
+            together = together & part if isinstance(together, locore.Constraint) else together * part
+        return together
+
+
+def _read_schema(value: str) -> Any:
+    """A schema that is given as JSON, or the name of a file with it."""
+    text = value if value.lstrip()[:1] in ("{", "t", "f") and not is_file(value) else read_text(value.removeprefix("@"))
+    return parse_json(text, "option --json-schema", "write a schema, or the name of a file with one")
+
+
+def _read_words(value: str) -> Constraint:
+    least, _, most = value.partition("-")
+    try:
+        low = int(least)
+        return locore.word_count(low, int(most) if most else low)
+    except ValueError:
+        raise InvalidConstraint(f"--words {value!r}: write a number, as 5, or two, as 3-5.") from None
 
 
 def read_prompt(prompt: str, chat: bool, system: str | None) -> Prompt:
@@ -171,6 +240,55 @@ def write_text(path: str, text: str) -> None:
         raise InvalidArgument(f"cannot write {path}: {error.strerror}; choose another place.") from error
 
 
+class Waiting:
+    """Says on standard error how far a call is, from two seconds on: a line that leaves no trace, or lines in a log."""
+
+    def __init__(self) -> None:
+        self._terminal, self._next, self._size = sys.stderr.isatty(), PATIENCE, 0
+
+    def show(self, progress: Any) -> None:
+        """Of a `locore.watching.Progress`."""
+        if progress.seconds < self._next:
+            return
+        self._next = progress.seconds + (BETWEEN_LOOKS if self._terminal else BETWEEN_LINES)
+        left = progress.seconds_left
+        said = "compiling" if left is None else f"{progress.lm_tokens:,} of at most {progress.most:,} LM tokens"
+        said += f", {progress.seconds:.0f} s" + ("" if left is None else f", at most {_duration(left)} left")
+        if self._terminal:
+            print(f"\r{said:{self._size}}", end="", file=sys.stderr, flush=True)
+            self._size = len(said)
+        else:
+            print(said, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def until_done(self) -> Iterator[None]:
+        """The first Ctrl-C inside the `with` block ends the call with what there is, the second one at once.
+
+        Raises:
+            KeyboardInterrupt: there was nothing yet.
+        """
+        usual, asked = signal.getsignal(signal.SIGINT), False
+
+        def end(number: int, frame: FrameType | None) -> None:
+            nonlocal asked
+            if asked or not end_calls():
+                signal.default_int_handler(number, frame)
+            asked = True
+            print("\nending with what is done; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+
+        signal.signal(signal.SIGINT, end)
+        try:
+            yield
+        except TimedOut:
+            if asked:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            signal.signal(signal.SIGINT, usual)
+            if self._size:
+                print(f"\r{'':{self._size}}\r", end="", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """A line on standard error while something runs, if a person is looking; it leaves no trace."""
@@ -189,9 +307,12 @@ def spelled(text: str) -> str:
 
 
 def show_particles(particles: Particles, full: bool = False) -> None:
-    """The verdict, the most probable texts, and with `full` the rest of the report."""
+    """The verdict, the most probable texts or the one that was looked for, and with `full` the rest of the report."""
     print(f"{particles.report()}\n")
-    _show_table(particles.posterior())
+    if particles.record.mode is None:
+        _show_table(particles.posterior())
+    else:
+        print(spelled(particles.best))
     _show_details(particles, full)
 
 
