@@ -18,7 +18,7 @@ from locore.errors import BudgetExceeded
 from ..effort import THOROUGH
 from .test_json_schema import written
 
-UNIONS = 2_000 if THOROUGH else 200
+UNIONS = 2_000 if THOROUGH else 60
 
 
 class Unions:

@@ -28,7 +28,7 @@ MANNERS = st.builds(Manner, FLAGS, FLAGS)
 EDGES = bytes.fromhex("00 41 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.data())
 def test_automata_agree_with_the_plain_reading(data):
     leaf = data.draw(leaves())

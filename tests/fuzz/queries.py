@@ -97,5 +97,13 @@ def continued(vocabulary: Vocabulary, pending: bytes) -> Counter[bytes]:
                 decoder.decode(pending + piece)
             except UnicodeDecodeError:
                 continue
-            found[decoder.getstate()[0]] += 1
+            found[alike(decoder.getstate()[0])] += 1
     return found
+
+
+def alike(pending: bytes) -> bytes:
+    """One of the beginnings of a character that the same bytes may complete; Python notices half a surrogate pair late."""
+    if not pending or pending in (b"\xe0", b"\xed", b"\xf0", b"\xf4") or pending[:2] >= b"\xed\xa0" > pending[:1] >= b"\xed":
+        return pending
+    size = 2 if pending[0] < 0xE0 else 3 if pending[0] < 0xF0 else 4
+    return {1: b"\xc2", 2: b"\xe1", 3: b"\xf1"}[size - len(pending)]
