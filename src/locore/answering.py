@@ -87,7 +87,7 @@ def answered(
         particles = thinned(particles, most, generator)
     if before is not None and mode is None:
         particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
-    space = None if before is None else missing_space(particles, circuit, before)
+    space = None if before is None else missing_space(particles, circuit, before, base)
     known: dict[str, Any] = {
         "cut_off": None if request.min_new_tokens >= request.max_new_tokens else share_cut_off(particles, constraint),
         "hints": particles.record.hints if space is None else (*particles.record.hints, space),

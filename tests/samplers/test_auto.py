@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal
 from locore.models import Counted, MarkovModel, TableModel
+from locore.samplers import Quick
 from locore.samplers.auto import FEW, Auto
 from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting
@@ -83,3 +86,34 @@ def test_what_costs_no_more_than_a_pilot_is_read_whole_where_no_text_is_likelier
     prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
     assert prefixes > FEW and draws.info["chosen"] == "exact" and draws.info["evidence"] == "exact"
     assert len(draws.tokens) == 2 * 3**5
+
+
+@pytest.mark.parametrize("sampler", [Auto, Quick])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_said_of_unconstrained_draws_is_what_was_drawn(sampler, seed):
+    """At random budgets, which pay for none, for a few, or for all that a pilot takes."""
+    rng = np.random.default_rng(seed)
+    model, length = chain()
+    alpha = Count(tuple(range(length)), frozenset({1}), int(rng.integers(1, 7)))
+    critic = NoCritic() if rng.random() < 0.5 else None
+    budget = int(rng.integers(8, 900))
+    draws = sampler(critic=critic)(
+        model, compile(alpha, model, length), int(rng.integers(1, 40)), budget, torch.Generator().manual_seed(seed)
+    )
+    said = re.search(r"(\d+) of (\d+) unconstrained draws", draws.info["why"])
+    if said is not None:
+        assert 0 < int(said[2]) <= budget / (length - 1)
+        assert ("potentials were not asked" in draws.info["why"]) == (critic is not None)
+
+
+class NoCritic:
+    """Says of every text that it is worth the same."""
+
+    steers = False
+    log_most = 0.0
+
+    def of(self, tokens):
+        return torch.zeros(len(tokens), dtype=torch.float64)
+
+    def ahead(self, tokens):
+        return torch.zeros(len(tokens), dtype=torch.float64)

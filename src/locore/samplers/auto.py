@@ -108,7 +108,7 @@ class Auto:
             accepted = int(circuit.accepts(seen.draft(model, draws, circuit.length, generator)).sum())
         elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
-        why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
+        why = told(accepted, draws, self.critic)
         likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
         if likely and self.critic is None and (frugal or circuit.reader is None):
             return Rejection(), why, draws * price
@@ -147,6 +147,14 @@ def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, few: bool
         if not search.is_done(BestFirst.share):
             search.run(limit, 0.0)  # all of them, and then nothing is left to chance
     return search
+
+
+def told(accepted: int, draws: int, critic: Critic | None) -> str:
+    """What a pilot found, in words; it asks no potential."""
+    if not draws:
+        return "unconstrained draws were not tried, which would have cost too much of the LM tokens to be spent"
+    aside = "" if critic is None else "; potentials were not asked about them"
+    return f"{accepted} of {draws} unconstrained draws satisfy the constraint{aside}"
 
 
 def _named(draws: Draws, name: str, why: str) -> Draws:

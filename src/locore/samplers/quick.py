@@ -10,7 +10,7 @@ import torch
 from locore.circuits import Circuit
 from locore.evidence import Draws
 from locore.models import LanguageModel
-from locore.samplers.auto import FEW
+from locore.samplers.auto import FEW, told
 from locore.samplers.base import Critic, Prefixes, Sampler
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
@@ -78,7 +78,7 @@ class Quick:
         likely = reader is None or float(Prefixes.start(model, reader).masked().logsumexp(-1)) >= LIKELY
         draws = min(self.pilot_draws, limit // (PATIENCE * price)) if likely else 0
         accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum()) if draws else 0
-        why, spent = f"{accepted} of {draws} unconstrained draws satisfy the constraint", draws * price
+        why, spent = told(accepted, draws, self.critic), draws * price
         why = why if likely else "the model's first token mostly breaks the constraint"
         if draws > 1 and accepted == draws:
             return Rejection(), why, spent, PATIENCE * limit
