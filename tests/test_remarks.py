@@ -79,10 +79,11 @@ def test_a_text_is_no_token(ask):
         locore.generate("tiny", "I", locore.constraint(ask), 3)
 
 
-WORDS = (
+STORY = (
     "The little girl went to the park with her friend and they played together all afternoon because a big elephant wanted to "
     "become beautiful and happy and Tom liked to sing songs about butterflies and he smiled at everything"
-).split()
+)
+WORDS = STORY.split()
 
 
 @pytest.mark.parametrize("seed", range(12))
