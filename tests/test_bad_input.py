@@ -95,7 +95,7 @@ BAD_CALLS = {
         lambda m: locore.holds(SUN, " sun"),
         InvalidArgument,
         "needs a tokenizer",
-        "holds(constraint, text, model)",
+        "or model.tokenizer",
     ),
     "a tokenizer of transformers": (
         lambda m: locore.holds(SUN, " sun", AutoTokenizer.from_pretrained(TINY)),

@@ -10,6 +10,7 @@ import torch
 from locore.circuits import Circuit
 from locore.constraints import Constraint
 from locore.ending import is_end
+from locore.errors import LocoreError
 from locore.evidence import Particles
 from locore.models import LanguageModel
 from locore.tokenizer import Tokenizer
@@ -88,7 +89,11 @@ def _expects_space(model: LanguageModel, before: Sequence[int], word: str) -> bo
     width = max(map(len, rows))
     tokens = torch.tensor([[*row, *[row[-1]] * (width - len(row))] for row in rows])
     counted = torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
-    together, apart = torch.where(counted, model.prompted(head or "").token_scores(tokens), 0.0).sum(-1).tolist()
+    try:
+        scores = model.prompted(head or "").token_scores(tokens)
+    except LocoreError:  # a model that cannot read so few tokens says nothing of them, and the answer stands without
+        return False
+    together, apart = torch.where(counted, scores, 0.0).sum(-1).tolist()
     return bool(apart > together + LIKELIER)
 
 
