@@ -27,7 +27,8 @@ def chain(length=8):
     ("alpha", "length", "chosen"),
     [
         (Literal(0, frozenset({1})) & Literal(1, frozenset({2})) & Literal(2, frozenset({3})), 3, "exact"),
-        (~Literal(0, frozenset({1})), 8, "rejection"),
+        (~Literal(0, frozenset({1})), 8, "best-first"),
+        (~Literal(7, frozenset({1})), 8, "rejection"),
         (Count(tuple(range(8)), frozenset({1}), 6), 8, "twisted"),
     ],
 )
@@ -39,8 +40,8 @@ def test_it_chooses_what_suits_the_problem_and_says_why(alpha, length, chosen):
 
 def test_one_particle_of_a_likely_constraint_is_not_made_by_twisting():
     model, _ = chain()
-    counted = Counted(model)
-    draws = Auto()(counted, compile(~Literal(0, frozenset({1})), model, 8), 1, None, torch.Generator().manual_seed(0))
+    counted, likely = Counted(model), ~(Literal(6, frozenset({1})) & Literal(7, frozenset({1})))
+    draws = Auto()(counted, compile(likely, model, 8), 1, None, torch.Generator().manual_seed(0))
     assert draws.info["chosen"] == "rejection"
     assert counted.lm_tokens <= 7 * 96 / 4  # a quarter of what the prefixes of twisted SMC would cost
 

@@ -52,7 +52,9 @@ class Quick:
         """As the sampler that is chosen; its name and the reason are in `info`."""
         price = max(1, circuit.length - 1)
         limit = num_particles * price if budget is None else budget
-        prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+        prefixes = math.inf
+        if circuit.reader is not None:
+            prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids, most=FEW)
         chosen, why, spent, limit = self._choose(model, circuit, prefixes, limit, price, generator)
         draws = chosen(model, circuit, num_particles, limit - spent, generator)
         return replace(draws, record=replace(draws.record, chosen=chosen.name, why=why))
