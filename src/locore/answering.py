@@ -19,13 +19,13 @@ from locore.constraints.json_schema.places import places_of
 from locore.constraints.sequence import TokenSequence
 from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
 from locore.evidence import Draws, Particles, Run
-from locore.evidence.weighing import weighed
+from locore.evidence.weighing import weighed, with_all_of_blocks
 from locore.models import Counted, LanguageModel, prompt_ids
 from locore.numerics import make_generator
 from locore.potentials import Scorer, Target
 from locore.remarks import missing_space, share_cut_off
 from locore.request import Ending, Request
-from locore.samplers import Sampler
+from locore.samplers import BestFirst, Enumeration, Sampler
 from locore.samplers.most_probable import MostProbable
 from locore.samplers.selection import select
 from locore.samplers.steering import steered
@@ -70,7 +70,14 @@ def answered(
         sampler, target = steered(sampler, target, circuit, scorer)
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
+    filtered = scorer is not None or mode is not None or circuit.relaxed
+    if filtered and scorer is None and isinstance(sampler, Enumeration | BestFirst):  # nothing is thinned before it is filtered
+        sampler = replace(sampler, critic=Scorer((), base.tokenizer, lambda model: model))
     draws = sampler(target, circuit, request.num_particles, request.budget, generator)
+    # Where all was read, all was kept until it was filtered; elsewhere a sampler may return more than it was asked for.
+    whole = draws.record.enumerated or isinstance(sampler, BestFirst)
+    most = request.num_particles if whole else max(request.num_particles, len(draws))
+    draws = with_all_of_blocks(draws) if filtered else draws
     seconds = time.perf_counter() - start
     run = Run(sampler.name, seed, chosen, seconds, compiled, **counted.account(), slow_because=counted.slow_because)
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
@@ -84,13 +91,11 @@ def answered(
     if before is not None and mode is not None:
         particles = kept(particles, constraint, mode, before)
     if scorer is not None and particles.record.mode is None:
-        # Where all was read, all was kept until it was weighed; elsewhere a sampler may return more than it was asked for.
-        most = request.num_particles if particles.record.enumerated else max(request.num_particles, len(particles))
         particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
-        particles = thinned(particles, most, generator)
+    particles = thinned(particles, most, generator) if filtered else particles
     if before is not None and mode is None:
         particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
-    space = None if before is None else missing_space(particles, circuit, before)
+    space = None if before is None else missing_space(particles, circuit, before, base)
     known: dict[str, Any] = {
         "cut_off": None if request.min_new_tokens >= request.max_new_tokens else share_cut_off(particles, constraint),
         "hints": particles.record.hints if space is None else (*particles.record.hints, space),

@@ -186,7 +186,7 @@ def sample(
     return particles.resample(n, seed=particles.info["seed"] + 1).texts
 
 
-def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel) -> bool:
+def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel | None = None) -> bool:
     """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text.
 
     Of a product with bonuses the constraint is asked; what bonuses are about may hold or not.
@@ -198,6 +198,11 @@ def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | Langu
         raise InvalidConstraint(f"holds needs a constraint, got {type(constraint).__name__}; of a potential ask its function.")
     if not isinstance(text, str):
         raise InvalidArgument(f"holds needs a text, got {type(text).__name__}.")
+    if tokenizer is None:
+        raise InvalidArgument(
+            "holds needs a tokenizer, as constraints speak of tokens and of how a text ends: holds(constraint, text, model), "
+            "or model.tokenizer for the model."
+        )
     vocabulary = tokenizer_of(tokenizer, "holds")
     ids = [*vocabulary.encode(text), *vocabulary.eos_ids[:1]]
     return constraint.at(len(ids)).bind(vocabulary).evaluate(ids, vocabulary)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 import random
 
 import numpy as np
@@ -88,9 +90,65 @@ def test_the_tokens_answer_the_protocols_of_python():
     assert constraint(plain).at(2) == token(0, 1).at(2)
 
 
-def test_errors_of_the_users_code_pass_through():
-    with pytest.raises(ZeroDivisionError):
-        constraint(lambda tokens: 1 // 0).at(2)
+def test_errors_of_the_users_code_are_named_and_kept_as_the_cause():
+    @constraint
+    def divides(tokens):
+        return 1 // 0
+
+    with pytest.raises(InvalidConstraint, match=r"`divides` raised ZeroDivisionError: .* \(at 2 tokens\)") as raised:
+        divides.at(2)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    tokenizer = Tokenizer.from_tokens(["a", "b", None], eos_ids=[2])
+    for tokens, known, where in [([0, 1, 2], tokenizer, r"the text 'ab'"), ([0, 1], None, r"the tokens \[0, 1\]")]:
+        asked = iter([True])  # when it is traced, and then no more
+
+        @constraint
+        def ends(tokens, asked=asked):
+            return next(asked)
+
+        with pytest.raises(InvalidConstraint, match=rf"`ends` raised StopIteration: .*\(on {where}\)"):
+            ends.evaluate(tokens, known)
+
+
+SLIPS = [
+    lambda tokens: sum(tokens) < 9,
+    lambda tokens: tokens[0] + 1 == 3,
+    lambda tokens: 2 - tokens[0],
+    lambda tokens: tokens[0] % 2 == 0,
+    lambda tokens: 2 ** tokens[0] > 3,
+    lambda tokens: -tokens[0] < 2,
+    lambda tokens: abs(tokens[0]) < 2,
+    lambda tokens: float(tokens[0]) < 2,
+    lambda tokens: tokens[0] // tokens[1] == 1,
+    lambda tokens: max(tokens) == 2,
+    lambda tokens: sorted(tokens) == tokens,
+    lambda tokens: {1, 2} & set(tokens),
+    lambda tokens: tokens[0] in {1, 2},
+    lambda tokens: [1, 2][tokens[0]] == 1,
+    lambda tokens: range(tokens[0]),
+    lambda tokens: tokens + 1,
+    lambda tokens: tokens["a"] == 1,
+    lambda tokens: tokens[0][0] == 1,
+    lambda tokens: tokens[0] @ tokens[1],
+    lambda tokens: tokens[0] << 1,
+    lambda tokens: tokens.undefined,
+    lambda tokens: math.exp(tokens[0]) < 2,
+    lambda tokens: round(tokens[0]) == 2,
+    lambda tokens: undefined,  # noqa: F821
+    lambda tokens: json.loads(tokens),
+    lambda tokens: None,
+    lambda tokens: len(tokens),
+    lambda: True,
+]
+
+
+@pytest.mark.parametrize("number", range(len(SLIPS)))
+def test_slips_end_in_an_error_that_names_the_function(number):
+    """Whatever Python itself would say of them, before the tokens are known and afterwards."""
+    function = SLIPS[number]
+    for ask in (lambda c: c.at(3), lambda c: c.evaluate([0, 1, 2], None)):
+        with pytest.raises(InvalidConstraint, match="`<lambda>`"):
+            ask(constraint(function))
 
 
 def test_functions_that_change_their_mind_are_refused():
@@ -111,7 +169,7 @@ def test_functions_that_change_their_mind_are_refused():
 
 
 def test_a_failed_trace_leaves_no_trace():
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(InvalidConstraint, match="ZeroDivisionError"):
         constraint(lambda tokens: tokens[0] == 1 and 1 // 0).at(2)
     with pytest.raises(InvalidConstraint, match="before the tokens are known"):
         bool(token(0, 1))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,8 +73,23 @@ def test_errors_and_timeouts_of_predicates_mean_no_and_are_counted():
     assert p.texts == [""] and p.info["potential_errors"] == 7 and p.info["potential_timeouts"] == 7
     report = p.report(full=True)
     assert "ValueError: no such table" in report and "on 7 a predicate took too long" in report
-    with pytest.raises(ZeroWeights, match=r"4 by an error \(ValueError: no such table\) and 4 by taking too long"):
+    with pytest.raises(ZeroWeights, match=r"4 by an error \(predicate\(.*runs\) on 'a.*': ValueError: no such table\) and 4"):
         sample(locore.contains(["a", "b"]) & locore.predicate(runs, timeout=0.02))
+
+
+@pytest.mark.parametrize("answer", [None, 1, 0.0, "yes", [], re.match("a", "a")], ids=repr)
+def test_a_predicate_that_says_neither_yes_nor_no_is_an_error(answer):
+    """A forgotten return is no "no": which function it was, and on which text."""
+
+    def forgets(text):
+        return True if text == "" else answer
+
+    for options in ({}, {"sampler": "smc"}):
+        with pytest.raises(BrokenPotential, match=r"predicate\(.*forgets\) returned .* for the text '[ab]+'.*every path"):
+            sample(locore.predicate(forgets), **options)
+    with pytest.raises(BrokenPotential, match=r"the prefix function of predicate\(.*\) returned"):
+        sample(locore.predicate(lambda text: True, prefix=forgets), sampler="smc")
+    assert len(sample(locore.predicate(lambda text: np.bool_(True)))) > 0
 
 
 def test_a_function_that_is_in_time_is_left_alone():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal
 from locore.models import Counted, MarkovModel, TableModel
+from locore.samplers import Quick
 from locore.samplers.auto import FEW, Auto
 from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting
@@ -24,7 +27,8 @@ def chain(length=8):
     ("alpha", "length", "chosen"),
     [
         (Literal(0, frozenset({1})) & Literal(1, frozenset({2})) & Literal(2, frozenset({3})), 3, "exact"),
-        (~Literal(0, frozenset({1})), 8, "rejection"),
+        (~Literal(0, frozenset({1})), 8, "best-first"),
+        (~Literal(7, frozenset({1})), 8, "rejection"),
         (Count(tuple(range(8)), frozenset({1}), 6), 8, "twisted"),
     ],
 )
@@ -36,8 +40,8 @@ def test_it_chooses_what_suits_the_problem_and_says_why(alpha, length, chosen):
 
 def test_one_particle_of_a_likely_constraint_is_not_made_by_twisting():
     model, _ = chain()
-    counted = Counted(model)
-    draws = Auto()(counted, compile(~Literal(0, frozenset({1})), model, 8), 1, None, torch.Generator().manual_seed(0))
+    counted, likely = Counted(model), ~(Literal(6, frozenset({1})) & Literal(7, frozenset({1})))
+    draws = Auto()(counted, compile(likely, model, 8), 1, None, torch.Generator().manual_seed(0))
     assert draws.info["chosen"] == "rejection"
     assert counted.lm_tokens <= 7 * 96 / 4  # a quarter of what the prefixes of twisted SMC would cost
 
@@ -83,3 +87,34 @@ def test_what_costs_no_more_than_a_pilot_is_read_whole_where_no_text_is_likelier
     prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
     assert prefixes > FEW and draws.info["chosen"] == "exact" and draws.info["evidence"] == "exact"
     assert len(draws.tokens) == 2 * 3**5
+
+
+@pytest.mark.parametrize("sampler", [Auto, Quick])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_said_of_unconstrained_draws_is_what_was_drawn(sampler, seed):
+    """At random budgets, which pay for none, for a few, or for all that a pilot takes."""
+    rng = np.random.default_rng(seed)
+    model, length = chain()
+    alpha = Count(tuple(range(length)), frozenset({1}), int(rng.integers(1, 7)))
+    critic = NoCritic() if rng.random() < 0.5 else None
+    budget = int(rng.integers(8, 900))
+    draws = sampler(critic=critic)(
+        model, compile(alpha, model, length), int(rng.integers(1, 40)), budget, torch.Generator().manual_seed(seed)
+    )
+    said = re.search(r"(\d+) of (\d+) unconstrained draws", draws.info["why"])
+    if said is not None:
+        assert 0 < int(said[2]) <= budget / (length - 1)
+        assert ("potentials were not asked" in draws.info["why"]) == (critic is not None)
+
+
+class NoCritic:
+    """Says of every text that it is worth the same."""
+
+    steers = False
+    log_most = 0.0
+
+    def of(self, tokens):
+        return torch.zeros(len(tokens), dtype=torch.float64)
+
+    def ahead(self, tokens):
+        return torch.zeros(len(tokens), dtype=torch.float64)

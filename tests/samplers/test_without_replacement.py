@@ -15,6 +15,7 @@ from locore.constraints import Count, Literal, contains
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers.selection import select
 from locore.samplers.swor import DEFENCE, LEAST_DEFENCE, WithoutReplacement, _History, one_round
+from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twisted import Twisted
@@ -170,6 +171,25 @@ def test_the_look_ahead_reaches_further_than_single_precision():
     twist = look_ahead(counts.table(), circuit.reader)
     found = twist.of(0, circuit.reader.initial(1), *torch.full((2, 1), -1))
     assert float(found) == pytest.approx(float(circuit.log_mass(law.log().expand(1, length, 2))), abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_look_ahead_of_what_prefixes_lead_to_is_that_of_all_states(monkeypatch, seed):
+    """A pass over all states, as for long horizons, says the same of them; of the others nothing is asked."""
+    model = MarkovModel(*(TableModel.random(5, 2, seed=seed)._tables))
+    circuit = compile(Count(tuple(range(8)), frozenset({1, 2}), 3, 5) & ~Literal(2, frozenset({4})), model, 8)
+    reader, table = circuit.reader, table_of(model, 30)
+    near = look_ahead(table, reader)
+    look_ahead.cache_clear()
+    lookahead._asked.cache_clear()
+    monkeypatch.setattr(lookahead, "SHORT", 0)
+    far = look_ahead(table, reader)
+    lookahead._asked.cache_clear()
+    prefixes = model.sample(200, 8, seed=seed).tokens
+    for position in range(9):
+        states = reader.read(prefixes[:, :position])
+        states = torch.unique(states[states >= 0])
+        torch.testing.assert_close(near.log_beta[position][:, states], far.log_beta[position][:, states], atol=1e-4, rtol=0)
 
 
 def test_a_trial_tells_a_twist_that_foretells_from_one_that_does_not():

@@ -20,7 +20,7 @@ from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold
 from locore.constraints.tokens import Literal
 from locore.constraints.view import Sum, TokensView
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.errors import BudgetExceeded, InvalidConstraint, LocoreError
 
 Function = Callable[[Any], Any]
 MAX_PATHS = 10_000
@@ -41,7 +41,7 @@ def constraint(function: Function | None = None, *, max_paths: int = MAX_PATHS) 
     can be mixed in.
 
     The function must depend on nothing but its tokens. It is run when the length is known, for
-    each of at most `max_paths` paths, and what it raises passes through.
+    each of at most `max_paths` paths; what it raises is the cause of an `InvalidConstraint`.
 
     ```python
     @constraint
@@ -89,7 +89,7 @@ class PythonFunction(Constraint):
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """Runs the function once, on the finished tokens: no tracing."""
         reading = _FinishedTokens(sequence)
-        result = run(self.function, reading, self.name, len(sequence.tokens))
+        result = run(self.function, reading, self.name, len(sequence.tokens), sequence)
         return as_constraint(result, self.name).truth(sequence)
 
     def json_of(self, parts: list[Json]) -> Json:
@@ -133,8 +133,8 @@ def trace(function: Function, name: str, length: int, max_paths: int) -> Constra
 
     Raises:
         BudgetExceeded: there are more than `max_paths` paths.
-        InvalidConstraint: the function returns what is not Boolean, reads past the end, or
-            decides differently when it runs again.
+        InvalidConstraint: the function raises, returns what is not Boolean, reads past the end,
+            or decides differently when it runs again.
     """
     open_decisions: list[_Decision] = []
     for _ in range(max_paths):
@@ -155,10 +155,32 @@ def trace(function: Function, name: str, length: int, max_paths: int) -> Constra
     )
 
 
-def run(function: Function, reading: Reading, name: str, length: int) -> Any:
-    """What the user's function returns when `reading` answers for its conditions."""
+def run(function: Function, reading: Reading, name: str, length: int, finished: TokenSequence | None = None) -> Any:
+    """What the user's function returns when `reading` answers for its conditions.
+
+    Raises:
+        InvalidConstraint: it raises something else than a `LocoreError`, here on finished tokens or while it is traced.
+    """
     with reading_with(reading):
-        return function(TokensView(reading, range(length), name))
+        try:
+            return function(TokensView(reading, range(length), name))
+        except (LocoreError, MemoryError):
+            raise
+        except Exception as error:
+            where = f"at {length} tokens"
+            if finished is not None:
+                where = f"on {_spelled(finished)}"
+            raise InvalidConstraint(
+                f"`{name}` raised {type(error).__name__}: {error} ({where}). A @constraint function compares tokens with ids "
+                "and returns a condition; the traceback above says which of its lines it was."
+            ) from error
+
+
+def _spelled(finished: TokenSequence) -> str:
+    """Finished tokens in a message: their text, where they have one."""
+    if finished.tokenizer is None or finished.has_special:
+        return f"the tokens {list(finished.tokens)}"
+    return f"the text {finished.text.decode('utf-8', errors='replace')!r}"
 
 
 def as_constraint(result: Any, name: str) -> Constraint:

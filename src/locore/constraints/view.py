@@ -285,7 +285,17 @@ class TokenView:
             "combine the function with contains, regex and the like"
         )
 
-    __int__ = __index__
+    __int__ = __float__ = __index__
+
+    def _calculate(self, *_: object) -> NoReturn:
+        self._refuse(
+            "calculates with a token, but tokens are ids, and which one it is is not known yet; count conditions instead, as "
+            "in sum(token == 17 for token in tokens) <= 2"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _calculate
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _calculate
+    __neg__ = __pos__ = __abs__ = _calculate
 
     def __lt__(self, other: object) -> bool:
         self._refuse("orders tokens; use .isin with the ids that you mean")

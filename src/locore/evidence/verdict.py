@@ -285,6 +285,9 @@ def evidence(draws: Estimate) -> str:
     likely = min(max(estimate, low), high)  # what is certain may exclude what the weights say
     if draws.log_evidence_bounds[1] - draws.log_evidence_bounds[0] < ROUNDING:
         return f"{z}: {_probability(likely)}, exactly."
+    if draws.record.exact_draws and max(high - estimate, estimate - low) > SMALL_REACH:
+        known = f"known only roughly, between {_probability(low)} and {_probability(high)} (95 %)"
+        return f"{z}: {_probability(likely)}, {known}; that the draws are exact says nothing of it."
     if high == math.inf:
         return f"{z}: {_probability(likely)}, at least {_probability(low)} (95 %); nothing says how large it may be."
     return f"{z}: {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."

@@ -44,7 +44,7 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], told: Callable[[]
         return replace(draws, record=replace(record, factors=used, bounds=_bounds(draws, factors, used.log_most)))
     if record.guarantee != "proper":
         raise InvalidArgument(f"weights that are {record.guarantee} cannot carry potentials; use a sampler whose are proper.")
-    draws = _with_all_of_blocks(draws)
+    draws = with_all_of_blocks(draws)
     factors = log_factors(draws.tokens)
     keep = factors > NEG_INF
     if not bool(keep.any()):
@@ -61,7 +61,7 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], told: Callable[[]
     )
 
 
-def _with_all_of_blocks(draws: D) -> D:
+def with_all_of_blocks(draws: D) -> D:
     """The draws before they were thinned, where blocks remember them: their error is that of all of them."""
     blocks = draws.blocks
     if blocks is None or blocks.tokens is None or blocks.token_scores is None or draws.record.resampled_from is not None:

@@ -51,7 +51,8 @@ def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: 
         ahead: are these beginnings? What is said of them is a guess: it is clipped, and an error of a predicate means yes.
 
     Raises:
-        BrokenPotential: the answer is no list of as many numbers below +∞ and the bound, or the function of a potential raised.
+        BrokenPotential: the answer is no list of as many numbers below +∞ and the bound, that of a predicate neither True nor
+            False, or the function of a potential raised.
     """
     tally.texts += len(texts)
     if one.is_predicate:
@@ -115,15 +116,22 @@ def _says_yes(one: Potential, f: Callable[..., Any], text: str, tally: Tally, ot
     """The answer of a predicate, `otherwise` where there is none."""
     try:
         with limited(one.timeout):
-            answer = bool(f(text))
+            answer = f(text)
     except TookTooLong:
         tally.timeouts += 1
         return otherwise
     except Exception as error:
         tally.errors += 1
-        tally.first_error = tally.first_error or f"{type(error).__name__}: {error}"[: 2 * SHOWN]
+        said = f"{type(error).__name__}: {error}"[: 2 * SHOWN]
+        tally.first_error = tally.first_error or f"{one!r} on {shown(text)}: {said}"
         return otherwise
-    return answer
+    if isinstance(answer, bool | np.bool_):
+        return bool(answer)
+    which = f"the prefix function of {one!r}" if f is one.prefix else repr(one)
+    raise BrokenPotential(
+        f"{which} returned {shown(str(answer))} ({type(answer).__name__}) for the text {shown(text)}; a predicate returns True "
+        "or False, so check that every path ends in a return, or write bool(...)."
+    )
 
 
 @contextmanager

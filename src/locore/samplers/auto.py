@@ -13,6 +13,7 @@ from locore.models import LanguageModel
 from locore.samplers.base import Critic, Sampler
 from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Search
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
+from locore.samplers.free import Begun, free_states
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
 from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH, WithoutReplacement
@@ -35,12 +36,12 @@ class Auto:
     """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
 
     Few prefixes left: enumeration. More of them: the likeliest first, which is as good where they are spellings of a few texts,
-    and is given up after an eighth of the budget where they are not. A likely constraint: rejection, which is exact and cheap;
-    where a budget is there to be spent SMC without replacement, which makes more of it. Otherwise that with a twist, from the
-    model's table if `locore prepare` has made it, and if not from one learned in the call, from the pilot to begin with. The
-    pilot chooses and teaches, but none of its draws becomes a particle, so it cannot bias anything. Without a budget, twisted
-    SMC keeps enough prefixes for a verdict, and fewer where less than six particles are asked for; of a budget that is enough
-    for a verdict the pilot takes no more than the rest.
+    or where the rest of the text is free once they are written, and is given up after an eighth of the budget where they are
+    not. A likely constraint: rejection, which is exact and cheap; where a budget is there to be spent SMC without replacement,
+    which makes more of it. Otherwise that with a twist, from the model's table if `locore prepare` has made it, and if not from
+    one learned in the call, from the pilot to begin with. The pilot chooses and teaches, but none of its draws becomes a
+    particle, so it cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a verdict, and fewer where
+    less than six particles are asked for; of a budget that is enough for a verdict the pilot takes no more than the rest.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -65,13 +66,19 @@ class Auto:
         judged = price * max(num_particles, enough)
         # Without a budget it is what twisted SMC would cost, and few texts are not worth as much as a verdict.
         limit = min(judged, price * FOR_ONE * num_particles) if budget is None else budget
-        prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+        most = WITHIN_SIGHT * limit  # nobody asks how many more there are
+        prefixes = math.inf
+        if circuit.reader is not None:
+            prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids, most=most)
         few = _are_few(circuit, prefixes, limit)
-        search = None if self.critic else _searched(model, circuit, prefixes, few, limit)
+        search = None if self.critic else _searched(model, circuit, prefixes, few, limit, generator)
         spent = 0 if search is None else search.walk.contexts
         if search is not None and search.is_done(BestFirst.share):
-            why = f"{spent:,} of {prefixes:,.0f} prefixes were read; what they leave out is below {BestFirst.share:.1%} of p(α)"
-            return _named(search.draws(num_particles, generator), BestFirst.name, why)
+            read = f"{spent:,} of {prefixes:,.0f} prefixes were read"
+            if search.begun:
+                read = f"{spent:,} prefixes were read, up to where the rest of the text is free"
+            why = f"{read}; what they leave out is below {BestFirst.share:.1%} of p(α)"
+            return _named(search.draws(num_particles, generator, budget=budget), BestFirst.name, why)
         budget = None if budget is None else budget - spent
         spare = limit - spent - price * enough
         pilot = spare if budget is not None and spare >= 0 else limit - spent
@@ -108,7 +115,7 @@ class Auto:
             accepted = int(circuit.accepts(seen.draft(model, draws, circuit.length, generator)).sum())
         elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
-        why = f"{accepted} of {draws} unconstrained draws satisfy the constraint"
+        why = told(accepted, draws, self.critic)
         likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
         if likely and self.critic is None and (frugal or circuit.reader is None):
             return Rejection(), why, draws * price
@@ -136,17 +143,36 @@ def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
     return prefixes <= limit * PILOT_SHARE and circuit.count() <= MOST_SEQUENCES
 
 
-def _searched(model: LanguageModel, circuit: Circuit, prefixes: float, few: bool, limit: int) -> Search | None:
-    """The likeliest prefixes read first, where so many prefixes may be spellings of a few likely texts; None elsewhere."""
-    tried = int(BEFORE_ALL * prefixes if few else PILOT_SHARE * limit)
-    if prefixes <= min(FEW, limit) or prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
+def _searched(
+    model: LanguageModel, circuit: Circuit, prefixes: float, few: bool, limit: int, generator: torch.Generator
+) -> Search | None:
+    """The likeliest prefixes read first, where so many prefixes may be spellings of a few likely texts; None elsewhere.
+
+    Prefixes that leave the rest of the text free are not counted, nor what begins with them.
+    """
+    if prefixes <= min(FEW, limit):
         return None
-    search = Search(model, circuit).run(tried, BestFirst.share)
+    begun, tried = None, int(BEFORE_ALL * prefixes if few else PILOT_SHARE * limit)
+    free = None if few or circuit.reader is None else free_states(circuit.reader, model.tokenizer)
+    if free is not None and circuit.reader is not None:
+        begun = Begun(free, circuit.length, generator)
+        prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids, free, WITHIN_SIGHT * limit)
+    if prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
+        return None
+    search = Search(model, circuit, begun).run(tried, BestFirst.share)
     if prefixes <= limit and not few and not search.is_done(BestFirst.share):
         search.run(limit, BestFirst.share)
         if not search.is_done(BestFirst.share):
             search.run(limit, 0.0)  # all of them, and then nothing is left to chance
     return search
+
+
+def told(accepted: int, draws: int, critic: Critic | None) -> str:
+    """What a pilot found, in words; it asks no potential."""
+    if not draws:
+        return "unconstrained draws were not tried, which would have cost too much of the LM tokens to be spent"
+    aside = "" if critic is None else "; potentials were not asked about them"
+    return f"{accepted} of {draws} unconstrained draws satisfy the constraint{aside}"
 
 
 def _named(draws: Draws, name: str, why: str) -> Draws:

@@ -24,7 +24,8 @@ from locore.models import LanguageModel
 from locore.numerics import NEG_INF
 from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
 from locore.samplers.enumeration import KEPT, Walk
-from locore.samplers.masking import regrown
+from locore.samplers.free import Beginnings, Begun
+from locore.samplers.masking import NUMBERS, regrown
 from locore.samplers.selection import select
 from locore.samplers.swor import Round, pooled
 
@@ -80,20 +81,26 @@ class Search:
     Attributes:
         walk: counts LM tokens.
         rest: sequences that will stand for what is not read.
+        begun: prefixes that leave the rest free, none of which is read on; None where that is not asked.
     """
 
-    def __init__(self, model: LanguageModel, circuit: Circuit) -> None:
-        """Nothing has been read yet."""
+    def __init__(self, model: LanguageModel, circuit: Circuit, begun: Begun | None = None) -> None:
+        """Nothing has been read yet; what `begun` says is free will not be."""
         reader = left_to_right(circuit)
         self.walk = Walk(model, reader, max_contexts=2**62)
         self.rest = REST
-        self._circuit = circuit
+        self._circuit, self.begun = circuit, begun
         self._unread = [Prefixes.start(model, reader)]
         self._found: list[Scored] = []
 
     @property
     def log_found(self) -> float:
-        """log F."""
+        """log F, with all that is free."""
+        return _log_sum(self._log_whole, NEG_INF if self.begun is None else self.begun.log_mass)
+
+    @property
+    def _log_whole(self) -> float:
+        """Of whole sequences alone."""
         return _log_total([scores for _, scores in self._found])
 
     @property
@@ -119,7 +126,7 @@ class Search:
         """Read until that is so, or until another round would leave too little of the limit, or of memory, for the rest."""
         price_of_one = max(1, self._circuit.length - 1)
         self.rest = max(1, min(REST, limit // (2 * price_of_one)))
-        reserve = self.rest * price_of_one if share else 0
+        reserve = self.rest * price_of_one * (bool(share) + (self.begun is not None))
         while not self.is_done(share):
             near, others = self._split()
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
@@ -127,7 +134,9 @@ class Search:
             kept = sum(len(scores) for _, scores in self._found) + sum(map(len, self._unread))
             if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS or kept > MOST_SEQUENCES:
                 break
-            self._read(near, others)
+            self._unread = others
+            for prefixes in near:
+                self._read(prefixes)
         return self
 
     def seek(self, limit: int, log_more: float = 0.0) -> Search:
@@ -142,14 +151,18 @@ class Search:
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             if self.walk.contexts + price > limit or numbers > MOST_NUMBERS:
                 break
-            self._read(near, others)
+            self._unread = others
+            for prefixes in near:
+                self._read(prefixes)
             best = max((float(scores.sum(-1).max()) for _, scores in self._found), default=NEG_INF)
         return self
 
-    def _read(self, near: list[Prefixes], others: list[Prefixes]) -> None:
-        self._unread = others
-        for prefixes in near:
-            self._add(self.walk.children(prefixes))
+    def _read(self, prefixes: Prefixes) -> None:
+        """Of the children those that are free are begun, and the others added."""
+        joint = self.walk.joint(prefixes)
+        if self.begun is not None:
+            self.begun.take(prefixes, joint)
+        self._add(self.walk.followed(prefixes, joint))
 
     def _split(self) -> tuple[list[Prefixes], list[Prefixes]]:
         """The likeliest prefixes and those nearly as likely, and the others."""
@@ -171,19 +184,24 @@ class Search:
         if not bool(whole.all()):
             self._unread.append(children.at(~whole))
 
-    def draws(self, num_particles: int, generator: torch.Generator, keep_all: bool = False) -> Draws:
+    def draws(self, num_particles: int, generator: torch.Generator, keep_all: bool = False, budget: int | None = None) -> Draws:
         """All that was found, and some that stand for the rest; where nothing is left unread, all of it if that is to be kept.
+
+        Of texts that go on from free prefixes there are as many as particles are asked for, if the budget pays for them.
 
         Raises:
             ZeroWeights: nothing was found, and what was drawn has no weight.
         """
-        if not self._unread:
+        if not self._unread and not self.begun:
             return self._exact(max(KEPT, num_particles) if keep_all else num_particles, generator)
-        low, left = self.log_found, self.log_left
-        bounds = low, float(torch.logsumexp(torch.tensor([low, left], dtype=torch.float64), 0))
-        rounds = self._rounds(generator)
+        texts = -(-num_particles // self.rest)  # in a round
+        if budget is not None:
+            paid = (budget - self.walk.contexts) // max(1, self._circuit.length - 1)
+            texts = max(1, min(texts, paid // self.rest - bool(self._unread)))
+        rounds = self._rounds(texts, generator)
         if not any(len(one.tokens) for one in rounds):
             raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
+        bounds = self._log_whole, _log_sum(self.log_found, self.log_left)
         return pooled(rounds, num_particles, generator, bounds=bounds, evidence="enclosed", guided=True)
 
     def _exact(self, num_particles: int, generator: torch.Generator) -> Draws:
@@ -196,21 +214,34 @@ class Search:
         record = Record(evidence="exact", sequences=len(tokens))
         return Draws(tokens[chosen], kept + math.log(len(chosen)), scores[chosen], record)
 
-    def _rounds(self, generator: torch.Generator) -> list[Round]:
-        """One for each sequence that was drawn, which stands for all that was not read; each has what was found."""
+    def _rounds(self, texts: int, generator: torch.Generator) -> list[Round]:
+        """Each has what was found, one sequence that stands for all that was not read, and so many texts for what is free."""
+        starts = [self._of_rest(generator)] if self._unread else []
+        if self.begun:
+            starts += [self.begun.drawn(texts, number, generator) for number in range(self.rest)]
+        start = Beginnings.joined(starts)
+        together = max(1, NUMBERS // self.walk.model.vocab_size)
+        parts = zip(torch.split(start.tokens, together), torch.split(start.cuts, together), strict=True)
+        grown = [regrown(self.walk.model, self.walk.reader, begun, cuts, generator) for begun, cuts in parts]
+        tails, tail_scores = torch.cat([part.tokens for part in grown]), torch.cat([part.token_scores for part in grown])
+        after = torch.arange(self._circuit.length) >= start.cuts[:, None]
+        masses = torch.cat([part.log_masses for part in grown])
+        weights = start.log_weights + torch.where(after, masses, 0.0).sum(-1)
+        rounds = []
+        for number in range(self.rest):
+            own = (start.owner == number) & (weights > NEG_INF)
+            tokens, scores = _joined([*self._found, (tails[own], tail_scores[own])])
+            found = scores[: len(scores) - int(own.sum())].sum(-1)
+            rounds.append(Round(tokens, torch.cat([found, weights[own]]), scores))
+        return rounds
+
+    def _of_rest(self, generator: torch.Generator) -> Beginnings:
+        """One for each round, in proportion to their probability."""
         begun, scores = _joined([_padded(prefixes) for prefixes in self._unread])
         cuts = torch.cat([torch.full((len(prefixes),), prefixes.position) for prefixes in self._unread])
         chosen = torch.multinomial(torch.softmax(scores.sum(-1), 0), self.rest, replacement=True, generator=generator)
-        grown = regrown(self.walk.model, self.walk.reader, begun[chosen], cuts[chosen], generator)
-        after = torch.arange(begun.shape[1]) >= cuts[chosen, None]
-        weights = self.log_left + torch.where(after, grown.log_masses, 0.0).sum(-1)
-        rounds = []
-        for i in range(self.rest):
-            own = slice(i, i + 1 if weights[i] > NEG_INF else i)  # nothing, of weight zero
-            tokens, scores = _joined([*self._found, (grown.tokens[own], grown.token_scores[own])])
-            found = scores[: len(scores) - len(weights[own])].sum(-1)
-            rounds.append(Round(tokens, torch.cat([found, weights[own]]), scores))
-        return rounds
+        weights = torch.full((self.rest,), self.log_left, dtype=torch.float64)
+        return Beginnings(begun[chosen], cuts[chosen], weights, torch.arange(self.rest))
 
 
 def _padded(prefixes: Prefixes, token: int = 0) -> Scored:
@@ -222,6 +253,10 @@ def _padded(prefixes: Prefixes, token: int = 0) -> Scored:
 def _joined(parts: list[Scored]) -> Scored:
     tokens, scores = zip(*parts, strict=True)
     return torch.cat(tokens), torch.cat(scores)
+
+
+def _log_sum(*logs: float) -> float:
+    return float(torch.logsumexp(torch.tensor(logs, dtype=torch.float64), 0))
 
 
 def _log_total(scores: list[Tensor]) -> float:

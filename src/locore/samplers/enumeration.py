@@ -91,10 +91,13 @@ def _selected(walk: Walk, num: int, generator: torch.Generator) -> tuple[Tensor,
     return thinned(num)
 
 
-def price_of_enumeration(reader: LeftToRight, eos_ids: tuple[int, ...] = ()) -> float:
+def price_of_enumeration(
+    reader: LeftToRight, eos_ids: tuple[int, ...] = (), free: tuple[Tensor, ...] | None = None, most: float = math.inf
+) -> float:
     """How many prefixes can still be completed, have a token and have not ended: the LM tokens of a walk, by counting alone.
 
-    Infinite where the states are too many to be counted.
+    Infinite where the states are too many to be counted. Where states are given that are free (Bool[states] for each position),
+    prefixes count up to these. Beyond `most` it is some larger number.
     """
     if not reader.tabulated:
         return math.inf
@@ -102,15 +105,18 @@ def price_of_enumeration(reader: LeftToRight, eos_ids: tuple[int, ...] = ()) -> 
     going[list(eos_ids)] = 0.0
     classes = reader.rows[0].shape[1]
     sizes = going.new_zeros(classes).index_add_(0, reader.token_class, going)
-    counts = going.new_zeros(len(reader.live[0]))
-    counts[reader.start] = 1.0
-    total = 0.0
+    states, counts, total = torch.tensor([reader.start]), going.new_ones(1), 0.0
     for position in range(reader.length - 1):
-        states = torch.arange(len(counts), device=counts.device)
         steps = torch.where(reader.allowed(position, states), counts[:, None] * sizes, 0.0)
-        target = reader.rows[position][: len(counts)].long().clamp_min(0)
-        counts = going.new_zeros(len(reader.live[position + 1])).index_add_(0, target.flatten(), steps.flatten())
-        total += float(counts.sum())
+        target = reader.rows[position][states].long().clamp_min(0)
+        after = going.new_zeros(len(reader.live[position + 1])).index_add_(0, target.flatten(), steps.flatten())
+        if free is not None:
+            after[free[position + 1]] = 0.0
+        total += float(after.sum())
+        if total > most:
+            break
+        states = after.nonzero()[:, 0]
+        counts = after[states]
     return total
 
 
@@ -146,8 +152,15 @@ class Walk:
 
     def children(self, prefixes: Prefixes) -> Prefixes:
         """All that can still be completed, a token longer; one LM token is spent on each prefix."""
+        return self.followed(prefixes, self.joint(prefixes))
+
+    def joint(self, prefixes: Prefixes) -> Tensor:
+        """f64[prefixes, vocab]: log p of each that can still be completed, a token longer; each costs an LM token."""
         self._pay(prefixes)
-        joint = prefixes.log_mass[:, None] + prefixes.masked()
+        return prefixes.log_mass[:, None] + prefixes.masked()
+
+    def followed(self, prefixes: Prefixes, joint: Tensor) -> Prefixes:
+        """Those that are not −inf."""
         keep = (joint > NEG_INF) & (joint >= self.floor)
         self.pruned += float(joint.exp().masked_fill(keep, 0.0).sum())
         row, token = keep.nonzero(as_tuple=True)

@@ -10,7 +10,7 @@ import torch
 from locore.circuits import Circuit
 from locore.evidence import Draws
 from locore.models import LanguageModel
-from locore.samplers.auto import FEW
+from locore.samplers.auto import FEW, told
 from locore.samplers.base import Critic, Prefixes, Sampler
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.lcr import LocallyConstrainedResampling
@@ -52,7 +52,9 @@ class Quick:
         """As the sampler that is chosen; its name and the reason are in `info`."""
         price = max(1, circuit.length - 1)
         limit = num_particles * price if budget is None else budget
-        prefixes = math.inf if circuit.reader is None else price_of_enumeration(circuit.reader, model.tokenizer.eos_ids)
+        prefixes = math.inf
+        if circuit.reader is not None:
+            prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids, most=FEW)
         chosen, why, spent, limit = self._choose(model, circuit, prefixes, limit, price, generator)
         draws = chosen(model, circuit, num_particles, limit - spent, generator)
         return replace(draws, record=replace(draws.record, chosen=chosen.name, why=why))
@@ -78,7 +80,7 @@ class Quick:
         likely = reader is None or float(Prefixes.start(model, reader).masked().logsumexp(-1)) >= LIKELY
         draws = min(self.pilot_draws, limit // (PATIENCE * price)) if likely else 0
         accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum()) if draws else 0
-        why, spent = f"{accepted} of {draws} unconstrained draws satisfy the constraint", draws * price
+        why, spent = told(accepted, draws, self.critic), draws * price
         why = why if likely else "the model's first token mostly breaks the constraint"
         if draws > 1 and accepted == draws:
             return Rejection(), why, spent, PATIENCE * limit

@@ -5,7 +5,8 @@
 The problems are drawn by a seed (`locore_lab.fidelity.families`): half are endings, infilling and rare words. Chains have an
 exact answer at any length; after prompts of the real model all prefixes that are more probable than 1e-8 are read, and all last
 tokens of texts of 3 or 4 tokens summed. What less probable ones would add is taken to be at most what the last factor of ten
-added. A run is *off* if its Ẑ is wrong by more than 30 %. Nothing is prepared: tables are learned in the call.
+added. A run is *off* if its Ẑ is wrong by more than 30 %. Exact draws are trusted for what they are, however few, and counted
+apart: of Ẑ their verdict says what their interval says. Nothing is prepared: tables are learned in the call.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class Tally:
     trusted: int = 0
     trusted_off: int = 0
     trusted_covered: int = 0
+    exact_draws_off: int = 0
     off: int = 0
     squares: float = 0.0
 
@@ -73,7 +75,8 @@ class Tally:
         """One run."""
         error = particles.log_mean_weight - known.log_z
         beyond = max(0.0, error - known.missing, -error)
-        off, trusted = math.expm1(beyond) > OFF, particles.verdict.level == "trust"
+        off, exact = math.expm1(beyond) > OFF, particles.record.exact_draws
+        trusted = particles.verdict.level == "trust" and not exact
         low, high = particles.log_evidence_interval
         covers = low - ROUNDING <= known.log_z + known.missing and high >= known.log_z - ROUNDING
         self.runs += 1
@@ -81,6 +84,7 @@ class Tally:
         self.squares += beyond**2
         self.trusted += trusted
         self.trusted_off += trusted and off
+        self.exact_draws_off += exact and off
         if not math.isnan(low):
             self.intervals += 1
             self.covered += covers

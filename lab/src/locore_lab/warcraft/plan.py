@@ -62,7 +62,7 @@ WHOLE = {
 }
 QUICK = {
     "edges": WarcraftPlan(
-        size=4, maps=12, costly=12, samples=(2, 5), seeds=2, train=160, val=40, settings=Settings(epochs=4, batch=40, draws=1)
+        size=4, maps=2, costly=2, samples=(2, 5), seeds=2, train=80, val=20, settings=Settings(epochs=3, batch=40, draws=1)
     ),
     "moves": WarcraftPlan(
         encoding="moves", size=5, maps=12, costly=12, samples=(5,), seeds=2, train=350, val=35, settings=Settings(epochs=10)

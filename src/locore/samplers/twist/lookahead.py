@@ -31,6 +31,7 @@ SETTLED = 0.01  # nats by which β may be off where it is no longer computed, fa
 STEP_NUMBERS = 2**15  # of each position, where there are too many positions to keep them all
 STATES_AT_ONCE = 8192  # of a step, so that what is summed stays near the processor
 DENSE = 0.1  # share of entries from which a dense product is faster, measured
+SHORT = 128  # positions
 SMALLEST = 1e-300  # a scale that may be divided by
 
 
@@ -90,9 +91,11 @@ def look_ahead(table: NGramTable, reader: LeftToRight, device: torch.device = CP
     For constraints with many states the table is limited to its most frequent contexts, so that time and memory are bounded.
     """
     states, positions = max(len(live) for live in reader.live), reader.length + 1
-    table = table.limited(max(NUMBERS // positions, STEP_NUMBERS) // states)
+    most = max(NUMBERS // positions, STEP_NUMBERS) // states
+    table = table.limited(most)
     backward, single = _Backward(_Rows(table, reader), device), table.single.to(device)
-    if positions * states * table.num_contexts > NUMBERS:
+    # The ends that a limited table keeps beyond its limit are no reason to go over everything twice.
+    if positions * states * max(1, min(most, table.num_contexts)) > NUMBERS:
         return LookAhead(table, reader, _Stretches(backward, positions), single)
     last = backward.last()
     values = [backward.logs(one) for one in backward.before(reader.length, last, 0)]
@@ -159,7 +162,7 @@ class _Backward:
 
     def logs(self, beta: _Beta) -> Tensor:
         """f32[contexts, states] on the device: log β, floored relative to the largest."""
-        return ((beta.values + RELATIVE_FLOOR).log() + beta.log_scale).float().to(self._device)
+        return beta.values.float().add_(RELATIVE_FLOOR).log_().add_(beta.log_scale).to(self._device)
 
 
 class _Stretches(Sequence[Tensor]):
@@ -237,9 +240,9 @@ class _Rows:
     def step(self, position: int, beta: Tensor) -> Tensor:
         """f64[contexts, states] at `position` from those at the next one."""
         padded = torch.nn.functional.pad(beta, (0, 1)).view(-1)  # a last column of zeros stands for DEAD
-        targets, live = self._after(position), self.reader.live[position]
+        targets, live = self._after(position), _asked(self.reader)[position]
         result = torch.zeros(len(self.backoff), len(live), dtype=torch.float64)
-        for states in torch.split(live.nonzero()[:, 0], STATES_AT_ONCE):  # from all others β is 0
+        for states in torch.split(live.nonzero()[:, 0], STATES_AT_ONCE):  # from all others β is 0, or nobody asks for it
             after = padded.take(targets.index_select(1, states))
             # Single precision is enough for sums of products and takes half the time, but β of different states may lie further
             # apart than it reaches: each has a scale of its own.
@@ -260,6 +263,25 @@ class _Rows:
             targets = torch.where(targets == DEAD, states, targets)
             self._targets = rows, self.column_context[:, None] * (states + 1) + targets
         return self._targets[1]
+
+
+@lru_cache(maxsize=8)
+def _asked(reader: LeftToRight) -> tuple[Tensor, ...]:
+    """For each position Bool[states]: where the rest can be completed, and that a prefix of this length can lead to.
+
+    A counter has gone through few of its states after few tokens. Where horizons are long all states that matter are reached
+    soon, and it is worth more that β settles.
+    """
+    if reader.length > SHORT:
+        return reader.live
+    found, reached = [], torch.zeros_like(reader.live[0])
+    reached[reader.start] = True
+    for rows, live, following in zip(reader.rows, reader.live, reader.live[1:], strict=False):
+        found.append(reached & live)
+        after = torch.zeros(len(following) + 1, dtype=torch.bool)
+        after[rows[found[-1]].flatten().long()] = True  # DEAD is the last one
+        reached = after[:-1]
+    return *found, reached & reader.live[-1]
 
 
 def _matrix(rows: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
