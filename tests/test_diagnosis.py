@@ -40,9 +40,9 @@ def particles(log_weights, tokens=None, token_scores=None, blocks=None, **known)
 
 def headline(p):
     """The judgement and its reason."""
-    first = p.report().partition("\n")[0]
-    assert first.startswith("Texts: ")
-    return first.removeprefix("Texts: ")
+    first, _, why = p.report().splitlines()[:3]
+    assert first.startswith(f"Texts: {p.verdict.level}; ") and why.startswith("Why: ")
+    return f"{p.verdict.level}; {why.removeprefix('Why: ')}"
 
 
 def quantiles(k, num):
@@ -216,7 +216,7 @@ def test_every_sampler_has_its_diagnostics_as_json(model, sampler):
     assert 0 <= sum(found["zero_weights"].values()) < 1
     assert {"lm_tokens", "lm_contexts", "seconds", "model_seconds"} <= found["info"].keys()
     assert "s in the model" in found["report"] and "s outside" in found["report"]
-    assert len(p.report().splitlines()) == 2 and p.report(full=True).startswith(p.report())
+    assert 3 <= len(p.report().splitlines()) <= 4 and p.report(full=True).startswith(p.report())
 
 
 def test_bare_ids_have_a_report_too():

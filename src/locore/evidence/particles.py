@@ -16,7 +16,8 @@ from locore.automata.stops import StopMachine
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import values
-from locore.evidence.bounds import Estimate
+from locore.evidence.advice import more_time, use_of
+from locore.evidence.bounds import Estimate, is_out_of_sight
 from locore.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
 from locore.numerics import NEG_INF, make_generator
@@ -160,12 +161,14 @@ class Particles(Estimate):
         """The most probable of these texts, by the sum over its tokenisations."""
         return next(iter(self.posterior()))
 
-    def posterior(self) -> dict[str, float]:
-        """Probability of each distinct text given α, summed over tokenisations, most probable first."""
+    def posterior(self) -> values.Posterior:
+        """Probability of each text given α, summed over tokenisations, most probable first; printed, with its error."""
         total: dict[str, float] = {}
-        for text, weight in self:
+        rows: dict[str, list[int]] = {}
+        for row, (text, weight) in enumerate(self):
             total[text] = total.get(text, 0.0) + weight
-        return dict(sorted(total.items(), key=lambda item: -item[1]))
+            rows.setdefault(text, []).append(row)
+        return values.Posterior(self, dict(sorted(total.items(), key=lambda item: -item[1])), rows)
 
     def parsed(self, model: Any = None) -> list[tuple[Any, float]]:
         """Pairs (object, normalised weight): each text as JSON, or as a validated object of a pydantic model or another type.
@@ -251,14 +254,17 @@ class Particles(Estimate):
         """How far these weights can be trusted, and why."""
         level, reason = diagnose(self, self.run.sampler)
         details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
-        text = f"Texts: {level}; {reason}\n{evidence(self)}"
+        lines = [f"Texts: {level}; {use_of(level, self)}.", evidence(self), f"Why: {reason}"]
+        settled = more_time(self, self.run) if level in ("rough", "do not trust") and not is_out_of_sight(self) else None
+        text = "\n".join([*lines, *([] if settled is None else [f"Then: {settled}."])])
         slow = () if self.run.slow_because is None else (f"{self.run.slow_because}.",)
         return Verdict(level, "\n".join([text, *(f"Note: {hint}" for hint in (*self.record.hints, *slow))]), "\n".join(details))
 
     def report(self, full: bool = False) -> str:
-        """What to trust, in plain words: a line on the texts and why, and one on p(α); with `full` all that is known.
+        """What to trust, in plain words: what may be done with the texts, p(α), and why; with `full` all that is known.
 
-        A line more says what is probably a slip, such as a missing space, or why the model is read slowly.
+        Lines more say how much longer such a run would settle it, what is probably a slip, such as a missing space, or why the
+        model is read slowly.
         """
         return f"{self.verdict.text}\n{self.verdict.details}" if full else self.verdict.text
 

@@ -120,6 +120,31 @@ def marginal(draws: Draws, texts: Sequence[str], weights: Tensor, pointer: str, 
     return sorted(result, key=lambda one: -one.probability)
 
 
+class Posterior(dict[str, float]):
+    """Texts and their probabilities, the most probable first; printed, each with its standard error.
+
+    An error says how far this run's own blocks or weights disagree; the verdict says what none of them may have seen.
+    """
+
+    def __init__(self, draws: Draws, probabilities: dict[str, float], rows: dict[str, list[int]]) -> None:
+        """Of these probabilities, and the rows of the draws that spell each text."""
+        super().__init__(probabilities)
+        self._draws, self._rows = draws, rows
+
+    def error(self, text: str) -> float | None:
+        """Standard error of the probability of a text, by blocks where there are such; None where none is known."""
+        inside = torch.zeros(len(self._draws), dtype=torch.bool)
+        inside[self._rows[text]] = True
+        return _error(self._draws, inside)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{text!r}: {self._shown(text)}" for text in self) + "}"
+
+    def _shown(self, text: str) -> str:
+        error = self.error(text)
+        return f"{self[text]:.4g}" if not error else f"{self[text]:.3g} ± {error:.2g}"
+
+
 def _steps(pointer: str) -> tuple[str, ...]:
     if pointer and not pointer.startswith("/"):
         raise InvalidArgument(f'marginal needs a JSON pointer such as "/name" or "/items/0/price", got {pointer!r}.')

@@ -13,7 +13,7 @@ from locore import Constraint, json_schema
 from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.models import Counted, LanguageModel
-from locore.request import Stop
+from locore.request import Ending
 from locore.stopping import StopWhenComplete
 from locore_lab.tasks.features import Feature
 
@@ -44,7 +44,7 @@ class Problem:
     length: int
     features: tuple[Feature, ...]
     chat: bool = False
-    stop: Stop = "complete"
+    stop: Ending = "complete"
     model: str = MODEL
 
     def to_json(self) -> dict[str, Any]:
