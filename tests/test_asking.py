@@ -57,6 +57,42 @@ def test_classify_is_that_law_on_a_real_tokenizer_for_all_prompts(tiny):
         assert sum(answer.probabilities.values()) == pytest.approx(1.0)
 
 
+def test_groups_priors_and_normalised_scores_are_what_they_say(tiny):
+    groups = {"liked": [" good", " very, very nice", " goodness"], "disliked": [" bad", " awful"]}
+    texts = [text for each in groups.values() for text in each]
+    alone, prior = (locore.classify(tiny, [prompt], texts)[0] for prompt in ("The soup was", "It was"))
+    grouped = locore.classify(tiny, ["The soup was"], groups, prior="It was")[0]
+    joint, before = (
+        dict(zip(texts, (answer.log_probs + answer.log_evidence).tolist(), strict=True)) for answer in (alone, prior)
+    )
+    lengths = {
+        text: len(tiny.tokenizer.encode(text)) + (text == " good") for text in texts
+    }  # it begins another, so its end counts
+    for number, members in enumerate(groups.values()):
+        total, total_before = (sum(math.exp(logs[text]) for text in members) for logs in (joint, before))
+        assert float(grouped.log_probs[number]) == pytest.approx(math.log(total) - alone.log_evidence, rel=1e-4)
+        assert float(grouped.over_prior[number]) == pytest.approx(math.log(total / total_before), rel=1e-3, abs=1e-4)
+        assert float(grouped.per_byte[number]) == pytest.approx(max(joint[text] / len(text) for text in members), rel=1e-4)
+        assert float(grouped.per_token[number]) == pytest.approx(max(joint[text] / lengths[text] for text in members), rel=1e-4)
+    assert grouped.by("log_probs") == grouped.label and grouped.log_evidence == pytest.approx(alone.log_evidence)
+    with pytest.raises(InvalidArgument, match="needs a prior"):
+        alone.by("over_prior")
+    with pytest.raises(InvalidArgument, match="no score"):
+        alone.by("acc")
+
+
+def test_classify_takes_the_law_as_generate_does(tiny):
+    labels, law = [" good", " bad", " too hot"], {"temperature": 0.5, "top_k": 50}
+    answer = locore.classify(tiny, ["The weather is"], labels, **law)[0]
+    meant = locore.classify(locore.models.TopK(locore.models.Tempered(tiny, 0.5), 50), ["The weather is"], labels)[0]
+    assert answer.log_probs.tolist() == pytest.approx(meant.log_probs.tolist())
+    for wrong in ({"temperature": 0}, {"temprature": 1}, {"groups": [["a"]]}):
+        with pytest.raises(InvalidArgument):
+            locore.classify(tiny, ["It is"], labels, **wrong)
+    with pytest.raises(InvalidArgument, match="at least one text"):
+        locore.classify(tiny, ["It is"], {"good": []})
+
+
 def test_a_label_costs_the_model_no_more_than_its_tokens(tiny):
     """By hand: labels padded to a common length, one row each behind one prompt."""
     counted = locore.models.Counted(tiny)

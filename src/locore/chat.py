@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeGuard
 
 from locore.errors import InvalidArgument, MissingTemplate
 
-ROLES = ("system", "developer", "user", "assistant")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 FIELDS = ("role", "content")
 EXAMPLE = '[{"role": "user", "content": "Hello"}]'
 _PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # characters to which Unicode will never give a meaning
@@ -41,7 +41,7 @@ class TextPart(TypedDict):
 class Message(TypedDict):
     """One turn of a chat."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Sequence[TextPart]
 
 
