@@ -282,7 +282,7 @@ class Common(Sampling):
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=MOST_BIASED)] | None = Field(
         default=None, description=help_of("logit_bias")
     )
-    top_k: Annotated[Whole, Field(ge=-1)] | None = Field(default=None, description=help_of("top_k"))
+    top_k: Annotated[Whole, Field(ge=-1, lt=2**63)] | None = Field(default=None, description=help_of("top_k"))
     min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(default=None, description=help_of("min_p"))
     return_particles: bool = Field(default=False, description="Answer with all weighted texts too.")
     return_token_ids: bool | None = Field(default=None, description="Answer with the ids of prompt and texts too.")
