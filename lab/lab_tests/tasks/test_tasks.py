@@ -47,7 +47,7 @@ def tiny():
 @pytest.fixture(scope="module")
 def exact(tiny):
     """The law of the texts of `TINY` and log p(α), walked prefix by prefix, and its truth."""
-    task = Task.of(dataclasses.replace(TINY, ending="eos"), tiny)
+    task = Task.of(dataclasses.replace(TINY, stop="eos"), tiny)
     found = enumerate_posterior(task.model, task.circuit)
     laws = laws_of(task.problem.features, found.texts(tiny.tokenizer))
     return task, found.log_evidence, laws
