@@ -95,7 +95,7 @@ class Problem:
 class WholeCharacters(AutomatonLeaf):
     """The text is UTF-8. It is added by the compiler, to whatever speaks about text."""
 
-    over = "bytes"
+    reads = "bytes"
 
     def automaton(self) -> Automaton:
         """Accepts UTF-8."""
@@ -267,7 +267,7 @@ def with_lifted(constraint: Constraint, token_bytes: tuple[bytes | None, ...]) -
     def rule(node: Constraint, parts: list[Merged]) -> Merged:
         if isinstance(node, AutomatonLeaf):
             automaton = node.automaton()
-            return automaton if node.over == "bytes" else Lifted(lift_tokens(automaton, len(token_bytes)), False)
+            return automaton if node.reads == "bytes" else Lifted(lift_tokens(automaton, len(token_bytes)), False)
         if isinstance(node, Not):
             part = parts[0]
             return part.complement() if isinstance(part, Automaton) else negation(part)
