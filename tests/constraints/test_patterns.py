@@ -272,6 +272,12 @@ def test_mistakes_are_named(make, said):
         make()
 
 
+def test_what_is_too_large_says_so():
+    for leaf in (ban(pattern("(a{1000}b){1000}")), count(pattern("(a{1000}b){1000}"), at_most=1)):
+        with pytest.raises(locore.errors.BudgetExceeded, match=r"pattern\(.* is too large: .*Repeat less often"):
+            leaf.machine()
+
+
 def test_unknown_fields_are_named():
     with pytest.raises(UnsupportedKeyword, match="no field 'flags'"):
         from_json({"type": "ban", "phrases": [{"type": "pattern", "regex": "a", "flags": "i"}]})

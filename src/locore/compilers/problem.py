@@ -40,6 +40,7 @@ from locore.constraints.combinatorial import AllDifferent, AllEqual, Combinatori
 from locore.constraints.combinatorial.comparisons import lowered_parts
 from locore.constraints.paths import SimplePath
 from locore.constraints.regex import LanguageLeaf
+from locore.constraints.searches import PatternLeaf
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold, postorder
 from locore.constraints.tokens import NestedLeaf
@@ -130,7 +131,9 @@ def demands_whole_characters(constraint: Constraint) -> bool:
     def rule(node: Constraint, parts: list[bool]) -> bool:
         if isinstance(node, And | Or):
             return any(parts) if isinstance(node, And) else all(parts)
-        return isinstance(node, LanguageLeaf | NestedLeaf | Grammar) or (isinstance(node, Constant) and not node.value)
+        return isinstance(node, LanguageLeaf | NestedLeaf | PatternLeaf | Grammar) or (
+            isinstance(node, Constant) and not node.value
+        )
 
     return bool(fold(constraint, rule))
 

@@ -28,7 +28,7 @@ from locore.errors import InvalidConstraint
 TEXT, BOTH = "text", "prompt+text"
 UNKNOWN = (
     "{leaf} speaks of the prompt, which is not known here; whatever samples tells it its own, `holds` and `explain` have "
-    "prompt=..., and elsewhere write .over(..., prompt=...)"
+    "prompt=..., and elsewhere, as inside of a @constraint function, write .over(..., prompt=...)"
 )
 
 

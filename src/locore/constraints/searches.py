@@ -27,6 +27,7 @@ from locore.constraints.spelling import allowed, called, quoted
 from locore.constraints.tokens import LazyLeaf
 from locore.errors import BudgetExceeded
 
+LONGEST = 80  # characters of a leaf in an error
 SMALL, SMALL_BYTES = 1_000, 10_000  # states, over characters and bytes, of an automaton that is made as a whole in a moment
 
 
@@ -49,8 +50,17 @@ class PatternLeaf(LazyLeaf):
 
     @cached_property
     def _machine(self) -> ByteMachine:
-        made = self._made()
+        made = self._written_out()
         return OverBytes(made) if isinstance(made, CharMachine) else made
+
+    def _written_out(self) -> CharMachine[Any] | Counted:
+        try:
+            return self._made()
+        except BudgetExceeded as error:
+            raise BudgetExceeded(
+                f"{_shortened(self)} is too large: {error}. Repeat less often, or leave the limit away: {{2,}} costs far less "
+                "than {2,5000}. limits=Limits(states=...) allows more."
+            ) from error
 
     def machine(self) -> ByteMachine:
         """States are made as texts go."""
@@ -58,7 +68,7 @@ class PatternLeaf(LazyLeaf):
 
     @cached_property
     def _small(self) -> Automaton | None:
-        made = self._made()
+        made = self._written_out()
         try:
             if isinstance(made, Counted):
                 return as_automaton(made, SMALL)
@@ -103,6 +113,11 @@ class PatternLeaf(LazyLeaf):
 
     def __repr__(self) -> str:
         return called(self.json_of([]))
+
+
+def _shortened(leaf: PatternLeaf) -> str:
+    text = repr(leaf)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _written(value: Any) -> Any:

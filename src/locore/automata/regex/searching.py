@@ -153,6 +153,8 @@ class Search(CharMachine[Place]):
             threads = self._reader.enter(self._entry, contexts[start])
             for place in range(start, len(chars)):
                 threads = self._reader.move(threads, chars[place], contexts[place + 1])
+                if not threads:
+                    break
             if threads and not self._reader.split(threads)[0]:
                 return start
         return None
