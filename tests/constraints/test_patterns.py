@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import pickle
@@ -159,6 +160,13 @@ def test_a_search_with_more_states_than_any_table_is_exact():
         p = locore.generate(model, "", alpha, max_new_tokens=6, num_particles=4000, ending="eos", seed=0)
         assert p.log_evidence == pytest.approx(math.log(share), abs=1e-6)
         assert all((searched.search(text) is None) == (alpha is leaf) for text in p.texts)
+
+
+def test_a_reading_without_a_circuit_counts_what_it_lets_through():
+    tokenizer = Tokenizer.from_tokens([b" not", b" but", b" a", b"a", None], eos_ids=(4,))
+    for leaf in (ban(pattern(r" not .{1,25} but")), contains(pattern(r" not .{1,25} but"))):
+        number = sum(leaf.evaluate(ids, tokenizer) for ids in itertools.product(range(5), repeat=5))
+        assert locore.compile(leaf, tokenizer, 5).count() == number > 0
 
 
 GOOD = {
