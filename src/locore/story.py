@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from locore.chat import Prompt, is_chat, plain_messages
 from locore.constraints import And, Constant, Constraint, Not, Or, Over
+from locore.constraints.over import is_written
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.spelling import spelled
 from locore.constraints.structure import fold
-from locore.errors import Unsatisfiable
+from locore.errors import InvalidArgument, Unsatisfiable
 from locore.models import prompt_ids
 from locore.potentials import Target
 from locore.tokenizer import Tokenizer
@@ -23,6 +24,8 @@ def story_of(tokenizer: Tokenizer, prompt: Prompt) -> str:
     special token, in which a rendered chat has the name of the role, too.
     """
     if isinstance(prompt, str):
+        if not is_written(prompt):
+            raise InvalidArgument("the prompt has a lone surrogate, which has no UTF-8 bytes; remove it.")
         return prompt
     if not is_chat(prompt):
         return _since_special(tokenizer, prompt_ids(tokenizer, prompt))

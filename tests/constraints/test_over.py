@@ -18,7 +18,7 @@ from locore import after, ban, before, choice, contains, count, finished, from_j
 from locore.constraints import Over
 from locore.constraints.machine import machine_of
 from locore.constraints.sequence import TokenSequence
-from locore.errors import InvalidConstraint, Unsatisfiable
+from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.models import MarkovModel
 from locore.story import story_of
 from locore.testing import enumerate_posterior
@@ -208,6 +208,8 @@ def test_of_ids_it_is_what_follows_the_last_special_token():
     [
         (lambda: ban("a").over("prompt"), 'knows "text" and "prompt\\+text"'),
         (lambda: ban("a").over("prompt+text", prompt=3), "is a string"),
+        (lambda: ban("a").over("prompt+text", prompt="\ud800"), "lone surrogate"),
+        (lambda: ban("a").over(["prompt+text"]), 'knows "text"'),
         (lambda: token(0, 1).over("prompt+text"), "speaks of the tokens"),
         (lambda: (ban("a") & finished()).over("prompt+text"), "speaks of the tokens"),
         (lambda: ban("a", level="tokens").over("prompt+text"), "speaks of the tokens"),
@@ -221,6 +223,11 @@ def test_of_ids_it_is_what_follows_the_last_special_token():
 def test_mistakes_are_named(make, said):
     with pytest.raises(InvalidConstraint, match=said):
         make()
+
+
+def test_a_prompt_that_has_no_bytes_is_refused():
+    with pytest.raises(InvalidArgument, match="lone surrogate"):
+        locore.generate(model_of(0), "\ud800", ban("a").over("prompt+text"), 3)
 
 
 def test_what_changes_nothing_is_the_same():

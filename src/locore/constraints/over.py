@@ -40,14 +40,26 @@ class Begins(Protocol):
         """What it forbids and where that begins in a text which ends before it does, the furthest first."""
 
 
+def is_written(text: str) -> bool:
+    """Has a text UTF-8 bytes?"""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def over(constraint: Constraint, what: str, prompt: str | None = None) -> Constraint:
     """What `Constraint.over` says."""
-    if what not in (TEXT, BOTH):
+    if not isinstance(what, str) or what not in (TEXT, BOTH):
         raise InvalidConstraint(f'over knows "{TEXT}" and "{BOTH}", not {what!r}')
     if prompt is not None and not isinstance(prompt, str):
         raise InvalidConstraint(
             f"the prompt of over is a string, got {type(prompt).__name__}; leave it out, and it is the request's"
         )
+
+    if prompt is not None and not is_written(prompt):
+        raise InvalidConstraint("the prompt of over has a lone surrogate, which has no UTF-8 bytes; remove it")
 
     def change(leaf: Constraint) -> Constraint:
         if isinstance(leaf, PythonFunction):
