@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         grammar,
         grid,
         json_schema,
+        pattern,
         permutation,
         regex,
         sentence_count,
@@ -88,6 +89,7 @@ _CONSTRAINTS = (
     "grammar",
     "grid",
     "json_schema",
+    "pattern",
     "permutation",
     "regex",
     "sentence_count",
@@ -134,7 +136,7 @@ def __getattr__(name: str) -> Any:
         # All names of this module: importing `locore.generate` has just bound the name `generate` to the module itself.
         globals().update({other: getattr(home, other) for other, where in _HOME.items() if where == _HOME[name]})
         return globals()[name]
-    if name in ("batch", "circuits", "constraints", "hf", "local", "models", "samplers", "server", "testing"):
+    if name in ("batch", "circuits", "constraints", "hf", "local", "models", "patterns", "samplers", "server", "testing"):
         return import_module(f"locore.{name}")
     raise AttributeError(f"module 'locore' has no attribute {name!r}")
 
@@ -185,6 +187,7 @@ __all__ = [
     "json_schema",
     "load",
     "log_odds",
+    "pattern",
     "permutation",
     "potential",
     "predicate",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.tables import Automaton
+from locore.chat import Prompt
 from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Literal, Not, Or, PythonFunction
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.spelling import allowed, quoted, spelled
@@ -20,6 +21,7 @@ from locore.models import LanguageModel
 from locore.models.validation import tokenizer_of
 from locore.potentials import Bonus, target_of
 from locore.potentials.values import Term
+from locore.story import with_prompt
 from locore.tokenizer import Tokenizer
 
 MAX_LEVELS, MAX_PARTS = 20, 1000  # beyond, a part is one line
@@ -84,7 +86,9 @@ class Explanation:
             yield f"{'  ' * (level + 1)}…    {idle - SHOWN} more that {'fail' if self.holds else 'hold'}"
 
 
-def explain(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel) -> Explanation:
+def explain(
+    constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel, prompt: Prompt | None = None
+) -> Explanation:
     """Which clauses of a constraint hold on a finished text, which fail, and where.
 
     The answer is that of `locore.holds`, on the canonical tokens of the text. `print` it, or use `to_json()`.
@@ -93,6 +97,7 @@ def explain(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | Lan
         constraint: any constraint; of a product with bonuses also what each of them is worth on the text.
         text: the text, nothing stripped.
         tokenizer: whose tokens; for constraints on the text alone, any tokenizer that can spell it.
+        prompt: for what speaks of it, by `.over("prompt+text")`.
 
     Raises:
         InvalidArgument: `text` is no string, or no tokens spell it.
@@ -102,6 +107,9 @@ def explain(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | Lan
     if not isinstance(text, str):
         raise InvalidArgument(f"explain needs a text, got {type(text).__name__}.")
     aim = target_of(constraint)
+    if aim is not None and prompt is not None:
+        aim = with_prompt(aim, tokenizer_of(tokenizer, "explain"), prompt)
+        constraint = aim if aim.factors else aim.constraint
     if aim is not None and aim.factors and len(aim.factors) == len(aim.bonuses):
         own = explain(aim.constraint, text, tokenizer)
         return Explanation("product", own.holds, of=(own, *(_worth(one, text, tokenizer) for one in aim.bonuses)))
@@ -172,7 +180,7 @@ class _Explainer:
 
     def _automaton_reason(self, leaf: AutomatonLeaf, holds: bool) -> str:
         """Where the answer of an automaton was settled, whatever the kind of leaf."""
-        over_text = leaf.over == "bytes"
+        over_text = leaf.reads == "bytes"
         try:
             automaton = leaf.automaton()
         except BudgetExceeded:  # too large to look into; the answer itself does not need it

@@ -19,11 +19,12 @@ from locore.lists import items_of
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
-from locore.potentials import target_of
+from locore.potentials import Target, target_of
 from locore.potentials.values import Term
 from locore.request import Canonical, Ending, Request, require_known
 from locore.samplers import Sampler, sampler_by_name
 from locore.shaping import asked_for, most_spent
+from locore.story import with_prompt
 from locore.tokenizer import Tokenizer
 from locore.watching import Progress, long_call
 
@@ -81,8 +82,9 @@ def generate(
         prompt: what comes before the continuation: a text, token ids, or the messages of a chat,
             `[{"role": "user", "content": "..."}]`, which the model's chat template writes. Special tokens that a message spells
             are text there. Where the last message is of the assistant, the continuation goes on from it.
-        constraint: what the continuation must satisfy; it never speaks about the prompt. Or a constraint with potentials,
-            predicates and experts: the target is then p(y) · 1[y ⊨ α] · Π φ(y), normalised, and evidence is its log normaliser.
+        constraint: what the continuation must satisfy; it speaks about the prompt only where `.over("prompt+text")` says so. Or
+            a constraint with potentials, predicates and experts: the target is then p(y) · 1[y ⊨ α] · Π φ(y), normalised, and
+            evidence is its log normaliser.
         max_new_tokens: the horizon; a text may end before it.
         min_new_tokens: the text may not end before so many tokens; part of the constraint.
         num_particles: how many weighted sequences come back at most; fewer do where weights are zero, or where there are no
@@ -186,10 +188,16 @@ def sample(
     return particles.resample(n, seed=particles.info["seed"] + 1).texts
 
 
-def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel | None = None) -> bool:
+def holds(
+    constraint: Constraint | Term,
+    text: str,
+    tokenizer: Tokenizer | LanguageModel | None = None,
+    prompt: Prompt | None = None,
+) -> bool:
     """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text.
 
-    Of a product with bonuses the constraint is asked; what bonuses are about may hold or not.
+    Of a product with bonuses the constraint is asked; what bonuses are about may hold or not. The prompt is for what speaks of
+    it, by `.over("prompt+text")`.
     """
     known = target_of(constraint)
     if known is not None and len(known.factors) == len(known.bonuses):
@@ -204,6 +212,8 @@ def holds(constraint: Constraint | Term, text: str, tokenizer: Tokenizer | Langu
             "or model.tokenizer for the model."
         )
     vocabulary = tokenizer_of(tokenizer, "holds")
+    if prompt is not None:
+        constraint = with_prompt(Target(constraint, ()), vocabulary, prompt).constraint
     ids = [*vocabulary.encode(text), *vocabulary.eos_ids[:1]]
     return constraint.at(len(ids)).bind(vocabulary).evaluate(ids, vocabulary)
 

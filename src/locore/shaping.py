@@ -15,6 +15,7 @@ from locore.request import Law, Request
 from locore.samplers import Sampler
 from locore.samplers.most_probable import MostProbable
 from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
+from locore.story import told, with_prompt
 
 
 def shaped(model: LanguageModel, law: Law, stops: tuple[str, ...] = ()) -> LanguageModel:
@@ -62,6 +63,9 @@ def asked_for(
         if request.sampler is not None:
             raise InvalidArgument("temperature=0 looks for the most probable text by a search of its own; leave sampler out.")
         sampler = MostProbable()
+    aim = told(aim, model.tokenizer, prompt)
+    if complete is not None:
+        complete = with_prompt(Target(complete, ()), model.tokenizer, prompt).constraint
     found = answered_by_parts(request, model, prompt, aimed(aim, request), sampler, complete)
     return replace(found, run=replace(found.run, law=str(law)), stops=request.stop).ordered()
 

@@ -39,7 +39,13 @@ def test_the_published_schema_is_that_of_the_documentation(server):
 
 def test_every_type_and_sampler_is_published():
     factors = {"Target", "bonus", "product"}
-    assert set(SCHEMA["$defs"]) == {"Constraint", "Vertex", *factors, *(f"constraint_{name}" for name in serial._KINDS)}
+    assert set(SCHEMA["$defs"]) == {
+        "Constraint",
+        "Vertex",
+        "Pattern",
+        *factors,
+        *(f"constraint_{name}" for name in serial._KINDS),
+    }
     assert set(SAMPLERS) == set(BY_NAME)
 
 
@@ -51,6 +57,10 @@ FORMS = [
     locore.starts_with("a") & ~locore.ends_with("b", ignore_case=True),
     locore.choice(["a", "b"]) | locore.regex("a+"),
     locore.count(["a"], at_most=2),
+    locore.ban(["a", locore.pattern("b+", ignore_case=True)]),
+    locore.contains(locore.pattern(name="email"), exactly=2),
+    locore.count(["a", locore.pattern("b+")], at_most=2),
+    locore.ban(["a"]).over("prompt+text"),
     locore.word_count(1, 3) >> locore.char_count(2, None),
     locore.sentence_count(1, 1),
     locore.json_schema({"type": "object", "properties": {"a": {"type": "integer"}}}),

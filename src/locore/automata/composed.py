@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from locore.automata.lazily import DEAD, ByteMachine, Int32
 from locore.automata.tables import Automaton, Trie, minimise, number_rows, over_all_bytes
+from locore.errors import BudgetExceeded
 from locore.limits import check_progress, check_states
 
 WRITING = "reading one text after another", "fewer or simpler parts"
@@ -109,6 +110,41 @@ class ComposedMachine(ByteMachine, Generic[S]):
         columns = np.stack(rows, axis=1)
         which, first = number_rows(columns)
         return which.astype(np.int64), [tuple(column) for column in columns[first].tolist()]
+
+
+class Advanced(ByteMachine):
+    """A machine that has read something when it begins."""
+
+    def __init__(self, machine: ByteMachine, text: bytes) -> None:
+        """The machine, and what it has read. The state where it is then becomes 0, and the other way round."""
+        self._machine, self._begin = machine, machine.after(text)
+
+    def _swapped(self, state: int) -> int:
+        return self._begin if state == 0 else 0 if state == self._begin else state
+
+    def row(self, state: int) -> Int32:
+        """Int32[256]: the state after each byte."""
+        if self._begin == DEAD:
+            return np.full(256, DEAD, dtype=np.int32)
+        row = self._machine.row(self._swapped(state))
+        swapped: Int32 = np.where(row == 0, self._begin, np.where(row == self._begin, 0, row)).astype(np.int32)
+        return swapped
+
+    def accepts(self, state: int) -> bool:
+        """May the text end here?"""
+        return self._begin != DEAD and self._machine.accepts(self._swapped(state))
+
+    def least(self, state: int) -> float:
+        """Bytes that a text needs at least from here on."""
+        return math.inf if self._begin == DEAD else self._machine.least(self._swapped(state))
+
+    def far(self, state: int) -> float:
+        """How far the end seems to be."""
+        return math.inf if self._begin == DEAD else self._machine.far(self._swapped(state))
+
+    def progress(self, trie: Trie) -> float:
+        """As the machine."""
+        return self._machine.progress(trie)
 
 
 class Joined(ComposedMachine[tuple[int, ...]]):
@@ -245,11 +281,11 @@ class Following(ComposedMachine[tuple[bool, int]]):
         return self.parts[marked].least(state) + (0.0 if marked else self.parts[1].least(0))
 
 
-def as_automaton(machine: ByteMachine) -> Automaton:
+def as_automaton(machine: ByteMachine, most: int | None = None) -> Automaton:
     """A machine of finitely many states as a minimal automaton.
 
     Raises:
-        BudgetExceeded: it has more states than the limits allow.
+        BudgetExceeded: it has more states than the limits allow, or than `most`.
     """
     rows: list[Int32] = []
     number = {0: 1}  # state 0 of the table is dead
@@ -257,6 +293,8 @@ def as_automaton(machine: ByteMachine) -> Automaton:
     for state in pending:
         check_progress(*WRITING)
         check_states(len(number), *WRITING)
+        if most is not None and len(number) > most:
+            raise BudgetExceeded(f"it has more than {most:,} states.")
         row = machine.row(state)
         for after in np.unique(row).tolist():
             if after != DEAD and after not in number:

@@ -128,7 +128,7 @@ def _clipped(tally: Tally, top: int) -> Tally:
 
 
 @dataclass(frozen=True)
-class _Beginnings:
+class Beginnings:
     """The beginnings of characters, by how many bytes are to come; those that go on alike are one.
 
     Attributes:
@@ -141,7 +141,7 @@ class _Beginnings:
     leads: tuple[tuple[slice, Ints], ...]
 
     @classmethod
-    def of(cls, column: Ints) -> _Beginnings:
+    def of(cls, column: Ints) -> Beginnings:
         """By the column of each code point, in six-bit pieces: the last byte tells 64 code points apart, and so on."""
         points = column.copy()
         points[:0x80] = points[0xD800:0xE000] = points[-1]  # one byte, and none; what stands here instead is not looked up
@@ -168,7 +168,7 @@ def over_bytes(tally: Tally, dead: int | None = None, check: Callable[[int], Non
         check: is told how many states there are so far, and stops what grows too large.
     """
     nodes = _Nodes(tally, dead, check or _check_size(tally))
-    beginnings = _Beginnings.of(tally.column)
+    beginnings = Beginnings.of(tally.column)
     steps = nodes.steps
     for level, (where, leads) in zip(beginnings.levels, beginnings.leads, strict=True):
         steps = nodes.steps_to(level, steps)

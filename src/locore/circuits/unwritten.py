@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from locore.circuits.circuit import Circuit, Distributions
-from locore.circuits.left_to_right import LeftToRight
+from locore.circuits.left_to_right import DEAD, LeftToRight
 from locore.errors import InvalidArgument
 
 UNWRITTEN = (
-    "this constraint is read from left to right as far as texts go (it has a grammar in it) and is never written down as a "
-    "circuit, so that {what} cannot be computed. Use a sampler that goes token by token: 'auto', 'swor', 'twisted', 'smc', "
-    "'masked', 'awrs' or 'rejection'."
+    "this constraint is read from left to right as far as texts go (it has a grammar or a large search in it) and is never "
+    "written down as a circuit, so that {what} cannot be computed. "
+    "Use a sampler that goes token by token: 'auto', 'swor', 'twisted', 'smc', 'masked', 'awrs' or 'rejection'."
 )
 
 
@@ -39,8 +40,16 @@ class UnwrittenCircuit(Circuit):
         return 0
 
     def count(self) -> int:
-        """Not known: `InvalidArgument`."""
-        self._refuse("a count")
+        """The number of sequences, where all states fit into a table; elsewhere not known: `InvalidArgument`."""
+        if self.reader is None or not self.reader.tabulated:
+            self._refuse("a count")
+        following = [1] * len(self.reader.live[-1])
+        for rows in reversed(self.reader.rows):
+            following = [
+                sum(following[target] * number for target, number in Counter(row).items() if target != DEAD)
+                for row in rows.tolist()
+            ]
+        return following[self.reader.start] if following else 0
 
     def log_mass(self, log_probs: Distributions) -> Tensor:
         """Not known: `InvalidArgument`."""

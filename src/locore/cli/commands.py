@@ -159,6 +159,7 @@ def check(
     constraint: Annotated[str, typer.Option(metavar="JSON|@FILE", help="What the text should satisfy.")],
     text: Annotated[str, typer.Option(metavar="TEXT|-", help="The finished text; - reads stdin, nothing is stripped.")],
     model: Annotated[str | None, typer.Option(help="Whose tokens to use; needed for constraints on token ids only.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="What stands before the text, for constraints over both.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say what was found in the text, and where.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
@@ -167,24 +168,24 @@ def check(
     content = read_text("-") if text == "-" else text
     tokenizer = _bytes_tokenizer(parsed) if model is None else locore.load(model).tokenizer
     if explain or as_json:
-        explanation = locore.explain(parsed, content, tokenizer)
+        explanation = locore.explain(parsed, content, tokenizer, prompt)
         satisfied = explanation.holds
         print(json.dumps(explanation.to_json(), ensure_ascii=False) if as_json else explanation)
     else:
-        satisfied = locore.holds(parsed, content, tokenizer)
-        _show_check(parsed, content, tokenizer, satisfied)
+        satisfied = locore.holds(parsed, content, tokenizer, prompt)
+        _show_check(parsed, content, tokenizer, satisfied, prompt)
     if satisfied:
         return
-    if content.endswith("\n") and locore.holds(parsed, content.removesuffix("\n"), tokenizer):
+    if content.endswith("\n") and locore.holds(parsed, content.removesuffix("\n"), tokenizer, prompt):
         print("note: the text ends with a line break; without it the constraint holds.", file=sys.stderr)
     raise typer.Exit(1)
 
 
-def _show_check(parsed: Constraint | Target, content: str, tokenizer: Tokenizer, satisfied: bool) -> None:
+def _show_check(parsed: Constraint | Target, content: str, tokenizer: Tokenizer, satisfied: bool, prompt: str | None) -> None:
     """The answer, and that of each part."""
     print("yes" if satisfied else "no")
     for part in parsed.children() if isinstance(parsed, locore.Constraint) else ():
-        answer = "yes" if locore.holds(part, content, tokenizer) else "no"
+        answer = "yes" if locore.holds(part, content, tokenizer, prompt) else "no"
         print(f"  {answer:3}  {_shortened(part)}")
 
 

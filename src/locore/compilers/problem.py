@@ -40,6 +40,7 @@ from locore.constraints.combinatorial import AllDifferent, AllEqual, Combinatori
 from locore.constraints.combinatorial.comparisons import lowered_parts
 from locore.constraints.paths import SimplePath
 from locore.constraints.regex import LanguageLeaf
+from locore.constraints.searches import PatternLeaf
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold, postorder
 from locore.constraints.tokens import NestedLeaf
@@ -95,7 +96,7 @@ class Problem:
 class WholeCharacters(AutomatonLeaf):
     """The text is UTF-8. It is added by the compiler, to whatever speaks about text."""
 
-    over = "bytes"
+    reads = "bytes"
 
     def automaton(self) -> Automaton:
         """Accepts UTF-8."""
@@ -130,7 +131,9 @@ def demands_whole_characters(constraint: Constraint) -> bool:
     def rule(node: Constraint, parts: list[bool]) -> bool:
         if isinstance(node, And | Or):
             return any(parts) if isinstance(node, And) else all(parts)
-        return isinstance(node, LanguageLeaf | NestedLeaf | Grammar) or (isinstance(node, Constant) and not node.value)
+        return isinstance(node, LanguageLeaf | NestedLeaf | PatternLeaf | Grammar) or (
+            isinstance(node, Constant) and not node.value
+        )
 
     return bool(fold(constraint, rule))
 
@@ -267,7 +270,7 @@ def with_lifted(constraint: Constraint, token_bytes: tuple[bytes | None, ...]) -
     def rule(node: Constraint, parts: list[Merged]) -> Merged:
         if isinstance(node, AutomatonLeaf):
             automaton = node.automaton()
-            return automaton if node.over == "bytes" else Lifted(lift_tokens(automaton, len(token_bytes)), False)
+            return automaton if node.reads == "bytes" else Lifted(lift_tokens(automaton, len(token_bytes)), False)
         if isinstance(node, Not):
             part = parts[0]
             return part.complement() if isinstance(part, Automaton) else negation(part)

@@ -40,7 +40,9 @@ from locore.constraints.function import PythonFunction, constraint
 from locore.constraints.grammar import Grammar, grammar
 from locore.constraints.json_schema import JsonSchema, json_schema
 from locore.constraints.machine import MachineLeaf
+from locore.constraints.over import Over
 from locore.constraints.paths import SimpleMoves, SimplePath, grid, simple_moves, simple_path
+from locore.constraints.patterns import Pattern, pattern
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.regex import Regex, regex
 from locore.constraints.serial import from_json, json_forms
@@ -90,6 +92,8 @@ __all__ = [
     "MachineLeaf",
     "Not",
     "Or",
+    "Over",
+    "Pattern",
     "Permutation",
     "PythonFunction",
     "Regex",
@@ -134,6 +138,7 @@ __all__ = [
     "json_schema",
     "minimise",
     "negation",
+    "pattern",
     "permutation",
     "regex",
     "sentence_count",

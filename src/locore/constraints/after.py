@@ -18,6 +18,7 @@ from locore.automata.regex.pattern import first_match
 from locore.automata.tables import Automaton, aho_corasick
 from locore.constraints.base import Constraint, Json
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
+from locore.constraints.patterns import Pattern
 from locore.constraints.regex import Regex
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import described, from_json, read_constraint, register
@@ -27,17 +28,20 @@ from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidConstraint
 
 
-def after(marker: str | Regex, of: Constraint) -> After | AfterMachine:
+def after(marker: str | Pattern | Regex, of: Constraint) -> After | AfterMachine:
     """Any text, then a marker where it occurs first, and then a text on which a constraint holds.
 
     Args:
-        marker: a string; or `regex(...)`, which counts at the first place where a match of it ends, even if it could go on.
+        marker: a string; or `regex(...)` or `pattern(...)`, which counts at the first place where a match of it ends, even
+            if it could go on.
         of: a constraint on text, which sees nothing but what follows the marker.
 
     Raises:
         InvalidConstraint: an empty marker, one that matches the empty text, or a constraint that speaks of more than text.
     """
     require_text(of, "after")
+    if isinstance(marker, Pattern):
+        marker = Regex(marker.regex, marker.ignore_case)
     if not isinstance(marker, Regex):
         marker = phrase_of(marker, "after")
     elif marker.matches(""):
@@ -113,7 +117,7 @@ class _AfterMarker(Constraint):
 class After(_AfterMarker, AutomatonLeaf):
     """What follows a marker satisfies a constraint that automata decide."""
 
-    over = "bytes"
+    reads = "bytes"
     marker: str | Regex
     of: Constraint
 

@@ -90,6 +90,14 @@ class Constraint(Structural):
         """A leaf in terms of the ids of one tokenizer; see `bind`."""
         return self
 
+    def leaf_told(self, prompt: str) -> Constraint:
+        """A leaf that knows the prompt, if it speaks of it; see `over`."""
+        return self
+
+    def waits_for_prompt(self) -> bool:
+        """Does a leaf speak of a prompt that it does not know yet?"""
+        return False
+
     def notes(self) -> tuple[str, ...]:
         """What a report on texts of a leaf should say."""
         return ()
@@ -115,6 +123,24 @@ class Constraint(Structural):
     def bind(self, tokenizer: TokenizerLike) -> Constraint:
         """The constraint with phrases that speak of a tokenizer's ids turned into these ids."""
         return self.transform(lambda leaf: leaf.leaf_bound(tokenizer))
+
+    def over(self, what: str, prompt: str | None = None) -> Constraint:
+        """The same, said of more than the text; each leaf that speaks of text is asked about both.
+
+        With "prompt+text" phrases may begin in the prompt and end in the text, and counts count in both. The prompt is the text
+        that was given as such; of a chat how the answer begins, the assistant's last message, and nothing of what others said;
+        of token ids what follows the last special token.
+
+        Args:
+            what: "prompt+text"; or "text", which changes nothing.
+            prompt: this one; None: that of the request, which `generate` knows.
+
+        Raises:
+            InvalidConstraint: another `what`, or a part that speaks of tokens, or is a Python function.
+        """
+        from locore.constraints.over import over  # it is made of leaves, which are made of this
+
+        return over(self, what, prompt)
 
     def evaluate(self, tokens: Iterable[int], tokenizer: TokenizerLike | None = None) -> bool:
         """Does the constraint hold on these tokens? Read plainly, without any automaton.

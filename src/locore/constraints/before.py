@@ -77,6 +77,14 @@ class _BeforeStop(Constraint):
         """Of the leaf in terms of these ids."""
         return self._around(self.leaf.leaf_bound(tokenizer))
 
+    def leaf_told(self, prompt: str) -> Constraint:
+        """Of the leaf that knows the prompt."""
+        return self._around(self.leaf.leaf_told(prompt))
+
+    def waits_for_prompt(self) -> bool:
+        """As the leaf."""
+        return self.leaf.waits_for_prompt()
+
     def _around(self, leaf: Constraint) -> Constraint:
         return self if leaf is self.leaf else before(self.stops, leaf)
 
@@ -113,7 +121,7 @@ class _BeforeStop(Constraint):
 class Before(_BeforeStop, AutomatonLeaf):
     """A text leaf that automata decide holds of the text before the first of `stops`."""
 
-    over = "bytes"
+    reads = "bytes"
     stops: tuple[str, ...]
     leaf: AutomatonLeaf
 

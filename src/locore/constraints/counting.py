@@ -33,7 +33,7 @@ class TextLeaf(AutomatonLeaf):
     the public function that makes it.
     """
 
-    over = "bytes"
+    reads = "bytes"
     kind: ClassVar[str]  # the name of that function
 
     @abstractmethod

@@ -12,7 +12,7 @@ from locore.automata.tables import Automaton, product_of
 from locore.constraints.base import And, Constant, Constraint, Not
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold
-from locore.constraints.tokens import AutomatonLeaf, NestedLeaf
+from locore.constraints.tokens import AutomatonLeaf, LazyLeaf
 from locore.errors import InvalidConstraint
 
 
@@ -37,7 +37,7 @@ class PartOfText(TokenSequence):
 
 def is_machine(leaf: Constraint) -> bool:
     """Is it a leaf with any number of states, or with too many to make them all?"""
-    return isinstance(leaf, MachineLeaf) or (isinstance(leaf, NestedLeaf) and not leaf.is_small)
+    return isinstance(leaf, MachineLeaf) or (isinstance(leaf, LazyLeaf) and not leaf.is_small)
 
 
 def is_finite(constraint: Constraint) -> bool:
@@ -47,7 +47,7 @@ def is_finite(constraint: Constraint) -> bool:
 
 def is_text_leaf(leaf: Constraint) -> bool:
     """Does it speak about the text alone?"""
-    by_automaton = isinstance(leaf, AutomatonLeaf) and leaf.over == "bytes"
+    by_automaton = isinstance(leaf, AutomatonLeaf) and leaf.reads == "bytes"
     return by_automaton or isinstance(leaf, MachineLeaf | Constant)
 
 
@@ -60,7 +60,7 @@ def require_text(constraint: object, where: str) -> Constraint:
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(f"{where} needs a constraint, got {constraint!r}; such as choice([...]) or regex(...)")
     for leaf in constraint.leaves():
-        if not is_text_leaf(leaf):
+        if leaf.waits_for_prompt() or not is_text_leaf(leaf):
             raise InvalidConstraint(
                 f"{where} speaks about a part of the text, in which {type(leaf).__name__} has no meaning; use constraints on "
                 "text there (choice, regex, json_schema, ban, contains, grammar, …), and combine others with the whole by &"
@@ -74,7 +74,7 @@ def machine_of(constraint: Constraint) -> ByteMachine:
     def rule(node: Constraint, parts: list[Automaton | ByteMachine]) -> Automaton | ByteMachine:
         if isinstance(node, Constant):
             return Automaton(np.zeros((1, 1), dtype=np.int32), np.array([node.value]), {}, 0)
-        if isinstance(node, MachineLeaf | NestedLeaf) and is_machine(node):
+        if isinstance(node, MachineLeaf | LazyLeaf) and is_machine(node):
             return node.machine()
         if isinstance(node, AutomatonLeaf):
             return node.automaton()

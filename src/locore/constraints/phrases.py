@@ -84,6 +84,15 @@ class PlainText:
                 start = end + 1
         return [index for number, (one, index) in enumerate(pieces) if one != " " or not number or pieces[number - 1][0] != " "]
 
+    def begun(self, phrase: str) -> int | None:
+        """Where a phrase begins that the text may end within; None where it does not."""
+        sought = self.manner.form(phrase)
+        for length in range(min(len(sought) - 1, len(self.searched)), 0, -1):
+            place = len(self.searched) - length
+            if self.searched.endswith(sought[:length]) and not (self.manner.words and self._cuts(place)):
+                return place
+        return None
+
     def length(self, phrase: str) -> int:
         """How many characters of `searched` a phrase takes."""
         return len(self.manner.form(phrase))
@@ -104,6 +113,13 @@ def listed(occurrences: list[Occurrence]) -> str:
     parts = [f"{quoted(first.phrase)} occurs at character {first.place}"]
     parts += [f"{quoted(one.phrase)} at {one.place}" for one in others[: SHOWN - 1]]
     more = len(occurrences) - SHOWN
+    return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
+
+
+def listed_beginnings(begun: list[Occurrence]) -> str:
+    """The furthest in words, such as `"not a cat" begins at character 12`."""
+    parts = [f"{quoted(one.phrase)} begins at character {one.place}" for one in begun[:SHOWN]]
+    more = len(begun) - SHOWN
     return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
 
 
@@ -170,6 +186,13 @@ class Ban(PhraseLeaf):
         """Where they occur."""
         found = self.read(content).occurrences(self.phrases)
         return listed(found) if found else "none occurs"
+
+    def begun(self, text: str) -> list[Occurrence]:
+        """The phrases that a text ends within, those first of which most has been said."""
+        read = self.read(text.encode())
+        found = [(read.begun(phrase), phrase) for phrase in self.phrases]
+        begun = [Occurrence(read.before_folding(place), phrase) for place, phrase in found if place is not None]
+        return sorted(begun, key=lambda one: one.place)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -26,6 +26,7 @@ FACTORS = ("bonus", "product")  # what JSON says at the top only: `locore.potent
 CONSTRAINT, VERTEX = "Constraint", "Vertex"  # what schemas call a constraint, and a vertex of a graph
 R = TypeVar("R", bound=Reader)
 _SCHEMAS: dict[Reader, dict[str, Any]] = {}
+_SHARED: dict[str, dict[str, Any]] = {}  # schemas of parts of constraints, by name
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ def described(schema: dict[str, Any]) -> Callable[[R], R]:
     return note
 
 
+def share(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Give a schema a name of its own; what readers are described with is a reference to it."""
+    _SHARED[name] = schema
+    return {"$ref": name}
+
+
 def json_forms(prefix: str) -> dict[str, Any]:
     """JSON Schemas of all that `from_json` reads, made from the types that are registered.
 
@@ -69,7 +76,7 @@ def json_forms(prefix: str) -> dict[str, Any]:
         prefix: where the schemas will stand, such as `#/$defs/`.
 
     Returns:
-        "Constraint", any of them, and one for each type, such as "constraint_ban".
+        "Constraint", any of them, one for each type, such as "constraint_ban", and those of parts, such as "Pattern".
     """
     forms = {f"constraint_{name}": _form(name, kind, prefix) for name, kind in sorted(_KINDS.items())}
     mapping = {name: f"{prefix}constraint_{name}" for name in sorted(_KINDS)}
@@ -78,7 +85,8 @@ def json_forms(prefix: str) -> dict[str, Any]:
         "discriminator": {"propertyName": "type", "mapping": mapping},
     }
     vertex = {"anyOf": [{"type": ["string", "integer"]}, {"type": "array", "items": {"$ref": f"{prefix}{VERTEX}"}}]}
-    return {CONSTRAINT: anything, VERTEX: vertex, **forms}
+    shared = {name: _placed(schema, prefix) for name, schema in _SHARED.items()}
+    return {CONSTRAINT: anything, VERTEX: vertex, **shared, **forms}
 
 
 def _form(name: str, kind: _Kind, prefix: str) -> dict[str, Any]:

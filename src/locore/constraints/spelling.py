@@ -36,6 +36,8 @@ def called(form: Json) -> str:
         return f"({between.join(map(called, form['of']))})"
     if form["type"] == "not":
         return f"not {called(form['of'])}"
+    if form["type"] == "over":
+        return f"{called(form['of'])}.over({_written(form['what'])})"
     arguments: list[str] = []
     for name, value in form.items():
         if name in PARTS and isinstance(value, dict):
@@ -52,6 +54,8 @@ def _written(value: Any) -> str:
     if isinstance(value, list):
         more = f", … {len(value) - SHOWN} more" if len(value) > SHOWN else ""
         return f"[{', '.join(map(_written, value[:SHOWN]))}{more}]"
+    if isinstance(value, dict) and value.get("type") == "pattern":
+        return called(value)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | dict) else repr(value)
 
 

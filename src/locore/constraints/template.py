@@ -216,7 +216,7 @@ class _WithHoles(Constraint):
 class Template(_WithHoles, AutomatonLeaf):
     """Fixed text with holes, of which automata decide."""
 
-    over = "bytes"
+    reads = "bytes"
     text: str
     holes: tuple[tuple[str, Constraint], ...] = ()
 

@@ -11,17 +11,29 @@ the prompt was. `ignore_case=True` compares `str.lower` of each character, ς be
 `normalise=True` compares what a reader sees alike: "ï" is one character or "i" and a mark (Unicode's canonical equivalence),
 and any run of white space, line breaks and no-break spaces included, is one space. Whole letters are compared: "cafe" does
 not occur in "café", however that is written.
+
+In the place of a string `ban`, `contains`, `count`, `starts_with` and `ends_with` take a `pattern`, and lists may mix the
+two. A pattern says itself where words begin and end; `ignore_case=True` is for both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, overload
 from typing import Literal as OneOf
 
 from locore.automata.characters import Manner, continues
 from locore.constraints.base import Constraint, conjunction
+from locore.constraints.patterns import PHRASE_SCHEMA, Pattern, Phrase, check_countable, read_phrase
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
+from locore.constraints.searches import (
+    BanPatterns,
+    ContainsInOrderPatterns,
+    ContainsPattern,
+    CountPatterns,
+    EndsWithPattern,
+    StartsWithPattern,
+)
 from locore.constraints.serial import bounds_of, described, flag_of, list_of, read_flag, read_integer, read_string, register
 from locore.constraints.tokens import BanTokens
 from locore.errors import InvalidConstraint
@@ -29,16 +41,16 @@ from locore.lists import items_of
 
 
 def ban(
-    phrases: str | Iterable[str],
+    phrases: Phrase | Iterable[Phrase],
     level: OneOf["text", "tokens"] = "text",
     words: bool = False,
     ignore_case: bool = False,
     normalise: bool = False,
-) -> Ban | BanTokens:
+) -> Constraint:
     """None of `phrases` occurs.
 
     Args:
-        phrases: one string or several, none empty.
+        phrases: one string or pattern or several, none empty.
         level: "text": not in the text, whatever its tokens. "tokens": not as the token ids that the tokenizer gives to the
             phrase, plain or after a space, from any position on, as in Ahmed et al., ICLR 2025; other tokenisations pass.
         words: only occurrences that cut no word are banned; see the module.
@@ -49,20 +61,24 @@ def ban(
     Raises:
         InvalidConstraint: no phrases, an empty phrase, an unknown level, or an option that the level does not have.
     """
-    known, manner = phrases_of(phrases, "ban"), manner_of(words, ignore_case, "ban", normalise)
+    known, manner = phrases_of(phrases, "ban", patterns=True), manner_of(words, ignore_case, "ban", normalise)
+    strings, patterns = apart(known, manner, "ban")
     if level == "text":
-        return Ban(checked(known, manner), words, ignore_case, normalise)
+        found = [Ban(checked(strings, manner), words, ignore_case, normalise)] if strings else []
+        return conjunction([*found, BanPatterns(patterns)]) if patterns else found[0]
     if level != "tokens":
         raise InvalidConstraint(f'ban knows the levels "text" and "tokens", not {level!r}')
+    if patterns:
+        raise InvalidConstraint(f'ban(level="tokens") has no patterns, got {patterns[0]!r}; leave level out')
     if manner != Manner():
         raise InvalidConstraint(
             'ban(level="tokens") compares ids, not characters; words, ignore_case and normalise need level="text"'
         )
-    return BanTokens(known)
+    return BanTokens(strings)
 
 
 def contains(
-    text: str | Iterable[str],
+    text: Phrase | Iterable[Phrase],
     at_least: int = 1,
     at_most: int | None = None,
     exactly: int | None = None,
@@ -74,8 +90,9 @@ def contains(
     """`text` occurs; of several texts, each does.
 
     Args:
-        text: one string or several, none empty.
-        at_least: how often (each), overlapping occurrences included; by default once.
+        text: one string or pattern or several, none empty.
+        at_least: how often (each), overlapping occurrences included; by default once. Matches of a pattern are counted as by
+            `count`.
         at_most: no more often.
         exactly: so often.
         ordered: the texts occur one after the other without overlap.
@@ -90,24 +107,41 @@ def contains(
     if flag_of(ordered, "ordered", "contains"):
         if (at_least, at_most, exactly) != (1, None, None):
             raise InvalidConstraint("contains(ordered=True) has no at_least, at_most or exactly; repeat a text in the list")
-        phrases = checked(sequence_of(text, "contains", ordered=True), manner)
-        return ContainsInOrder(phrases, words, ignore_case, normalise)
+        listed = sequence_of(text, "contains", ordered=True, patterns=True)
+        strings, patterns = apart(listed, manner, "contains")
+        if not patterns:
+            return ContainsInOrder(checked(strings, manner), words, ignore_case, normalise)
+        if ignore_case and strings:
+            raise InvalidConstraint(
+                "contains(ordered=True) with strings and patterns has no ignore_case; give it to the patterns, and write "
+                "pattern(..., ignore_case=True) for strings"
+            )
+        return ContainsInOrderPatterns(_in_manner(listed, manner))
     bounds = limits_of(at_least, at_most, exactly, "contains", default=1)
+    known = _in_manner(phrases_of(text, "contains", patterns=True), manner)
+    checked(apart(known, manner, "contains")[0], manner)
+    if bounds != (1, None):
+        check_countable(apart(known, manner, "contains")[1])
     return conjunction(
-        Contains(one, *bounds, words, ignore_case, normalise) for one in checked(phrases_of(text, "contains"), manner)
+        Contains(one, *bounds, words, ignore_case, normalise) if isinstance(one, str) else ContainsPattern(one, *bounds)
+        for one in known
     )
 
 
-def starts_with(text: str, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> StartsWith:
+def starts_with(text: Phrase, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> Constraint:
     """The text starts with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
     manner = manner_of(words, ignore_case, "starts_with", normalise)
+    if isinstance(text, Pattern):
+        return StartsWithPattern(apart((text,), manner, "starts_with")[1][0])
     (phrase,) = checked((phrase_of(text, "starts_with"),), manner)
     return StartsWith(phrase, words, ignore_case, normalise)
 
 
-def ends_with(text: str, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> EndsWith:
+def ends_with(text: Phrase, words: bool = False, ignore_case: bool = False, normalise: bool = False) -> Constraint:
     """The finished text ends with `text`; options as for `contains`. `InvalidConstraint` when `text` is empty."""
     manner = manner_of(words, ignore_case, "ends_with", normalise)
+    if isinstance(text, Pattern):
+        return EndsWithPattern(apart((text,), manner, "ends_with")[1][0])
     (phrase,) = checked((phrase_of(text, "ends_with"),), manner)
     return EndsWith(phrase, words, ignore_case, normalise)
 
@@ -119,18 +153,21 @@ def choice(texts: str | Iterable[str], ignore_case: bool = False, normalise: boo
 
 
 def count(
-    strings: str | Iterable[str],
+    strings: Phrase | Iterable[Phrase],
     at_least: int = 0,
     at_most: int | None = None,
     exactly: int | None = None,
     words: bool = False,
     ignore_case: bool = False,
     normalise: bool = False,
-) -> CountStrings:
+) -> Constraint:
     """So many occurrences of `strings`, all together; occurrences may overlap, also those of different strings.
 
+    Matches of one pattern do not overlap: counted are the leftmost, of those that begin there the longest, and so on behind it
+    (as of a POSIX search). So "2024 and 7" has two matches of `pattern(r"[0-9]+")`.
+
     Args:
-        strings: one string or several, none empty; strings that the options make equal are one.
+        strings: one string or pattern or several, none empty; strings that the options make equal are one.
         at_least: the lower bound; one bound is needed.
         at_most: the upper bound.
         exactly: both.
@@ -143,18 +180,52 @@ def count(
     """
     manner = manner_of(words, ignore_case, "count", normalise)
     bounds = limits_of(at_least, at_most, exactly, "count", default=0)
-    return CountStrings(checked(phrases_of(strings, "count"), manner), *bounds, words, ignore_case, normalise)
+    known = phrases_of(strings, "count", patterns=True)
+    alone, patterns = apart(known, manner, "count")
+    if not patterns:
+        return CountStrings(checked(alone, manner), *bounds, words, ignore_case, normalise)
+    check_countable(patterns)
+    return CountPatterns(_in_manner(known, manner), *bounds, bool(alone) and ignore_case)
 
 
-def phrases_of(value: object, where: str) -> tuple[str, ...]:
-    """One string or several as a tuple of distinct phrases, in the user's order."""
-    return tuple(dict.fromkeys(sequence_of(value, where)))
+def apart(known: tuple[Phrase, ...], manner: Manner, where: str) -> tuple[tuple[str, ...], tuple[Pattern, ...]]:
+    """The strings, and the patterns as they are compared.
+
+    Raises:
+        InvalidConstraint: an option that patterns do not have.
+    """
+    patterns = tuple(one for one in _in_manner(known, manner) if isinstance(one, Pattern))
+    if patterns and (manner.words or manner.normalise):
+        option, instead = ("words", r"write \b into it") if manner.words else ("normalise", "write what it is to match")
+        raise InvalidConstraint(
+            f"{where} got {option}=True and {patterns[0]!r}: {option} is about strings, and a pattern says itself what it "
+            f"matches; {instead}, and give strings with {option}=True to another {where}"
+        )
+    return tuple(one for one in known if isinstance(one, str)), patterns
 
 
-def sequence_of(value: object, where: str, ordered: bool = False) -> tuple[str, ...]:
+def _in_manner(known: tuple[Phrase, ...], manner: Manner) -> tuple[Phrase, ...]:
+    return tuple(one.without_case() if isinstance(one, Pattern) and manner.ignore_case else one for one in known)
+
+
+@overload
+def phrases_of(value: object, where: str) -> tuple[str, ...]: ...
+@overload
+def phrases_of(value: object, where: str, patterns: bool) -> tuple[Phrase, ...]: ...
+def phrases_of(value: object, where: str, patterns: bool = False) -> tuple[Phrase, ...]:
+    """One string or several as a tuple of distinct phrases, in the user's order; `patterns`: or patterns."""
+    return tuple(dict.fromkeys(sequence_of(value, where, patterns=patterns)))
+
+
+@overload
+def sequence_of(value: object, where: str, ordered: bool = False) -> tuple[str, ...]: ...
+@overload
+def sequence_of(value: object, where: str, ordered: bool = False, *, patterns: bool) -> tuple[Phrase, ...]: ...
+def sequence_of(value: object, where: str, ordered: bool = False, patterns: bool = False) -> tuple[Phrase, ...]:
     """The same with repetitions; `ordered`: a set will not do."""
-    items = [value] if isinstance(value, str) else items_of(value, where, "a string or a list of strings", ordered=ordered)
-    phrases = tuple(phrase_of(phrase, where) for phrase in items)
+    alone = isinstance(value, str | Pattern)
+    items = [value] if alone else items_of(value, where, "a string or a list of strings", ordered=ordered)
+    phrases = tuple(one if patterns and isinstance(one, Pattern) else phrase_of(one, where) for one in items)
     if not phrases:
         raise InvalidConstraint(f"{where} got no phrase at all; pass at least one")
     return phrases
@@ -162,6 +233,8 @@ def sequence_of(value: object, where: str, ordered: bool = False) -> tuple[str, 
 
 def phrase_of(value: object, where: str) -> str:
     """A string that can occur in a text."""
+    if isinstance(value, Pattern):
+        raise InvalidConstraint(f"{where} takes strings, got {value!r}; a pattern goes into contains, ban, count, or regex")
     if not isinstance(value, str):
         raise InvalidConstraint(f"{where} needs a string, got {value!r}")
     if not value:
@@ -211,12 +284,20 @@ def read_phrases(value: Any, path: str) -> Any:
     )
 
 
+@described({"anyOf": [PHRASE_SCHEMA, {"type": "array", "items": PHRASE_SCHEMA}]})
+def read_phrases_or_patterns(value: Any, path: str) -> Any:
+    """A string or a pattern, or a list of them."""
+    if not isinstance(value, list):
+        return read_phrase(value, path)
+    return [read_phrase(item, f"{path}[{i}]") for i, item in enumerate(value)]
+
+
 MANNER: dict[str, Callable[[Any, str], Any]] = dict.fromkeys(("words", "ignore_case", "normalise"), read_flag)
 BOUNDS: dict[str, Callable[[Any, str], Any]] = dict.fromkeys(("at_least", "at_most", "exactly"), read_integer)
 
-register("ban", ban, {"phrases": list_of(read_string)}, {"level": read_string} | MANNER)
-register("contains", contains, {"text": read_phrases}, BOUNDS | {"ordered": read_flag} | MANNER)
-register("starts_with", starts_with, {"text": read_string}, MANNER)
-register("ends_with", ends_with, {"text": read_string}, MANNER)
+register("ban", ban, {"phrases": list_of(read_phrase)}, {"level": read_string} | MANNER)
+register("contains", contains, {"text": read_phrases_or_patterns}, BOUNDS | {"ordered": read_flag} | MANNER)
+register("starts_with", starts_with, {"text": read_phrase}, MANNER)
+register("ends_with", ends_with, {"text": read_phrase}, MANNER)
 register("choice", choice, {"texts": list_of(read_string)}, {"ignore_case": read_flag, "normalise": read_flag})
-register("count", count, {"strings": list_of(read_string)}, BOUNDS | MANNER)
+register("count", count, {"strings": list_of(read_phrase)}, BOUNDS | MANNER)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 from typing import Literal as OneOf
 
 from locore.automata.lazily import ByteMachine
@@ -97,16 +97,24 @@ class Count(Constraint):
 class AutomatonLeaf(Constraint):
     """A constraint that a deterministic automaton decides, reading left to right.
 
-    Over "bytes" it reads the text: the bytes of the tokens before the first end of sequence. Over
-    "tokens" it reads all `length` ids, the end of sequence and its padding included.
+    It reads "bytes", those of the text: of the tokens before the first end of sequence. Or "tokens", all `length` ids, the end
+    of sequence and its padding included.
     """
 
-    over: ClassVar[OneOf["bytes", "tokens"]]
+    reads: ClassVar[OneOf["bytes", "tokens"]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What a kind reads could be called `over` before that became a method."""
+        super().__init_subclass__(**options)
+        named = cls.__dict__.get("over")
+        if isinstance(named, str):
+            cls.reads = named  # type: ignore[assignment]
+            del cls.over
 
     @property
     def is_text(self) -> bool:  # type: ignore[override]
         """Text leaves are those that read bytes."""
-        return self.over == "bytes"
+        return self.reads == "bytes"
 
     @abstractmethod
     def automaton(self) -> Automaton:
@@ -120,10 +128,23 @@ class AutomatonLeaf(Constraint):
         return False
 
 
-class NestedLeaf(AutomatonLeaf):
-    """A constraint on text whose automaton may be too large to be made as a whole; it can be followed state by state."""
+class LazyLeaf(AutomatonLeaf):
+    """A constraint on text whose automaton may be too large to be made as a whole; a machine makes its states as texts go."""
 
-    over = "bytes"
+    reads = "bytes"
+
+    @property
+    @abstractmethod
+    def is_small(self) -> bool:
+        """Can its automaton be made as a whole in a moment?"""
+
+    @abstractmethod
+    def machine(self) -> ByteMachine:
+        """The automaton as a machine whose states are made when they are reached; each call gives the same one."""
+
+
+class NestedLeaf(LazyLeaf):
+    """A constraint on nested texts, which can be followed state by state."""
 
     @property
     @abstractmethod
@@ -224,7 +245,7 @@ def contains_tokens(sequences: Iterable[Iterable[int]]) -> TokenPhrases:
 class TokenPhrases(AutomatonLeaf):
     """One of `sequences` of token ids occurs at some position."""
 
-    over = "tokens"
+    reads = "tokens"
     sequences: tuple[tuple[int, ...], ...]
 
     def automaton(self) -> Automaton:
@@ -299,7 +320,7 @@ class Finished(AutomatonLeaf):
     `bind` names the ids of the ends; before it the constraint belongs to no tokenizer.
     """
 
-    over = "tokens"
+    reads = "tokens"
     eos_ids: tuple[int, ...] = ()
 
     def leaf_bound(self, tokenizer: TokenizerLike) -> Constraint:

@@ -24,6 +24,8 @@ from locore.server.scoring import Scorer
 from locore.server.task import NO_LOGPROBS, Json, Result, Task, Text
 from locore.shaping import shaped
 from locore.stopping import ending_of, is_finished, stopped
+from locore.story import told
+from locore.tokenizer import Tokenizer
 
 
 class Computer:
@@ -65,7 +67,7 @@ class Run:
         self._fingerprint = computer.fingerprint
         self.tokenizer = model.tokenizer
         self.prompt = _ids(model, task)
-        self.aim = aim_of(task, bool(model.tokenizer.eos_ids))
+        self.aim = aim_of(task, model.tokenizer)
         law = task.law.suggested({} if model.info is None else model.info.sampling)
         self._model = shaped(model, law, tuple(task.stop))
         self._circuit: Circuit | None = None
@@ -162,16 +164,17 @@ def _ids(model: LanguageModel, task: Task) -> list[int]:
     return list(prompt_ids(model.tokenizer, task.prompt))
 
 
-def aim_of(task: Task, has_end: bool) -> Target:
+def aim_of(task: Task, tokenizer: Tokenizer) -> Target:
     """What the whole text must satisfy, a stop string and what follows it included.
 
     Args:
         task: which may want its stop string constrained; that takes a model that ends there.
-        has_end: is the model one?
+        tokenizer: of the model.
     """
     wanted = target_of(locore.from_json(task.constraint))
     assert wanted is not None  # a constraint or a product
-    if task.stop and not (task.constrains_stop and has_end):
+    wanted = told(wanted, tokenizer, task.prompt)
+    if task.stop and not (task.constrains_stop and tokenizer.eos_ids):
         wanted = wanted.read_with(lambda constraint: before(task.stop, constraint))
     if task.bad_words:
         banned = locore.ban(task.bad_words)

@@ -10,10 +10,12 @@ Threads and promises are numbered when they first occur, and what a character do
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from locore.automata.regex.dfa import Budget, Dfa, intersection
-from locore.automata.regex.language import Both, Complement, Language, partition
+from locore.automata.regex.language import Both, CharClasses, Complement, Language, partition
 from locore.automata.regex.nfa import LookAhead, LookBehind, Match, Nfa, Read, Rest, Split, build_nfa
 from locore.errors import InvalidConstraint
 
@@ -39,6 +41,20 @@ def determinise(language: Language, budget: Budget) -> Dfa:
             return intersection(determinise(left, budget), determinise(right, budget), budget)
         case Complement(part):
             return determinise(part, budget).complement()
+    nfa, classes, members = program_of(language, budget)
+    reader = Reader(nfa, members, budget)
+    searches, context = reader.first_searches()
+    rows, accepting = _explore(reader, (searches, reader.enter(nfa.start, context)), classes.num_classes, budget)
+    table = np.array(rows, dtype=np.int32).reshape(len(rows), classes.num_classes)
+    return Dfa(table, np.array(accepting, dtype=np.bool_), classes).minimised()
+
+
+def program_of(language: Language, budget: Budget, open_end: bool = False) -> tuple[Nfa, CharClasses, list[tuple[int, ...]]]:
+    """The program of an expression, the classes of characters that it tells apart, and those of each of its sets.
+
+    Raises:
+        BudgetExceeded: it is too large.
+    """
     read: dict[int, Dfa] = {}  # parts that are read by themselves may be shared
 
     def by_itself(part: Language) -> Dfa:
@@ -46,13 +62,8 @@ def determinise(language: Language, budget: Budget) -> Dfa:
             read[id(part)] = determinise(part, budget)
         return read[id(part)]
 
-    nfa = build_nfa(language, budget, by_itself)
-    classes, members = partition(nfa.sets)
-    reader = Reader(nfa, members, budget)
-    searches, context = reader.first_searches()
-    rows, accepting = _explore(reader, (searches, reader.enter(nfa.start, context)), classes.num_classes, budget)
-    table = np.array(rows, dtype=np.int32).reshape(len(rows), classes.num_classes)
-    return Dfa(table, np.array(accepting, dtype=np.bool_), classes).minimised()
+    nfa = build_nfa(language, budget, by_itself, open_end)
+    return nfa, *partition(nfa.sets)
 
 
 def _explore(reader: Reader, start: State, num_classes: int, budget: Budget) -> tuple[list[list[int]], list[bool]]:
@@ -198,10 +209,9 @@ class Reader:
             entered = frozenset([self._thread(place, NO_PROMISES)])
         else:
             return NO_THREADS
-        moved = {self._move_promise(promise, chars, context) for promise in promises}
-        if BROKEN in moved:
+        kept = self.move_promises(promises, chars, context)
+        if kept is None:
             return NO_THREADS
-        kept = moved - {KEPT}
         if not kept:
             return entered
         return frozenset(self._thread(place, own | kept) for place, own in map(self._threads.__getitem__, entered))
@@ -213,7 +223,26 @@ class Reader:
     def _accepts_one(self, place: int, promises: Promises) -> bool:
         if not isinstance(self._code[place], Match | Rest):
             return False
-        return all(self.accepts(inner) != negative for negative, inner in map(self._promises.__getitem__, promises))
+        return self.keeps(promises)
+
+    def split(self, threads: Threads) -> tuple[Threads, Threads]:
+        """Of a program with an open end: the threads that have come to it, and the others."""
+        ended = frozenset(thread for thread in threads if isinstance(self._code[self._threads[thread][0]], Rest))
+        return ended, threads - ended
+
+    def has_found(self, threads: Threads) -> bool:
+        """Of a program with an open end: has a thread come to it that has no promises left?"""
+        return any(
+            isinstance(self._code[place], Rest) and not promises for place, promises in map(self._threads.__getitem__, threads)
+        )
+
+    def nearest(self, threads: Threads, distance: list[float]) -> float:
+        """The least distance of a place where a thread is."""
+        return min((distance[self._threads[thread][0]] for thread in threads), default=math.inf)
+
+    def joined(self, one: Threads, other: Threads) -> Threads:
+        """The threads of both."""
+        return other if not one else one if not other else self._without_weaker(one | other)
 
     def _thread(self, place: int, promises: Promises) -> int:
         key = (place, promises)
@@ -240,11 +269,22 @@ class Reader:
 
     # Promises.
 
+    def promise(self, threads: Threads) -> int:
+        """The number of the promise that one of these threads comes to a match; KEPT or BROKEN where that is settled."""
+        return self._promise(False, threads)
+
+    def move_promises(self, promises: Promises, chars: int, context: int) -> Promises | None:
+        """What is left of promises after a character; None if one is broken."""
+        moved = {self._move_promise(promise, chars, context) for promise in promises}
+        return None if BROKEN in moved else frozenset(moved - {KEPT})
+
+    def keeps(self, promises: Promises) -> bool:
+        """Are promises kept if the text ends here?"""
+        return all(self.accepts(inner) != negative for negative, inner in map(self._promises.__getitem__, promises))
+
     def _promise(self, negative: bool, threads: Threads) -> int:
         """The number of a promise; KEPT or BROKEN when no rest of the text can change it any more."""
-        found = any(
-            isinstance(self._code[place], Rest) and not promises for place, promises in map(self._threads.__getitem__, threads)
-        )
+        found = self.has_found(threads)
         if found or not threads:
             return KEPT if found != negative else BROKEN
         key = (negative, threads)

@@ -6,6 +6,7 @@ one. They are made from the end to the start, so that the next one is always kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -93,16 +94,37 @@ class Nfa:
     sets: list[CharSet] = field(default_factory=list)
 
 
-def build_nfa(language: Language, budget: Budget, self_contained: SelfContained) -> Nfa:
-    """The program of an expression.
+def build_nfa(language: Language, budget: Budget, self_contained: SelfContained, open_end: bool = False) -> Nfa:
+    """The program of an expression; with an open end anything may follow it.
 
     Raises:
         BudgetExceeded: repetitions, written out, take more positions than the budget has.
     """
     budget.require("positions", _size(language, {}))
     builder = _Builder(self_contained, budget)
-    builder.nfa.start = builder.build(language, builder.add(Match()))
+    builder.nfa.start = builder.build(language, builder.add(Rest() if open_end else Match()))
     return builder.nfa
+
+
+def distances(nfa: Nfa) -> list[float]:
+    """For each instruction how many characters lie at least between it and an end; looks are taken to succeed."""
+    distance = [math.inf] * len(nfa.code)
+    changed = True
+    while changed:  # instructions are made from the end to the start, so that one round is enough but for loops
+        changed = False
+        for place, instruction in enumerate(nfa.code):
+            match instruction:
+                case Read(_, following):
+                    found = 1 + distance[following]
+                case Split(targets):
+                    found = min((distance[target] for target in targets), default=math.inf)
+                case LookAhead(next=following) | LookBehind(next=following):
+                    found = distance[following]
+                case _:
+                    found = 0.0
+            if found < distance[place]:
+                distance[place], changed = found, True
+    return distance
 
 
 def _size(language: Language, known: dict[int, int]) -> int:

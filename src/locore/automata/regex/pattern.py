@@ -223,6 +223,31 @@ def first_match(pattern: Pattern, text: str) -> tuple[int, int] | None:
     return None
 
 
+def ends_of(pattern: Pattern, text: str, starts: Places) -> Places:
+    """The places where a match ends that begins at one of these."""
+    return _Reading(text).sequence(pattern.tree, starts, pattern.flags)
+
+
+def matches_in(pattern: Pattern, text: str) -> Iterator[tuple[int, int]]:
+    """The matches that do not overlap: the leftmost, of those that begin there the longest, then the same behind it.
+
+    A pattern of which the empty text is a match is not asked about.
+    """
+    reading, start = _Reading(text), 0
+    while start < len(text):
+        end = max(reading.sequence(pattern.tree, {start}, pattern.flags), default=None)
+        if end is not None:
+            yield start, end
+        start = start + 1 if end is None else end
+
+
+def is_lazy(tree: Tree) -> bool:
+    """Does it ask for short repetitions, `.*?`, elsewhere than in what looks around or decides itself?"""
+    return any(
+        code is op.MIN_REPEAT or (code not in AROUND and any(map(is_lazy, _subtrees(argument)))) for code, argument in tree
+    )
+
+
 def _looks_around(tree: Tree) -> bool:
     """May what follows decide whether a match ends at a place?"""
     return any(code in AROUND or any(map(_looks_around, _subtrees(argument))) for code, argument in tree)

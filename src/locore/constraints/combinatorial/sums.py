@@ -312,6 +312,14 @@ class HowMany(Constraint):
         """The count over the bound conditions."""
         return self._over(lambda condition: condition.bind(tokenizer))
 
+    def leaf_told(self, prompt: str) -> Constraint:
+        """The count over the conditions that know the prompt."""
+        return self._over(lambda condition: condition.transform(lambda leaf: leaf.leaf_told(prompt)))
+
+    def waits_for_prompt(self) -> bool:
+        """Does a condition?"""
+        return any(leaf.waits_for_prompt() for condition in self.of for leaf in condition.leaves())
+
     def named_ids(self) -> Iterable[int]:
         """The ids of all conditions."""
         return {token for condition in self.of for leaf in condition.leaves() for token in leaf.named_ids()}

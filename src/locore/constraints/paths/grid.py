@@ -137,7 +137,7 @@ def simple_moves(
 class SimpleMoves(AutomatonLeaf):
     """Steps from source to target that visit no cell twice; `ends` are the ids that end the text, once they are known."""
 
-    over = "tokens"
+    reads = "tokens"
     rows: int
     columns: int
     source: Cell

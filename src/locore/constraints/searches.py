@@ -1,0 +1,351 @@
+"""The leaves that look for patterns in the text, and the plain search without automata that is their independent check.
+
+`text` has the public functions that make them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from locore.automata import search
+from locore.automata.characters import Manner
+from locore.automata.composed import as_automaton
+from locore.automata.lazily import ByteMachine
+from locore.automata.regex.bytewise import Counted, OverBytes
+from locore.automata.regex.dfa import Budget
+from locore.automata.regex.language import either
+from locore.automata.regex.searching import CharMachine, Matches, Search, anywhere
+from locore.automata.tables import Automaton
+from locore.constraints.base import Json
+from locore.constraints.patterns import Pattern, Phrase, as_language
+from locore.constraints.phrases import LEAST, Occurrence, PlainText, listed
+from locore.constraints.sequence import TokenSequence
+from locore.constraints.spelling import allowed, called, quoted
+from locore.constraints.tokens import LazyLeaf
+from locore.errors import BudgetExceeded
+
+LONGEST = 80  # characters of a leaf in an error
+SMALL, SMALL_BYTES = 1_000, 10_000  # states, over characters and bytes, of an automaton that is made as a whole in a moment
+
+
+class PatternLeaf(LazyLeaf):
+    """A text leaf with patterns; a kind is a frozen dataclass whose fields are the parameters of the function that makes it."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def _made(self) -> CharMachine[Any] | Counted:
+        """A machine that decides it, over characters, or, of several patterns, over bytes."""
+
+    @abstractmethod
+    def holds_in(self, text: str) -> bool:
+        """Does it hold? Read plainly."""
+
+    @abstractmethod
+    def reason(self, text: str) -> str:
+        """What was found, in words."""
+
+    @cached_property
+    def _machine(self) -> ByteMachine:
+        made = self._written_out()
+        return OverBytes(made) if isinstance(made, CharMachine) else made
+
+    def _written_out(self) -> CharMachine[Any] | Counted:
+        try:
+            return self._made()
+        except BudgetExceeded as error:
+            raise BudgetExceeded(
+                f"{_shortened(self)} is too large: {error}. Repeat less often, or leave the limit away: {{2,}} costs far less "
+                "than {2,5000}. limits=Limits(states=...) allows more."
+            ) from error
+
+    def machine(self) -> ByteMachine:
+        """States are made as texts go."""
+        return self._machine
+
+    @cached_property
+    def _small(self) -> Automaton | None:
+        made = self._written_out()
+        try:
+            if isinstance(made, Counted):
+                return as_automaton(made, SMALL)
+            whole = made.whole(SMALL)
+            return None if whole is None else whole.over_bytes(replace(Budget.in_force(), byte_states=SMALL_BYTES))
+        except BudgetExceeded:
+            return None
+
+    @property
+    def is_small(self) -> bool:
+        """Has it few enough states to make them all?"""
+        return self._small is not None
+
+    def automaton(self) -> Automaton:
+        """All states of the machine.
+
+        Raises:
+            BudgetExceeded: there are too many.
+        """
+        return as_automaton(self.machine()) if self._small is None else self._small
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The decoded text is read plainly; of what is no UTF-8 nothing holds."""
+        try:
+            text = sequence.text.decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        return self.holds_in(text)
+
+    def why(self, sequence: TokenSequence) -> str:
+        """What was found in the text of a sequence."""
+        return self.reason(sequence.text.decode("utf-8", errors="replace"))
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": kind, field: value, ...}` without the fields that have their default value."""
+        json: Json = {"type": self.kind}
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.default is MISSING or value != field.default:
+                json[field.name] = [*map(_written, value)] if isinstance(value, tuple) else _written(value)
+        return json
+
+    def __repr__(self) -> str:
+        return called(self.json_of([]))
+
+
+def _shortened(leaf: PatternLeaf) -> str:
+    text = repr(leaf)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _written(value: Any) -> Any:
+    return value.to_json() if isinstance(value, Pattern) else value
+
+
+def found_in(patterns: tuple[Pattern, ...], text: str) -> list[Occurrence]:
+    """What matches in a text, and where."""
+    found = [Occurrence(start, text[start:end]) for one in patterns for start, end in one.matches(text)]
+    return sorted(found, key=lambda occurrence: occurrence.place)
+
+
+def _occurs(pattern: Pattern, text: str) -> bool:
+    return bool(pattern.ends(text, set(range(len(text)))))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BanPatterns(PatternLeaf):
+    """None of `phrases`, which are patterns, matches anywhere."""
+
+    kind = "ban"
+    phrases: tuple[Pattern, ...]
+
+    def _made(self) -> CharMachine[Any] | Counted:
+        return Search(anywhere(either(one.language for one in self.phrases)), absent=True)
+
+    def holds_in(self, text: str) -> bool:
+        """Each is looked for at every place."""
+        return not any(_occurs(one, text) for one in self.phrases)
+
+    def reason(self, text: str) -> str:
+        """Where there are matches."""
+        found = found_in(self.phrases, text)
+        return listed(found) if found else "none matches"
+
+    def begun(self, text: str) -> list[Occurrence]:
+        """The patterns that a text ends within, those first that have begun first."""
+        places = [(Search(one.language).begun(text), one.regex) for one in self.phrases]
+        found = [Occurrence(place, regex) for place, regex in places if place is not None]
+        return sorted(found, key=lambda one: one.place)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContainsInOrderPatterns(PatternLeaf):
+    """Patterns and strings occur one after the other without overlap."""
+
+    kind = "contains"
+    text: tuple[Phrase, ...]
+
+    def _made(self) -> CharMachine[Any] | Counted:
+        return Search(anywhere(*map(as_language, self.text)))
+
+    def _found(self, text: str) -> list[int]:
+        """Where each ends at the earliest, behind those before it."""
+        ends: list[int] = []
+        for phrase in self.text:
+            start = ends[-1] if ends else 0
+            if isinstance(phrase, Pattern):
+                end = min(phrase.ends(text, set(range(start, len(text)))), default=None)
+            else:
+                place = text.find(phrase, start)
+                end = None if place < 0 else place + len(phrase)
+            if end is None:
+                break
+            ends.append(end)
+        return ends
+
+    def holds_in(self, text: str) -> bool:
+        """Each is looked for behind the one before."""
+        return len(self._found(text)) == len(self.text)
+
+    def reason(self, text: str) -> str:
+        """Where they end, and which is not there."""
+        ends = self._found(text)
+        parts = [f"{_shown(one)} ends before character {end}" for one, end in zip(self.text, ends, strict=False)]
+        if len(ends) < len(self.text):
+            parts.append(f"{_shown(self.text[len(ends)])} does not occur{' after that' if ends else ''}")
+        return ", then ".join(parts)
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "contains", "text": [...], "ordered": true}`."""
+        return super().json_of(parts) | {"ordered": True}
+
+
+def _shown(phrase: Phrase) -> str:
+    return quoted(phrase) if isinstance(phrase, str) else repr(phrase)
+
+
+class EndPattern(PatternLeaf):
+    """A pattern matches at one end of the text."""
+
+    text: Pattern
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StartsWithPattern(EndPattern):
+    """A match begins at the start."""
+
+    kind = "starts_with"
+    text: Pattern
+
+    def _made(self) -> CharMachine[Any] | Counted:
+        return Search(self.text.language)
+
+    def holds_in(self, text: str) -> bool:
+        """It is looked for there."""
+        return bool(self.text.ends(text, {0}))
+
+    def reason(self, text: str) -> str:
+        """What matches, or how the text starts."""
+        ends = self.text.ends(text, {0})
+        start = text[: max(ends)] if ends else text[:LEAST]
+        return f"the text starts with {quoted(start)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EndsWithPattern(EndPattern):
+    """A match ends at the end."""
+
+    kind = "ends_with"
+    text: Pattern
+
+    def _made(self) -> CharMachine[Any] | Counted:
+        return Search(anywhere(self.text.language), open_end=False)
+
+    def holds_in(self, text: str) -> bool:
+        """It is looked for at every place."""
+        return len(text) in self.text.ends(text, set(range(len(text))))
+
+    def reason(self, text: str) -> str:
+        """What matches, or how the text ends."""
+        starts = (start for start in range(len(text)) if len(text) in self.text.ends(text, {start}))
+        return f"the text ends with {quoted(text[next(starts, max(0, len(text) - LEAST)) :])}"
+
+
+class TimesPatterns(PatternLeaf):
+    """Matches of patterns, and occurrences of strings, are counted, all together."""
+
+    at_least: int
+    at_most: int | None
+
+    @property
+    def sought(self) -> tuple[Phrase, ...]:
+        """What is counted."""
+        raise NotImplementedError
+
+    @property
+    def manner(self) -> Manner:
+        """How strings are compared."""
+        return Manner()
+
+    @property
+    def _patterns(self) -> tuple[Pattern, ...]:
+        return tuple(one for one in self.sought if isinstance(one, Pattern))
+
+    @property
+    def _strings(self) -> tuple[str, ...]:
+        return tuple(one for one in self.sought if isinstance(one, str))
+
+    def _made(self) -> CharMachine[Any] | Counted:
+        strings, low, high = self._strings, self.at_least, self.at_most
+        if (low, high) in ((1, None), (0, 0)) and not strings:  # a match is one, however far it goes
+            every = either(one.language for one in self._patterns)
+            return Search(anywhere(every), absent=not low)
+        tally = search.occurrences(strings, self.manner) if strings else None
+        counters = [Matches(one.language, low, high) for one in self._patterns]
+        return counters[0] if len(counters) == 1 and tally is None else Counted(counters, tally, low, high)
+
+    def found(self, text: str) -> list[Occurrence]:
+        """Matches and occurrences, in order."""
+        plain = PlainText(text.encode(), self.manner)
+        strings = plain.occurrences(self.manner.distinct(self._strings))
+        return sorted([*found_in(self._patterns, text), *strings], key=lambda occurrence: occurrence.place)
+
+    def holds_in(self, text: str) -> bool:
+        """They are counted."""
+        number = len(self.found(text))
+        return self.at_least <= number and (self.at_most is None or number <= self.at_most)
+
+    def reason(self, text: str) -> str:
+        """How many there are, and where."""
+        found = self.found(text)
+        where = f": {listed(found)}" if found else ""
+        return f"{len(found)} match{'' if len(found) == 1 else 'es'}, {allowed(self.at_least, self.at_most)}{where}"
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`exactly` stands for two equal bounds."""
+        json = super().json_of(parts)
+        if self.at_least != self.at_most:
+            return json
+        kind, sought, *options = [(name, value) for name, value in json.items() if name not in ("at_least", "at_most")]
+        return dict([kind, sought, ("exactly", self.at_least), *options])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ContainsPattern(TimesPatterns):
+    """`text` matches between `at_least` and `at_most` times."""
+
+    kind = "contains"
+    text: Pattern
+    at_least: int = 1
+    at_most: int | None = None
+
+    @property
+    def sought(self) -> tuple[Phrase, ...]:
+        """The pattern."""
+        return (self.text,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CountPatterns(TimesPatterns):
+    """`strings`, some of them patterns, match or occur between `at_least` and `at_most` times, all together."""
+
+    kind = "count"
+    strings: tuple[Phrase, ...]
+    at_least: int = 0
+    at_most: int | None = None
+    ignore_case: bool = False
+
+    @property
+    def sought(self) -> tuple[Phrase, ...]:
+        """All of them."""
+        return self.strings
+
+    @property
+    def manner(self) -> Manner:
+        """How strings are compared."""
+        return Manner(ignore_case=self.ignore_case)
+
+
+__all__ = ["BanPatterns", "ContainsInOrderPatterns", "ContainsPattern", "CountPatterns", "EndsWithPattern", "StartsWithPattern"]
