@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,12 +45,6 @@ class Circuit(Chain):
     reader: LeftToRight | None = None
     structured: bool = True
     relaxed: bool = False
-
-    def dot(self, tokenizer: Any = None, max_nodes: int | None = None) -> str:
-        """The circuit in Graphviz's language; see `locore.circuits.draw.to_dot`."""
-        from locore.circuits import draw  # which draws circuits
-
-        return draw.to_dot(self, tokenizer, draw.MAX_NODES if max_nodes is None else max_nodes)
 
     def __repr__(self) -> str:
         return f"Circuit(length={self.length}, vocab_size={self.vocab_size}, num_classes={self.num_classes})"
