@@ -334,8 +334,9 @@ def test_what_cannot_be_asked():
     circuit = locore.compile(grammar(DYCK), SMALL, 4)
     with pytest.raises(InvalidArgument, match="read from left to right"):
         circuit.marginals(torch.zeros(4, SMALL.vocab_size))
-    every = itertools.product(range(SMALL.vocab_size), repeat=4)
-    assert circuit.count() == sum(grammar(DYCK).evaluate(ids, SMALL) for ids in every)  # where the states fit into a table
+    every = itertools.product(range(SMALL.vocab_size), repeat=2)
+    number = sum(grammar(DYCK).evaluate(ids, SMALL) for ids in every)
+    assert locore.compile(grammar(DYCK), SMALL, 2).count() == number  # where the states fit into a table
     with pytest.raises(InvalidConstraint, match="leave vtree out"):
         locore.compile(grammar(DYCK), SMALL, 2, vtree=(0, 1))
     with pytest.raises(Unsatisfiable, match="at least 40 tokens"):
