@@ -194,10 +194,10 @@ class Search:
         """
         if not self._unread and not self.begun:
             return self._exact(max(KEPT, num_particles) if keep_all else num_particles, generator)
-        texts = -(-num_particles // self.rest)  # in a round
-        if budget is not None:
-            paid = (budget - self.walk.contexts) // max(1, self._circuit.length - 1)
-            texts = max(1, min(texts, paid // self.rest - bool(self._unread)))
+        paid = math.inf if budget is None else (budget - self.walk.contexts) // max(1, self._circuit.length - 1)
+        # A round has at least one text for what is free, and one that stands for what was not read.
+        self.rest = int(max(1, min(self.rest, paid // max(1, bool(self.begun) + bool(self._unread)))))
+        texts = int(max(1, min(-(-num_particles // self.rest), paid // self.rest - bool(self._unread))))
         rounds = self._rounds(texts, generator)
         if not any(len(one.tokens) for one in rounds):
             raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
