@@ -9,11 +9,11 @@ const FEW = [4, 3]; // the same on a narrow screen, and where no text stands out
 const ENOUGH = 30; // independent draws, from which a verdict may rest on them
 
 const MEANING = {
-  trust: "The weights agree with each other: take these probabilities as they stand.",
-  rough: "Good enough for orientation; ask for more particles before you rely on a number.",
-  "not judged": "Too few particles to judge themselves; ask for 128 or more.",
-  "do not trust": "The weights contradict each other: these probabilities may be far off. Ask for more particles.",
-  biased: "These texts fit, but are not distributed as the model’s own, and no weight says by how much.",
+  trust: "Use the texts, and averages over them.",
+  rough: "Use the texts; their probabilities may be off. More particles tell more.",
+  "not judged": "Use the texts; how far their probabilities are off is not known. 128 particles or more would tell.",
+  "do not trust": "Use the texts as examples only: likelier ones may be missing, and probabilities far off. Ask for more particles.",
+  biased: "Use the texts as examples only: they are not distributed as the model would write them, and no weight says by how much.",
 };
 
 /** p(text | constraint); where it is not known, the share of the weight. */
