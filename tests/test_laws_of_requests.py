@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections import Counter
 
@@ -20,6 +21,7 @@ from locore.models import Biased, MinP, Penalised, TableModel, Tempered, TopK, T
 from locore.request import Law, Request
 from locore.testing import total_variation
 from locore.tokenizer import Tokenizer
+from tests.chatting import talking
 
 LENGTH, VOCAB = 5, 5
 LETTERS = Tokenizer.from_tokens([b"a", b"b", b"ab", b" c", None], eos_ids=(4,))
@@ -222,8 +224,12 @@ def test_what_is_out_of_range_is_refused_by_name(options):
         locore.generate(model_of(0), "", ban("aa"), LENGTH, **options)
 
 
-def test_what_a_model_suggests_is_taken_on_request_only():
-    model = locore.load("tiny")
+def test_what_a_model_suggests_is_taken_on_request_only(tmp_path):
+    folder = talking(tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.25, "top_p": 0.9, "do_sample": True}))
+    model = locore.load(folder)
+    assert model.info.sampling == {"temperature": 0.25, "top_p": 0.9}
+    assert locore.generate(model, "The", ban(" a"), 4, seed=0, sampling="model").info["law"] == "temperature 0.25, top_p 0.9"
     suggested = {"temperature": 0.25, "top_p": 0.9}
     law = Law(sampling="model").suggested(suggested)
     assert (law.temperature, law.top_p) == (0.25, 0.9)

@@ -102,7 +102,8 @@ def generate(
             are that law's; at 1 it is the model's own. 0 gives the most probable text that was found, and no draws.
         top_p, top_k, min_p: the model cut to its likeliest tokens at each place, renormalised.
         frequency_penalty, presence_penalty, logit_bias: in nats; see `locore.models.Penalised` and `Biased`.
-        sampling: "model" takes the options above that are not given from the model's own generation configuration.
+        sampling: "model" takes the options above that are not given, or are as by default, from the model's own generation
+            configuration, which `model.info.sampling` shows.
         ending: "complete" ends a text, at no cost, once it satisfies the constraint and no longer text that begins with it can,
             at any horizon (`locore.stopping.StopWhenComplete` says it in full); "eos" leaves ending to the model, so that every
             text that ends before the horizon pays for its end. None, the default, is "complete" where the model has an end and
