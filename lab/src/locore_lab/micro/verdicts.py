@@ -6,7 +6,8 @@ The problems are drawn by a seed (`locore_lab.fidelity.families`): half are endi
 exact answer at any length; after prompts of the real model all prefixes that are more probable than 1e-8 are read, and all last
 tokens of texts of 3 or 4 tokens summed. What less probable ones would add is taken to be at most what the last factor of ten
 added. A run is *off* if its Ẑ is wrong by more than 30 %. Exact draws are trusted for what they are, however few, and counted
-apart: of Ẑ their verdict says what their interval says. Nothing is prepared: tables are learned in the call.
+apart: of Ẑ their verdict says what their interval says. At the end stands for each verdict how often the report was right in
+how much too high probabilities may be. Nothing is prepared: tables are learned in the call.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import argparse
 import json
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ import torch
 import locore
 from locore.circuits import Circuit, LeftToRight
 from locore.errors import Unsatisfiable
+from locore.evidence.verdict import LEVELS
 from locore.models import LanguageModel
 from locore.samplers.base import Prefixes, left_to_right
 from locore_lab.fidelity.dynamic import first_tokens
@@ -70,6 +72,8 @@ class Tally:
     exact_draws_off: int = 0
     off: int = 0
     squares: float = 0.0
+    said: Counter[str] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
 
     def add(self, particles: locore.Particles, known: Known) -> None:
         """One run."""
@@ -86,6 +90,9 @@ class Tally:
         self.trusted_off += trusted and off
         self.exact_draws_off += exact and off
         if not math.isnan(low):
+            # What the report says of probabilities: too high by no more than the factor from Ẑ to the end of the interval.
+            self.said[particles.verdict.level] += 1
+            self.held[particles.verdict.level] += high >= known.log_z - ROUNDING
             self.intervals += 1
             self.covered += covers
             self.trusted_covered += trusted and covers
@@ -170,6 +177,10 @@ def main() -> None:
     for name in CALLS:
         for family, rows in tallies.items():
             print(f"{name:10} {family:11} {rows[name]}")
+        for level in LEVELS:
+            said, held = (sum(getattr(rows[name], what)[level] for rows in tallies.values()) for what in ("said", "held"))
+            if said:
+                print(f"{name:10} {level}: {said} runs, probabilities too high by no more than was said in {held / said:.1%}")
     if arguments.json:
         rows = {family: {name: asdict(one) for name, one in each.items()} for family, each in tallies.items()}
         settings = {key: getattr(arguments, key) for key in ("seed", "problems", "runs")} | {"min_prob": MIN_PROB}
