@@ -182,9 +182,9 @@ def main() -> None:
             if said:
                 print(f"{name:10} {level}: {said} runs, probabilities too high by no more than was said in {held / said:.1%}")
     if arguments.json:
-        rows = {family: {name: asdict(one) for name, one in each.items()} for family, each in tallies.items()}
+        found = {family: {name: asdict(one) for name, one in each.items()} for family, each in tallies.items()}
         settings = {key: getattr(arguments, key) for key in ("seed", "problems", "runs")} | {"min_prob": MIN_PROB}
-        arguments.json.write_text(json.dumps({"machine": machine(), "settings": settings, "rows": rows}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({"machine": machine(), "settings": settings, "rows": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
