@@ -100,8 +100,12 @@ def generate(
         limits: what compiling the constraint may use; see `locore.Limits`.
         temperature: the law that is sampled is the model's at this temperature, token by token, and evidence and probabilities
             are that law's; at 1 it is the model's own. 0 gives the most probable text that was found, and no draws.
-        top_p, top_k, min_p: the model cut to its likeliest tokens at each place, renormalised.
-        frequency_penalty, presence_penalty, logit_bias: in nats; see `locore.models.Penalised` and `Biased`.
+        top_p: the likeliest tokens at each place that make up this probability, renormalised.
+        top_k: so many of the likeliest tokens at each place; 0 for all.
+        min_p: the tokens that are at least so many times as likely as the likeliest.
+        frequency_penalty: nats for each time a token has occurred in the text; see `locore.models.Penalised`.
+        presence_penalty: nats for tokens that have occurred.
+        logit_bias: nats by token id; see `locore.models.Biased`.
         sampling: "model" takes the options above that are not given, or are as by default, from the model's own generation
             configuration, which `model.info.sampling` shows.
         ending: "complete" ends a text, at no cost, once it satisfies the constraint and no longer text that begins with it can,
@@ -169,7 +173,9 @@ def sample(
     They are drawn in proportion to the weights of one call of `generate`, whose evidence `generate` itself gives.
 
     Args:
-        model, prompt, constraint: see `generate`.
+        model: see `generate`.
+        prompt: see `generate`.
+        constraint: see `generate`.
         n: how many; the same text may come several times.
         max_new_tokens: the horizon.
         options: any others of `generate`, such as `temperature`, `stop` or `seed`. With temperature=0 all texts are the most
