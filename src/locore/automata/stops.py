@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,17 @@ from locore.errors import InvalidArgument
 from locore.limits import check_progress, check_states, check_table
 
 MOST_STOPS = 64
+KEPT_SEARCHES = 4
 WHAT, REMEDY = "looking for stop strings", "use fewer or shorter stop strings"
 STOPPED = -1  # a child of a state, while states are being made
 LOOK = 64  # states that are made between two looks at the clock
 COPIES = 3  # of the table of an automaton, while it is made
+
+
+@lru_cache(maxsize=KEPT_SEARCHES)
+def cut_before(stops: tuple[str, ...]) -> Callable[[bytes], bytes]:
+    """Cuts the bytes of a text before the first of these strings; where there are none nothing is cut."""
+    return StopMachine(stop.encode() for stop in stops).cut if stops else bytes
 
 
 class StopMachine:

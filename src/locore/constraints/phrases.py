@@ -16,7 +16,7 @@ from locore.automata.characters import Manner, continues, fold, is_word_characte
 from locore.automata.machines import Tally
 from locore.constraints.base import Json
 from locore.constraints.counting import TextLeaf
-from locore.constraints.spelling import allowed, quoted
+from locore.constraints.spelling import allowed, quoted, with_exactly
 
 SHOWN = 3  # places that a reason names
 LEAST = 10  # characters of a start or an end that is shown
@@ -152,11 +152,7 @@ class TimesLeaf(PhraseLeaf):
 
     def json_of(self, parts: list[Json]) -> Json:
         """`exactly` stands for two equal bounds."""
-        json = super().json_of(parts)
-        if self.at_least != self.at_most:
-            return json
-        kind, sought, *options = [(name, value) for name, value in json.items() if name not in ("at_least", "at_most")]
-        return dict([kind, sought, ("exactly", self.at_least), *options])
+        return with_exactly(super().json_of(parts), self.at_least, self.at_most)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -23,7 +23,7 @@ from locore.constraints.base import Json
 from locore.constraints.patterns import Pattern, Phrase, as_language
 from locore.constraints.phrases import LEAST, Occurrence, PlainText, listed
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.spelling import allowed, called, quoted
+from locore.constraints.spelling import allowed, called, quoted, with_exactly
 from locore.constraints.tokens import LazyLeaf
 from locore.errors import BudgetExceeded
 
@@ -305,11 +305,7 @@ class TimesPatterns(PatternLeaf):
 
     def json_of(self, parts: list[Json]) -> Json:
         """`exactly` stands for two equal bounds."""
-        json = super().json_of(parts)
-        if self.at_least != self.at_most:
-            return json
-        kind, sought, *options = [(name, value) for name, value in json.items() if name not in ("at_least", "at_most")]
-        return dict([kind, sought, ("exactly", self.at_least), *options])
+        return with_exactly(super().json_of(parts), self.at_least, self.at_most)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -75,3 +75,11 @@ def allowed(low: int, high: int | None) -> str:
     if low in (0, high):
         return f"{'exactly' if low == high else 'at most'} {high}"
     return f"between {low} and {high}"
+
+
+def with_exactly(form: dict[str, Any], at_least: int, at_most: int | None) -> dict[str, Any]:
+    """The JSON of a leaf with these bounds, in which `exactly` stands for two equal ones, behind what is counted."""
+    if at_least != at_most:
+        return form
+    kind, sought, *options = [(name, value) for name, value in form.items() if name not in ("at_least", "at_most")]
+    return dict([kind, sought, ("exactly", at_least), *options])

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.automata.stops import StopMachine
+from locore.automata.stops import cut_before
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import values
@@ -95,11 +95,8 @@ class Particles(Estimate):
     @property
     def bytes(self) -> list[bytes]:
         """The bytes of each text."""
-        contents = [self.tokenizer.text_bytes(y) for y in self.tokens.tolist()]
-        if not self.stops:
-            return contents
-        machine = StopMachine(stop.encode() for stop in self.stops)
-        return [machine.cut(content) for content in contents]
+        cut = cut_before(self.stops)
+        return [cut(self.tokenizer.text_bytes(y)) for y in self.tokens.tolist()]
 
     @property
     def texts(self) -> list[str]:

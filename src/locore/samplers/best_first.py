@@ -134,9 +134,7 @@ class Search:
             kept = sum(len(scores) for _, scores in self._found) + sum(map(len, self._unread))
             if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS or kept > MOST_SEQUENCES:
                 break
-            self._unread = others
-            for prefixes in near:
-                self._read(prefixes)
+            self._follow(near, others)
         return self
 
     def seek(self, limit: int, log_more: float = 0.0) -> Search:
@@ -151,11 +149,15 @@ class Search:
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             if self.walk.contexts + price > limit or numbers > MOST_NUMBERS:
                 break
-            self._unread = others
-            for prefixes in near:
-                self._read(prefixes)
+            self._follow(near, others)
             best = max((float(scores.sum(-1).max()) for _, scores in self._found), default=NEG_INF)
         return self
+
+    def _follow(self, near: list[Prefixes], others: list[Prefixes]) -> None:
+        """Read some of the prefixes that were reached; the others stay unread."""
+        self._unread = others
+        for prefixes in near:
+            self._read(prefixes)
 
     def _read(self, prefixes: Prefixes) -> None:
         """Of the children those that are free are begun, and the others added."""

@@ -10,7 +10,7 @@ texts are 12 nats more probable in the mean than those of greedy masked decoding
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.evidence import Draws, Mode, Record
 from locore.models import LanguageModel, Tempered
-from locore.numerics import NEG_INF
 from locore.samplers.auto import Auto
 from locore.samplers.base import affordable
 from locore.samplers.best_first import Search
@@ -71,9 +70,8 @@ class MostProbable:
         tokens, scores = (torch.cat(part) for part in zip(*candidates, strict=True))
         values = self._values(tokens, scores)
         best = values.argmax()[None]
-        mode = Mode(float(values[best]), NEG_INF if search is None else search.log_next + self.log_most, len(tokens))
-        if search is None:
-            mode = replace(mode, log_unread=self.log_most)
+        ahead = 0.0 if search is None else search.log_next
+        mode = Mode(float(values[best]), ahead + self.log_most, len(tokens))
         record = Record(guarantee="mode", weighted=False, drawn=1, mode=mode, bounds=_bounds(search, float(scores[best].sum())))
         return Draws(tokens[best], values[best], scores[best], record)
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 import locore
-from locore.automata.stops import StopMachine
+from locore.automata.stops import cut_before
 from locore.chat import is_chat
 from locore.circuits import Circuit
 from locore.constraints import before
@@ -71,7 +71,7 @@ class Run:
         law = task.law.suggested({} if model.info is None else model.info.sampling)
         self._model = shaped(model, law, tuple(task.stop))
         self._circuit: Circuit | None = None
-        self._cut = cut_of(task) if task.stop else bytes
+        self._cut = cut_before(tuple(task.stop))
 
     @property
     def circuit(self) -> Circuit:
@@ -180,11 +180,6 @@ def aim_of(task: Task, tokenizer: Tokenizer) -> Target:
         banned = locore.ban(task.bad_words)
         wanted = wanted * (before(task.stop, banned) if task.stop else banned)
     return wanted * locore.finished() if task.finished else wanted
-
-
-def cut_of(task: Task) -> Callable[[bytes], bytes]:
-    """Cuts a text before its first stop string."""
-    return StopMachine(stop.encode() for stop in task.stop).cut
 
 
 def is_exact_posterior(particles: Particles) -> bool:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import locore
 from locore import io
-from locore.request import SAMPLERS, Law, help_of
+from locore.request import SAMPLERS, SLIPS, Law, help_of
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Prompt, Task
 from locore.server.tools import STYLE
@@ -62,7 +62,7 @@ REASONS = {
     "priority": "requests take turns",
     "prompt_logprobs": "only texts that are sampled are scored",
     "reasoning_effort": "the model does not think before it answers; `effort` says how well to sample",
-    "repetition_penalty": "it depends on logits that have no fixed zero, so it has no density; frequency_penalty has one",
+    "repetition_penalty": SLIPS["repetition_penalty"].removesuffix("."),
     "skip_special_tokens": "special tokens spell nothing",
     "stop_token_ids": "the model's own ends end a text; `stop` takes strings",
     "store": "nothing is stored",
