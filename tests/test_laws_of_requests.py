@@ -165,6 +165,27 @@ def test_temperature_0_finds_the_most_probable_text_where_it_may_read_all():
         assert answer.record.mode.log_found == pytest.approx(math.log(best[0]))
 
 
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), budget=st.sampled_from([25, 100, 5000]), mode=st.sampled_from(["only", "alpha"]))
+def test_the_most_probable_text_is_one_that_no_filter_takes_away(seed, budget, mode):
+    """Canonical tokenisations alone, and texts whose canonical tokenisation fits: against enumeration."""
+    model, aim = model_of(seed), contains("ab")
+    bound = aim.bind(LETTERS)
+
+    def kept(y: tuple[int, ...]) -> bool:
+        own = tuple(LETTERS.canonize(list(y)))
+        own = (*own, *(4,) * (LENGTH - len(own)))
+        return bound.evaluate(list(y), LETTERS) and (own == y if mode == "only" else bound.evaluate(list(own), LETTERS))
+
+    best = max(p for y, p in sequences(model) if kept(y))
+    answer = locore.generate(
+        model, "", aim, LENGTH, temperature=0, canonical=mode, budget=budget, seed=seed, ending="eos", finished=False
+    )
+    assert kept(tuple(answer.tokens[0].tolist()))
+    assert answer.record.mode.log_found <= math.log(best) + 1e-9
+    assert math.log(best) <= max(answer.record.mode.log_found, answer.record.mode.log_unread) + 1e-9
+
+
 def test_samples_are_draws():
     """Chi-square of 4,000 draws of one call; false alarm 1e-6."""
     model = model_of(1)

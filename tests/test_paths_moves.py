@@ -267,6 +267,12 @@ def test_other_conditions_come_on_top():
         assert {tuple(y) for y in particles.tokens.tolist()} <= set(truth(MOVES))
 
 
+def test_the_most_probable_path_is_simple_though_the_circuit_lets_more_through():
+    best = max(truth(MOVES).values())
+    found = sampled(None, 0, num=32, temperature=0)
+    assert found.record.mode.is_proven and found.record.mode.log_found == pytest.approx(math.log(best))
+
+
 def test_nothing_left_is_an_error():
     """Four walks of 7 moves end on the last one; none of them is simple."""
     with pytest.raises(ZeroWeights, match=r"relaxation.*memory"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from locore.canonical import OnlyCanonical, kept, share_of_others
+from locore.canonical import OnlyCanonical, Spelling, share_of_others
 from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers import compile
@@ -61,11 +62,13 @@ def answered(
         ending = compile(complete, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
     chosen = ending_of(request.ending, ending, counted)
     target = stopped(counted, ending) if chosen == "complete" else counted
+    spelling = None if mode is None or before is None else Spelling(mode, constraint, base.tokenizer, before)
     if mode == "only" and circuit.reader is not None and before is not None:
         target = OnlyCanonical(target, circuit.reader, before)
     scorer = _scorer(aim, base.tokenizer, ending, chosen)
-    if scorer is not None and isinstance(sampler, MostProbable):
-        sampler = replace(sampler, worth=scorer.of, log_most=scorer.log_most)
+    if isinstance(sampler, MostProbable):
+        worth = _worth(scorer, spelling, constraint.bind(base.tokenizer) if circuit.relaxed else None, base.tokenizer)
+        sampler = replace(sampler, worth=worth, log_most=0.0 if scorer is None else scorer.log_most)
     elif scorer is not None:
         sampler, target = steered(sampler, target, circuit, scorer)
     seed = drawn_seed(request.seed)
@@ -88,8 +91,8 @@ def answered(
     holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
     if circuit.relaxed:
         particles = _exact(particles, holds_exactly)
-    if before is not None and mode is not None:
-        particles = kept(particles, constraint, mode, before)
+    if spelling is not None:
+        particles = spelling.kept(particles)
     if scorer is not None and particles.record.mode is None:
         particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
     particles = thinned(particles, most, generator) if filtered else particles
@@ -109,6 +112,27 @@ def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, chosen: Ending)
     if not aim.factors:
         return None
     return Scorer(aim.factors, tokenizer, lambda model: stopped(model, circuit) if chosen == "complete" else model)
+
+
+def _worth(
+    scorer: Scorer | None, spelling: Spelling | None, exact: Constraint | None, tokenizer: Tokenizer
+) -> Callable[[Tensor], Tensor] | None:
+    """Log of what sequences are worth beyond their probability: the factors; −inf for those that a filter takes away."""
+    if scorer is None and spelling is None and exact is None:
+        return None
+
+    def worth(tokens: Tensor) -> Tensor:
+        keep = torch.ones(len(tokens), dtype=torch.bool)
+        if exact is not None:
+            keep &= torch.tensor([exact.evaluate(y, tokenizer) for y in tokens.tolist()], dtype=torch.bool)
+        if spelling is not None:
+            keep &= spelling.allows(tokens)
+        values = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
+        if bool(keep.any()):
+            values[keep] = 0.0 if scorer is None else scorer.of(tokens[keep])
+        return values
+
+    return worth
 
 
 def thinned(particles: Particles, most: int, generator: torch.Generator) -> Particles:

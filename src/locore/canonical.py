@@ -6,6 +6,8 @@ makes of the text after the prompt.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from locore.circuits import LeftToRight
 from locore.constraints import Constraint
 from locore.evidence import Particles
 from locore.models import LanguageModel
+from locore.request import Canonical
 from locore.stopping import FollowingModel
 from locore.tokenizer import Tokenizer
 
@@ -21,37 +24,55 @@ NOT_CANONICAL = "not canonical"
 NOT_ALPHA = "the canonical tokenisation does not satisfy the constraint"
 
 
-def kept(particles: Particles, constraint: Constraint, mode: str, before: list[int]) -> Particles:
-    """Multiply by the indicator of the paper's Algorithm 2, line 6: canonize(y) ⊨ α ("alpha"), or of canonize(y) = y ("only").
+@dataclass(frozen=True)
+class Spelling:
+    """Which sequences an answer may have by their tokenisation: the indicator of the paper's Algorithm 2, line 6.
 
-    Raises:
-        ZeroWeights: nothing is left.
+    Attributes:
+        mode: "alpha" asks for canonize(y) ⊨ α, "only" for canonize(y) = y.
+        before: the ids of the prompt.
     """
-    if mode == "only":
-        return particles.where(are_canonical(particles, before), NOT_CANONICAL)
-    tokenizer, length = particles.tokenizer, particles.tokens.shape[1]
-    bound = constraint.at(length).bind(tokenizer)
-    keep = [_satisfies(bound, list(tokenizer.canonize(y, before)), length, tokenizer) for y in particles.tokens.tolist()]
-    return particles.where(torch.tensor(keep), NOT_ALPHA)
+
+    mode: Canonical
+    constraint: Constraint
+    tokenizer: Tokenizer
+    before: list[int]
+
+    def allows(self, tokens: Tensor) -> Tensor:
+        """Bool[num] of Long[num, length]."""
+        if self.mode == "only":
+            return are_canonical(tokens, self.tokenizer, self.before)
+        length = tokens.shape[1]
+        bound = self.constraint.at(length).bind(self.tokenizer)
+        canonical = (list(self.tokenizer.canonize(y, self.before)) for y in tokens.tolist())
+        return torch.tensor([_satisfies(bound, ids, length, self.tokenizer) for ids in canonical], dtype=torch.bool)
+
+    def kept(self, particles: Particles) -> Particles:
+        """Those that it allows.
+
+        Raises:
+            ZeroWeights: nothing is left.
+        """
+        return particles.where(self.allows(particles.tokens), NOT_CANONICAL if self.mode == "only" else NOT_ALPHA)
 
 
-def are_canonical(particles: Particles, before: list[int]) -> Tensor:
-    """Bool[num]: are these the tokenizer's own ids of their texts, after a prompt of these ids?"""
-    tokenizer = particles.tokenizer
+def are_canonical(tokens: Tensor, tokenizer: Tokenizer, before: list[int]) -> Tensor:
+    """Bool[num]: are Long[num, length] the tokenizer's own ids of their texts, after a prompt of these ids?"""
     own: dict[bytes, list[int]] = {}
     answers = []
-    for y, text in zip(particles.tokens.tolist(), particles.bytes, strict=True):
+    for y in tokens.tolist():
+        text = tokenizer.text_bytes(y)
         canonical = own.get(text)
         if canonical is None:
             canonical = own[text] = list(tokenizer.canonize(y, before))
         rest = y[len(canonical) :]
         answers.append(canonical == y[: len(canonical)] and (not rest or rest[0] in tokenizer.eos_ids))
-    return torch.tensor(answers)
+    return torch.tensor(answers, dtype=torch.bool)
 
 
 def share_of_others(particles: Particles, before: list[int]) -> float:
     """The share of the weight on tokenisations that are not canonical."""
-    return float(particles.weights[~are_canonical(particles, before)].sum())
+    return float(particles.weights[~are_canonical(particles.tokens, particles.tokenizer, before)].sum())
 
 
 def _satisfies(bound: Constraint, ids: list[int], length: int, tokenizer: Tokenizer) -> bool:
@@ -67,8 +88,9 @@ class OnlyCanonical(FollowingModel):
 
     Where the constraint allows few tokens, those that no canonical tokenisation goes on with lose their probability to a token
     that the constraint forbids: distributions stay distributions, and what is lost does not satisfy the constraint. All else
-    that is not canonical is left to `kept`. So every proper sampler stays proper for both conditions together, and finds them
-    at the price of canonical spellings: ten labels, enumerated, cost 79 LM tokens on SmolLM2, all their tokenisations 8,800.
+    that is not canonical is left to `Spelling`. So every proper sampler stays proper for both conditions together, and finds
+    them at the price of canonical spellings: ten labels, enumerated, cost 79 LM tokens on SmolLM2, all their tokenisations
+    8,800.
 
     Attributes:
         base: the model before this change.

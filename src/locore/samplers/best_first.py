@@ -11,6 +11,7 @@ one beginning x among the unread prefixes, so E[w(y)] = R · (p(x)/R) · p(y | x
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -137,12 +138,14 @@ class Search:
             self._follow(near, others)
         return self
 
-    def seek(self, limit: int, log_more: float = 0.0) -> Search:
-        """Read until no sequence that was not found can be the most probable, or so many LM tokens are spent.
+    def seek(self, limit: int, values: Callable[[Tensor, Tensor], Tensor], log_more: float = 0.0) -> Search:
+        """Read until no sequence that was not found can be worth most, or so many LM tokens are spent.
 
-        A sequence that was not found may count e^log_more times its probability.
+        Args:
+            values: log of what sequences with their scores are worth, f64[num].
+            log_more: a sequence is worth at most e^log_more times its probability.
         """
-        best = NEG_INF
+        best, seen = NEG_INF, 0
         while self.log_next + log_more > best:
             near, others = self._split()
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
@@ -150,7 +153,8 @@ class Search:
             if self.walk.contexts + price > limit or numbers > MOST_NUMBERS:
                 break
             self._follow(near, others)
-            best = max((float(scores.sum(-1).max()) for _, scores in self._found), default=NEG_INF)
+            best = max([best, *(float(values(*scored).max()) for scored in self._found[seen:])])
+            seen = len(self._found)
         return self
 
     def _follow(self, near: list[Prefixes], others: list[Prefixes]) -> None:

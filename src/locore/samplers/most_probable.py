@@ -19,9 +19,10 @@ from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.evidence import Draws, Mode, Record
 from locore.models import LanguageModel, Tempered
+from locore.numerics import NEG_INF
 from locore.samplers.auto import Auto
 from locore.samplers.base import affordable
-from locore.samplers.best_first import Search
+from locore.samplers.best_first import Scored, Search
 
 SEARCHED = 0.3  # share of the budget that reads the likeliest prefixes
 SHARPENED = 0.5  # temperature of the draws
@@ -34,7 +35,8 @@ class MostProbable:
     """The most probable sequence found, by p(y) or by what it is worth.
 
     Attributes:
-        worth: log of what Long[num, length] are worth beyond their probability, f64[num]; None for nothing.
+        worth: log of what Long[num, length] are worth beyond their probability, f64[num], −inf where one must not be; None for
+            nothing.
         log_most: what that cannot exceed.
     """
 
@@ -58,19 +60,20 @@ class MostProbable:
         price = max(1, circuit.length - 1)
         limit = price * max(2, num_particles) if budget is None else budget
         affordable(1, 2 * price, limit, self.name)  # one is drawn, and scored under the law itself
-        search = None
-        if circuit.reader is not None:
-            search = Search(model, circuit).seek(min(int(limit * SEARCHED), limit - 2 * price), self.log_most)
-        candidates = [] if search is None or search.found is None else [search.found]
-        if search is None or not candidates or not self._is_proven(search, *candidates[0]):
-            spent = 0 if search is None else search.walk.contexts
-            candidates += self._drawn(model, circuit, limit - spent, generator)
-        if not candidates:
-            raise ZeroWeights(f"no text that satisfies the constraint was found in {limit:,} LM tokens; use a larger budget.")
-        tokens, scores = (torch.cat(part) for part in zip(*candidates, strict=True))
-        values = self._values(tokens, scores)
-        best = values.argmax()[None]
+        search = None if circuit.reader is None else Search(model, circuit)
+        if search is not None:
+            search.seek(min(int(limit * SEARCHED), limit - 2 * price), self._values, self.log_most)
+        scored = [] if search is None or search.found is None else [self._valued(*search.found)]
         ahead = 0.0 if search is None else search.log_next
+        if ahead + self.log_most > max((float(values.max()) for _, _, values in scored), default=NEG_INF):
+            drawn = self._drawn(model, circuit, limit - (0 if search is None else search.walk.contexts), generator)
+            scored += [self._valued(*drawn)] if drawn is not None else []
+        if not any(bool((values > NEG_INF).any()) for _, _, values in scored):
+            if ahead == NEG_INF:
+                raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
+            raise ZeroWeights(f"no text that satisfies the constraint was found in {limit:,} LM tokens; use a larger budget.")
+        tokens, scores, values = (torch.cat(part) for part in zip(*scored, strict=True))
+        best = values.argmax()[None]
         mode = Mode(float(values[best]), ahead + self.log_most, len(tokens))
         record = Record(guarantee="mode", weighted=False, drawn=1, mode=mode, bounds=_bounds(search, float(scores[best].sum())))
         return Draws(tokens[best], values[best], scores[best], record)
@@ -80,23 +83,21 @@ class MostProbable:
         values = scores.sum(-1)
         return values if self.worth is None else values + self.worth(tokens)
 
-    def _is_proven(self, search: Search, tokens: Tensor, scores: Tensor) -> bool:
-        return search.log_next + self.log_most <= float(self._values(tokens, scores).max())
+    def _valued(self, tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return tokens, scores, self._values(tokens, scores)
 
-    def _drawn(
-        self, model: LanguageModel, circuit: Circuit, budget: int, generator: torch.Generator
-    ) -> list[tuple[Tensor, Tensor]]:
-        """The likeliest of weighted draws of a sharper law, with their scores under the model's; none where none was found."""
+    def _drawn(self, model: LanguageModel, circuit: Circuit, budget: int, generator: torch.Generator) -> Scored | None:
+        """The likeliest of weighted draws of a sharper law, with their scores under the model's; None where none was found."""
         sharper, price = Tempered(model, SHARPENED), max(1, circuit.length - 1)
         compared = max(1, min(COMPARED, budget // (4 * price)))
         try:
             draws = Auto()(sharper, circuit, KEPT, budget - compared * price, generator)
         except (ZeroWeights, BudgetExceeded, TimedOut):
-            return []
+            return None
         known = sharper.token_scores(draws.tokens) if draws.token_scores is None else draws.token_scores
         likely = self._values(draws.tokens, known).argsort(descending=True)[:compared]
         tokens = draws.tokens[likely]
-        return [(tokens, model.token_scores(tokens))]
+        return tokens, model.token_scores(tokens)
 
 
 def _bounds(search: Search | None, log_prob: float) -> tuple[float, float]:

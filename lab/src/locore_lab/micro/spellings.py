@@ -53,7 +53,7 @@ def measure(problem: Problem, model: LanguageModel, runs: int) -> Row:
     example: tuple[float, str | None] = (0.0, None)
     for seed in range(runs):
         p = locore.generate(*call, num_particles=PARTICLES, budget=BUDGET, seed=seed)
-        canonical, mass = are_canonical(p, before), math.exp(p.log_mean_weight)
+        canonical, mass = are_canonical(p.tokens, p.tokenizer, before), math.exp(p.log_mean_weight)
         total.append(mass)
         odd.append(mass * float(p.weights[~canonical].sum()))
         for text, weight, good, tokens in zip(p.texts, p.weights.tolist(), canonical.tolist(), p.tokens.tolist(), strict=True):
