@@ -72,6 +72,7 @@ def tasks(
     device: Annotated[str | None, typer.Option(help="Where the model computes, such as cuda.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the weights, such as bfloat16; the truths stay those of 32 bits.")] = "float32",
     tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
+    temperature: Annotated[float, typer.Option(help="Another than 1: the written problems there; .7 has truths.")] = 1.0,
 ) -> None:
     """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
     import_module("locore_lab.tasks.command").run(
@@ -89,6 +90,7 @@ def tasks(
         device=device,
         dtype=dtype,
         measure=not tables,
+        temperature=temperature,
     )
     if not truths:
         print((output / "table.md").read_text())

@@ -23,7 +23,7 @@ from locore_lab.tasks.measures import Row
 from locore_lab.tasks.problem import Problem
 from locore_lab.tasks.report import JUDGED_AT, write_results, write_texts
 from locore_lab.tasks.study import TasksPlan, TasksStudy
-from locore_lab.tasks.written import written_problems
+from locore_lab.tasks.written import at_temperature, written_problems
 
 QUICK = TasksPlan(rounds={250: 2}, few={250: 1})
 QUICK_PROBLEMS = ("keyword-dog", "ban-letter", "ending-happy", "choice-sentiment")
@@ -47,6 +47,7 @@ def run(
     device: str | None = None,
     dtype: str = "float32",
     measure: bool = True,
+    temperature: float = 1.0,
 ) -> list[Row]:
     """Measure, and write `results.json`, `table.md`, `texts.md` and plots; what is in the folder already stays.
 
@@ -65,13 +66,15 @@ def run(
         device: where the model computes; as for `locore.load`.
         dtype: of its weights, such as "bfloat16"; the truths stay those of 32 bits.
         measure: False: write the tables of what is in the folder.
+        temperature: other than 1: the written problems alone, at this temperature; .7 has truths.
 
     Raises:
         InvalidArgument: unknown names; or the model is not the one that the truths speak of.
         ModelNotFound: the model is not installed.
     """
     torch.set_num_threads(threads)
-    chosen = selected([*written_problems(), *drawn_problems(seed)], problems, families, quick)
+    known = [*written_problems(), *drawn_problems(seed)] if temperature == 1 else at_temperature(temperature)
+    chosen = selected(known, problems, families, quick)
     plan = replace(planned(quick, seed, budgets, runs), dtype=dtype)
     start = time.process_time()
     with only_writer(output):
@@ -104,7 +107,8 @@ def selected(known: list[Problem], names: list[str] | None, families: list[str] 
         unknown = [name for name in asked or [] if name not in there]
         if unknown:
             raise InvalidArgument(f"unknown {what} {', '.join(unknown)}; known are {', '.join(there)}.")
-    wanted = names or (QUICK_PROBLEMS if quick else list(by_name))
+    brief = [name for name in by_name if name.startswith(QUICK_PROBLEMS)]
+    wanted = names or (brief if quick else list(by_name))
     found = [by_name[name] for name in wanted if not families or by_name[name].family in families]
     if not found:
         raise InvalidArgument("no problem is left; name others, or other families.")

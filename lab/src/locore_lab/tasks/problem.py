@@ -12,7 +12,7 @@ import locore
 from locore import Constraint, json_schema
 from locore.chat import Prompt
 from locore.circuits import Circuit
-from locore.models import Counted, LanguageModel
+from locore.models import Counted, LanguageModel, Tempered
 from locore.request import Ending
 from locore.stopping import StopWhenComplete
 from locore_lab.tasks.features import Feature
@@ -35,6 +35,7 @@ class Problem:
         chat: is the prompt the message of a user?
         stop: as in `generate`.
         model: as `locore.load` knows it.
+        temperature: of the law that is conditioned.
     """
 
     name: str
@@ -46,10 +47,12 @@ class Problem:
     chat: bool = False
     stop: Ending = "complete"
     model: str = MODEL
+    temperature: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
         """What identifies the problem."""
         return {
+            **({} if self.temperature == 1 else {"temperature": self.temperature}),
             "model": self.model,
             "chat": self.chat,
             "prompt": self.prompt,
@@ -83,7 +86,8 @@ class Task:
     def of(cls, problem: Problem, model: LanguageModel) -> Task:
         """Prompt the model and compile."""
         circuit = locore.compile(problem.constraint, model, problem.length)
-        return cls(problem, model.prompted(prompt_of(problem)), circuit)
+        law = model if problem.temperature == 1 else Tempered(model, problem.temperature)
+        return cls(problem, law.prompted(prompt_of(problem)), circuit)
 
     def target(self, counted: Counted) -> LanguageModel:
         """The law that is conditioned; `counted` wraps `model`."""

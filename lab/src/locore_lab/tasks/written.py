@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from locore import (
     ban,
     choice,
@@ -26,6 +28,7 @@ from locore_lab.tasks.features import (
 )
 from locore_lab.tasks.problem import Problem, written_as_models_do
 
+WARM = 0.7  # a temperature that people use
 LILY = "Once upon a time, there was a little girl named Lily."
 REVIEW = "Review: The food was cold, and the waiter forgot us twice.\nSentiment:"
 # A mild list; what is banned in earnest lies in shared word lists, not here.
@@ -68,6 +71,13 @@ DOG = {
 def written_problems() -> list[Problem]:
     """In the order of the families."""
     return [*_words(), *_shapes(), *_objects(), *_formats(), *_choices()]
+
+
+def at_temperature(temperature: float) -> list[Problem]:
+    """The same at another temperature; truths come with the package for `WARM`."""
+    return [
+        replace(problem, name=f"{problem.name}-at-{temperature:g}", temperature=temperature) for problem in written_problems()
+    ]
 
 
 def _words() -> list[Problem]:
