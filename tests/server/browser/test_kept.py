@@ -64,13 +64,16 @@ def test_a_link_fills_in_the_form(visit):
     page.get_by_text("More settings").click()
     page.fill("#temperature", "0.5")
     page.select_option("#ending", "eos")
+    page.fill("#stop", "\\n\nEND\na\\\\n")
+    page.check("#finished")
     page.get_by_role("button", name="Copy link").click()
     other = visit()
     other.goto(page.url)
     other.reload()
     assert other.input_value("#prompt") == "Grüße, 世界 🙂" and other.input_value("#json") == page.input_value("#json")
-    for name in ("max_tokens", "num_particles", "seed", "temperature", "top_p", "ending"):
+    for name in ("max_tokens", "num_particles", "seed", "temperature", "top_p", "ending", "stop"):
         assert other.input_value(f"#{name}") == page.input_value(f"#{name}")
+    assert other.is_checked("#finished")
 
 
 def test_links_lose_nothing(visit):

@@ -10,6 +10,11 @@ const WORDS = {
   chat: { prompt: "The user says", constraint: "The answer is such that it", spaces: "Spaces count: an answer usually begins without one." },
 };
 
+// A string of `stop` as it stands in its line, and back.
+const ESCAPES = [["\\", "\\\\"], ["\n", "\\n"], ["\t", "\\t"]];
+const spelled = (text) => ESCAPES.reduce((made, [character, escape]) => made.replaceAll(character, escape), text);
+const meant = (line) => line.replace(/\\([\\nt])/g, (_, letter) => ({ n: "\n", t: "\t" })[letter] ?? letter);
+
 let readsChats = false;
 
 export function startFields() {
@@ -44,6 +49,8 @@ export function writeFields(problem) {
   for (const name of NUMBERS) $(name).value = problem[name] ?? "";
   $("num_particles").value = problem.num_particles ?? PARTICLES;
   for (const name of CHOICES) $(name).value = problem[name] ?? "";
+  $("stop").value = [problem.stop ?? []].flat().map(spelled).join("\n");
+  $("finished").checked = problem.finished ?? false;
   showMode();
 }
 
@@ -54,6 +61,9 @@ export function readFields() {
   const found = isChat() ? { messages: [...system, user] } : { prompt: $("prompt").value };
   for (const name of NUMBERS) if ($(name).value !== "") found[name] = Number($(name).value);
   for (const name of CHOICES) if ($(name).value) found[name] = $(name).value;
+  const stop = $("stop").value.split("\n").filter(Boolean).map(meant);
+  if (stop.length) found.stop = stop;
+  if ($("finished").checked) found.finished = true;
   return found;
 }
 

@@ -4,7 +4,7 @@ import { evidence, probable, verdict } from "./results.js";
 import { beginning, constraintInWords } from "./words.js";
 
 const MOST = 5; // texts of each
-const SETTINGS = { max_tokens: "at most", min_tokens: "at least", temperature: "temperature", top_p: "top-p", ending: "ending", sampler: "sampler" };
+const SETTINGS = { max_tokens: "at most", min_tokens: "at least", temperature: "temperature", top_p: "top-p", ending: "ending", stop: "before", finished: "finished", sampler: "sampler" };
 
 let kept = null;
 

@@ -12,6 +12,8 @@ const CHECKS = {
   constraint: isObject,
   sampler: (value) => SAMPLERS.includes(value),
   ending: (value) => value === "eos",
+  stop: (value) => Array.isArray(value) && value.every(isText),
+  finished: (value) => value === true,
   ...Object.fromEntries(NUMBERS.map((name) => [name, isNumber])),
 };
 

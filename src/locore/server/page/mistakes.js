@@ -3,7 +3,7 @@ import { ServerError } from "./api.js";
 import { $ } from "./dom.js";
 import { NUMBERS } from "./fields.js";
 
-const PLACES = [...NUMBERS, "prompt", "constraint", "sampler", "ending", "key"];
+const PLACES = [...NUMBERS, "prompt", "constraint", "sampler", "ending", "stop", "key"];
 const firstClause = (message) => message.split(/; |\. /)[0];
 // What the library says to programmers, for those who have this page alone.
 const SAYS = {
