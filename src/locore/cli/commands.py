@@ -14,6 +14,7 @@ import typer
 import locore
 from locore.cli.inputs import (
     MODEL_HELP,
+    BanPattern,
     Bans,
     Biases,
     Budget,
@@ -21,6 +22,7 @@ from locore.cli.inputs import (
     Choices,
     ConstraintJson,
     Contains,
+    ContainsPattern,
     EndingMode,
     EndsWith,
     FrequencyPenalty,
@@ -30,6 +32,7 @@ from locore.cli.inputs import (
     MinPShare,
     NumParticles,
     OnlyFinished,
+    OverPrompt,
     PresencePenalty,
     Progress,
     RegexPattern,
@@ -82,6 +85,9 @@ def generate(
     starts_with: StartsWith = None,
     ends_with: EndsWith = None,
     words: Words = None,
+    contains_pattern: ContainsPattern = None,
+    ban_pattern: BanPattern = None,
+    over: OverPrompt = None,
     model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = "tiny",
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; the model's chat template writes it.")] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system before it.")] = None,
@@ -119,7 +125,10 @@ def generate(
     """
     if (prompt is None) == (prompt_option is None):
         raise InvalidArgument('give one prompt: locore generate "The weather is" --contains " sun".')
-    said = Said(constraint, contains, ban, regex, json_schema, choice, starts_with, ends_with, words)
+    said = Said(
+        *(constraint, contains, ban, regex, json_schema, choice, starts_with, ends_with, words),
+        *(contains_pattern, ban_pattern, over),
+    )
     asked, parsed = read_prompt(prompt or prompt_option or "", chat, system), said.read()
     waiting = Waiting()
     options: dict[str, Any] = {

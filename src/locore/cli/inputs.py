@@ -27,7 +27,7 @@ from locore.request import help_of
 from locore.watching import end_calls
 
 if TYPE_CHECKING:
-    from locore.constraints import Constraint
+    from locore.constraints import Constraint, Pattern
     from locore.evidence import Particles
     from locore.potentials import Target
 
@@ -60,6 +60,13 @@ ESCAPED = re.compile(r"\\[nt\\]")
 ConstraintJson = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="What the text must satisfy; @- reads stdin.")]
 Contains = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="It contains this; several times: all of them.")]
 Bans = Annotated[list[str] | None, typer.Option("--ban", metavar="TEXT", help="It does not contain this; several times.")]
+PatternHelp = "a regular expression, or the name of a ready pattern, such as email; several times."
+ContainsPattern = Annotated[list[str] | None, typer.Option(metavar="REGEX|NAME", help=f"It contains {PatternHelp}")]
+BanPattern = Annotated[list[str] | None, typer.Option(metavar="REGEX|NAME", help=f"It does not contain {PatternHelp}")]
+OverPrompt = Annotated[
+    str | None,
+    typer.Option("--over", metavar="text|prompt+text", help="What mentions and bans see, if not the text alone."),
+]
 RegexPattern = Annotated[str | None, typer.Option("--regex", metavar="PATTERN", help="The whole text matches.")]
 SchemaFile = Annotated[str | None, typer.Option("--json-schema", metavar="FILE|JSON", help="It is JSON, valid for a schema.")]
 Choices = Annotated[list[str] | None, typer.Option("--choice", metavar="TEXT", help="It is one of these; several times.")]
@@ -100,6 +107,9 @@ class Said:
     starts_with: str | None = None
     ends_with: str | None = None
     words: str | None = None
+    contains_pattern: list[str] | None = None
+    ban_pattern: list[str] | None = None
+    over: str | None = None
 
     def read(self) -> Constraint | Target:
         """All of it together.
@@ -109,8 +119,13 @@ class Said:
             InvalidArgument: a file cannot be read.
         """
         parts: list[Any] = [] if self.constraint is None else [read_constraint(self.constraint)]
-        parts += [locore.contains(text) for text in self.contains or ()]
-        parts += [locore.ban(self.ban)] if self.ban else []
+        mentions = [locore.contains(text) for text in self.contains or ()]
+        mentions += [locore.contains(_pattern(text)) for text in self.contains_pattern or ()]
+        banned = [*(self.ban or ()), *map(_pattern, self.ban_pattern or ())]
+        mentions += [locore.ban(banned)] if banned else []
+        if self.over is not None and not mentions:
+            raise InvalidConstraint("--over goes with --contains, --ban, --contains-pattern or --ban-pattern.")
+        parts += mentions if self.over is None else [mention.over(self.over) for mention in mentions]
         parts += [locore.regex(self.regex)] if self.regex is not None else []
         parts += [locore.json_schema(_read_schema(self.json_schema))] if self.json_schema is not None else []
         parts += [locore.choice(self.choice)] if self.choice else []
@@ -120,7 +135,8 @@ class Said:
         if not parts:
             raise InvalidConstraint(
                 "what should the text satisfy? Say it in a word (--contains, --ban, --regex, --json-schema, --choice, "
-                f"--starts-with, --ends-with, --words; several hold together), or as JSON: --constraint '{EXAMPLE}'."
+                "--starts-with, --ends-with, --words, --contains-pattern, --ban-pattern; several hold together), or as JSON: "
+                f"--constraint '{EXAMPLE}'."
             )
         together: Constraint | Target = parts[0]
         for part in parts[1:]:
@@ -132,6 +148,12 @@ def _read_schema(value: str) -> Any:
     """A schema that is given as JSON, or the name of a file with it."""
     text = value if value.lstrip()[:1] in ("{", "t", "f") and not is_file(value) else read_text(value.removeprefix("@"))
     return parse_json(text, "option --json-schema", "write a schema, or the name of a file with one")
+
+
+def _pattern(value: str) -> Pattern:
+    """A ready pattern by its name, or one of a regular expression."""
+    ready: Any = locore.patterns
+    return getattr(ready, value) if value in dir(ready) else locore.pattern(value)
 
 
 def _read_words(value: str) -> Constraint:
