@@ -96,6 +96,20 @@ def tasks(
         print((output / "table.md").read_text())
 
 
+@bench.command(epilog="Example: locore bench people write -o results --wish tweet --seed 1")
+def people(
+    step: Annotated[str, typer.Argument(help="write: ask the model. sheet: shuffle the texts. table: read the grades.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of all files; a killed run goes on.")],
+    wish: Annotated[list[str] | None, typer.Option(help="Only these.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="A text of each tool for each; 1 and 2 by default.")] = None,
+    model: Annotated[str, typer.Option(help="As locore.load knows it.")] = "smollm2",
+    temperatures: Annotated[bool, typer.Option("--temperatures", help="Of Locore alone, at several temperatures.")] = False,
+) -> None:
+    """Twenty wishes of people by Locore, masking and transformers: texts, a sheet to be graded blind, and the table."""
+    command = import_module("locore_lab.people.command")
+    print(command.run(step, output, temperatures, wish or (), seed or (1, 2), model))
+
+
 @bench.command(epilog="Example: locore bench speed --quick -o results")
 def speed(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of results.json and table.md; a killed run goes on.")],

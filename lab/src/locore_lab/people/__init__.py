@@ -1,0 +1,1 @@
+"""Twenty wishes of people, as three tools answer them, graded blind."""
