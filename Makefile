@@ -30,7 +30,7 @@ test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the develo
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Laws on small cases, a few of each part.
-FAST := tests/test_layers.py tests/test_request.py tests/test_particles.py tests/test_diagnosis.py tests/test_pareto.py \
+FAST := tests/test_layers.py tests/test_house.py tests/test_request.py tests/test_particles.py tests/test_diagnosis.py tests/test_pareto.py \
 	tests/automata tests/circuits tests/constraints/test_expressions.py tests/constraints/test_functions.py \
 	tests/compilers/test_compile.py tests/compilers/test_conflict.py tests/models/test_table.py tests/test_generate.py
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.effort import some
+from tests.house import FILES, SOURCE
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
 ROWS = {
     "errors": 0,
     "automata": 1,
@@ -57,8 +57,9 @@ ROWS = {
     "server": 6,
 }
 STRANGERS = ("constraints", "circuits", "models", "evidence")  # parts of one row that do not know of each other
-PUBLIC = 6  # from this row on, modules use the public names of `locore` itself
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+PUBLIC = 6  # from this row on, modules may import `locore` itself
+FACES = [part for part, row in ROWS.items() if row == PUBLIC]
+STARTERS = ("cli", "__main__")
 
 
 def part_of(module: str) -> str:
@@ -118,34 +119,14 @@ def test_imports_go_downwards(path):
             assert ROWS[part] < ROWS[own], f"{own} must not know of {part}"
 
 
-def module_of(path: Path) -> str:
-    """The dotted name of a file."""
-    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_of(path): path for path in FILES}
-
-
-def imported_modules(path: Path) -> set[str]:
-    """The modules of `locore` that a file imports, for types alone too."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            own = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
-            names |= own or {str(node.module)}
-    return names & MODULES.keys()
-
-
-@pytest.mark.parametrize("part", ["circuits", "compilers"])
-def test_no_imports_in_a_circle(part):
-    """A file can be read after those that it imports: a part is peeled off, file by file."""
-    left = {name: imported_modules(path) - {name} for name, path in MODULES.items() if own_part(path) == part}
-    while ready := {name for name, imports in left.items() if not imports & left.keys()}:
-        left = {name: imports for name, imports in left.items() if name not in ready}
-    assert not left
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if own_part(path) in FACES], ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_faces_do_not_know_of_each_other(path):
+    """The shell starts the others; none of them needs another."""
+    own = own_part(path)
+    others = {part for part in imported_parts(path) if ROWS.get(part) == ROWS["cli"]} - {own}
+    assert not others or own in STARTERS, f"{own} imports {others}"
 
 
 def test_the_check_sees_imports():

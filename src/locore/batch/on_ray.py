@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from locore import errors
-from locore.batch.driver import Engine, Job
+from locore.batch.engine import Engine, Job
 from locore.batch.plan import Span
 from locore.batch.rows import Record, error_of
 from locore.batch.settings import Settings

@@ -70,6 +70,8 @@ class Constraint(Structural):
 
     __array_ufunc__ = None  # numpy's bools leave the operators to the methods below
     is_text = False  # does it speak about the text?
+    # What `over` does. It is made of leaves, which are made of this class, so its module puts it here.
+    made_over: ClassVar[Callable[[Constraint, str, str | None], Constraint]]
     __hash__ = Structural.__hash__
 
     # What a kind says about itself.
@@ -138,9 +140,7 @@ class Constraint(Structural):
         Raises:
             InvalidConstraint: another `what`, or a part that speaks of tokens, or is a Python function.
         """
-        from locore.constraints.over import over  # it is made of leaves, which are made of this
-
-        return over(self, what, prompt)
+        return self.made_over(what, prompt)
 
     def evaluate(self, tokens: Iterable[int], tokenizer: TokenizerLike | None = None) -> bool:
         """Does the constraint hold on these tokens? Read plainly, without any automaton.

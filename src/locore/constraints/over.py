@@ -76,6 +76,9 @@ def over(constraint: Constraint, what: str, prompt: str | None = None) -> Constr
     return constraint if what == TEXT else constraint.transform(change)
 
 
+Constraint.made_over = over
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Over(LazyLeaf):
     """A text leaf holds of the prompt with the text behind it.

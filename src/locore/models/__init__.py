@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from locore.lazy import lazy_names
 from locore.models.adjusted import Biased, MinP, Penalised
 from locore.models.base import Drafts, LanguageModel, ModelInfo, Origin
-from locore.models.bundled import load
+from locore.models.by_name import load
 from locore.models.cursor import Cursor
 from locore.models.ending_at import EndingAt
 from locore.models.table import MarkovModel, TableModel

@@ -11,7 +11,7 @@ from locore.constraints.json_schema import JsonSchema
 from locore.constraints.json_schema.arrays import plan_of as plan_of_array
 from locore.constraints.json_schema.facts import Goal, Valid
 from locore.constraints.json_schema.properties import plan_of
-from locore.constraints.json_schema.reader import Schema, bytes_of
+from locore.constraints.json_schema.reader import Schema
 from locore.constraints.json_schema.values import Goals, Reading
 
 Steps = tuple[str, ...]  # of a JSON pointer
@@ -43,7 +43,7 @@ def _answer(constraint: Constraint, steps: Steps) -> list[str] | None:
 
 
 def _missing(schema: Schema, steps: Steps) -> list[str] | None:
-    reading = Reading(schema.shapes, schema.style, bytes_of)
+    reading = schema.reading_of(schema.style)
     places: list[Goals] = [(Goal(Valid(schema.document.root)),)]
     for depth, step in enumerate(steps):
         names: dict[str, None] = {}

@@ -9,13 +9,15 @@ from locore.automata.pushdown import Choice, Measure, Pushdown, Sequence
 from locore.constraints.json_schema import arrays, properties
 from locore.constraints.json_schema.documents import Document
 from locore.constraints.json_schema.facts import Goal, Valid
+from locore.constraints.json_schema.objects import object_
 from locore.constraints.json_schema.rules import Rules, mentioned
 from locore.constraints.json_schema.scalars import numbers
 from locore.constraints.json_schema.shapes import Shapes
 from locore.constraints.json_schema.style import Style
-from locore.constraints.json_schema.values import Goals, Reading, string_of
+from locore.constraints.json_schema.values import Containers, Goals, Reading, string_of
 
 MOST_SURVEYED = 5_000
+CONTAINERS: Containers = {"array": arrays.array, "object": object_}
 
 
 def bytes_of(text: bytes) -> float:
@@ -56,7 +58,7 @@ class Schema:
             new = [one for one in mentioned(self.rules.parts(node)) if one not in nodes]
             nodes.update(dict.fromkeys(new, True))
             todo += dict.fromkeys(new)
-        reading = Reading(self.shapes, self.style.layouts()[0], bytes_of)
+        reading = self.reading_of(self.style.layouts()[0])
         open_, done = 1, 2
         marks: dict[Goals, int] = {}
         pending: list[tuple[Goals, bool]] = [((Goal(Valid(self.document.root)),), False)]
@@ -78,11 +80,15 @@ class Schema:
         """Pointers of keywords that constrain nothing."""
         return self.rules.remarks
 
+    def reading_of(self, style: Style, measure: Measure = bytes_of, scalars: Reading | None = None) -> Reading:
+        """What the symbols of one layout share; see `Reading`."""
+        return Reading(self.shapes, CONTAINERS, style, measure, scalars)
+
     def reading(self, measure: Measure = bytes_of) -> Pushdown:
         """The automaton of the valid texts."""
         goals, ways, scalars = (Goal(Valid(self.document.root)),), [], None
         for style in self.style.layouts():
-            reading = Reading(self.shapes, style, measure, scalars)
+            reading = self.reading_of(style, measure, scalars)
             scalars = scalars or reading
             lead = scalars.gap() if style.whitespace in ("any", "single") else ()
             if self.style.whitespace == "consistent":

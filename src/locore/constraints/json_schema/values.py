@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 from locore.automata.pushdown import NEVER, Choice, Literal, Measure, Row, Sequence, Symbol, cost_of
 from locore.automata.regex.scanner import DEAD, Scanner
 from locore.constraints.json_schema.characters import ASCII, BACKSLASH, LEADS, QUOTE, alike, read_on, ways_on
-from locore.constraints.json_schema.facts import Goal
+from locore.constraints.json_schema.facts import Fact, Goal
 from locore.constraints.json_schema.scalars import Strings, numbers, strings
 from locore.constraints.json_schema.shapes import Shape, Shapes
 from locore.constraints.json_schema.style import INDENT, WHITESPACE, Style
 
 Goals = tuple[Goal, ...]  # each once, in the order of the schema
+# "array" and "object": of a reading, what is known of the value, how deep its parts may nest, and how far they are indented.
+Containers = Mapping[str, Callable[["Reading", tuple[Fact, ...], int, int], Sequence]]
 
 
 def joined(goals: Iterable[Goal]) -> Goals:
@@ -30,14 +32,17 @@ class Reading:
 
     Attributes:
         shapes: of its schemas.
+        containers: what makes arrays and objects, of which values are made, which are made of values.
         style: how values are written; its whitespace is none that leaves a choice of layouts.
         measure: what a literal piece costs.
         scalars: the reading whose literals, numbers and strings these are; they look alike in all layouts.
     """
 
-    def __init__(self, shapes: Shapes, style: Style, measure: Measure, scalars: Reading | None = None) -> None:
+    def __init__(
+        self, shapes: Shapes, containers: Containers, style: Style, measure: Measure, scalars: Reading | None = None
+    ) -> None:
         """Nothing has been made."""
-        self.shapes, self.style, self.measure = shapes, style, measure
+        self.shapes, self.containers, self.style, self.measure = shapes, containers, style, measure
         self.scalars = scalars or self
         self.minimal, self.digits = style.escapes == "minimal", style.integers == "digits"
         self._made: dict[Hashable, Any] = {}
@@ -96,9 +101,6 @@ class Value(Choice):
         return tuple(way for way in found if cost_of(way) != NEVER)
 
     def _way(self, shape: Shape, kind: str) -> Sequence:
-        from locore.constraints.json_schema.arrays import array
-        from locore.constraints.json_schema.objects import object_
-
         reading, facts = self._reading, shape.of(kind)
         if kind == "number":
             scanner = numbers(frozenset(facts), reading.digits)
@@ -106,8 +108,7 @@ class Value(Choice):
         if kind == "string":
             return string_of(reading.scalars, facts)
         if kind in ("array", "object"):
-            make = array if kind == "array" else object_
-            return make(reading, facts, self._depth - 1, self._level) if self._depth else ()
+            return reading.containers[kind](reading, facts, self._depth - 1, self._level) if self._depth else ()
         return (reading.literal(kind.encode()),)
 
 

@@ -1,0 +1,126 @@
+"""What may only get better: arrows out of the kernel, names of samplers below them, circles, and what `tests.house` counts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests import house
+from tests.house import MEASURES, MODULES
+from tests.test_layers import ROWS, own_part
+
+# What the kernel knows of what should stand beside it. Whoever takes an arrow away takes it from here; none may come.
+ARROWS = {
+    "answering": (
+        *("canonical", "constraints.json_schema", "constraints.json_schema.places", "constraints.machine", "models.wrappers"),
+        *("potentials.scorer", "potentials.values", "remarks", "samplers.most_probable", "samplers.steering", "stopping"),
+    ),
+    "circuits": ("circuits.conditioned",),
+    "compilers.compile": (
+        *("circuits.followed", "compilers.conflict", "compilers.followed", "compilers.lazily", "compilers.paths.circuit"),
+        *("compilers.sdd.compile", "compilers.search.search", "compilers.stored"),
+    ),
+    "compilers.left_to_right": ("compilers.paths.circuit", "compilers.search.network", "constraints.paths.graph"),
+    "compilers.problem": (
+        *(
+            "automata.regex",
+            "automata.regex.language",
+            "constraints.combinatorial.comparisons",
+            "constraints.combinatorial.sums",
+        ),
+        *("constraints.grammar", "constraints.paths.graph", "constraints.regex", "constraints.searches"),
+    ),
+    "constraints.counting": ("automata.characters", "automata.machines"),
+    "constraints.function": ("constraints.view",),
+    "constraints.tokens": ("automata.lazily", "automata.pushdown"),
+    "evidence.particles": ("automata.stops",),
+    "generate": (*("models.by_name", "models.meeting", "potentials.values", "samplers", "shaping", "story", "watching"),),
+    "samplers.best_first": ("samplers.free",),
+    "samplers.merit": ("samplers.twist.base",),
+    "samplers.rounds": ("samplers.twist.base", "samplers.twist.outcomes"),
+    "samplers.swor": ("samplers.twist.base", "samplers.twist.outcomes"),
+}
+# Modules below the samplers that name one of them in what they say or ask: how many strings.
+HINTS = {
+    "circuits.conditioned": 1,
+    "circuits.followed": 1,
+    "circuits.unwritten": 1,
+    "compilers.lazily": 1,
+    "evidence.verdict": 6,
+    "models.engines.vllm": 1,
+    "request": 18,
+}
+# Pairs of files of which one says of what type the other is; nothing is imported twice when they run.
+CIRCLES_OF_TYPES = [
+    ["constraints.json_schema.names", "constraints.json_schema.objects"],
+    ["constraints.json_schema.rules", "constraints.json_schema.tags"],
+    ["models.abilities", "models.causal"],
+]
+
+
+def short(module: str) -> str:
+    return module.removeprefix("locore.")
+
+
+def test_the_kernel_knows_of_no_more_than_it_did():
+    """Equality: an arrow that is gone has to leave the list, or it could come back."""
+    found = {short(module): sorted(map(short, outside)) for module, outside in house.arrows().items()}
+    assert found == {module: sorted(outside) for module, outside in ARROWS.items()}
+
+
+def named_samplers(module: str) -> int:
+    """Strings that name a sampler: behind the word "sampler", or by a name that no other thing has."""
+    from locore.samplers import BY_NAME
+
+    names = "|".join(sorted(map(re.escape, BY_NAME), key=len, reverse=True))
+    told, alone = re.compile(f"sampler.*['\"]({names})['\"]", re.DOTALL), BY_NAME.keys() - {"exact", "auto"}
+    return sum(bool(told.search(text)) or text in alone for text in house.strings_of(module))
+
+
+def test_lower_rows_name_no_more_samplers_than_they_did():
+    """A word is an arrow too: who renames a sampler has to change it."""
+    below = [module for module, path in MODULES.items() if ROWS[own_part(path)] < ROWS["samplers"]]
+    assert {short(module): number for module in below if (number := named_samplers(module))} == HINTS
+
+
+def test_there_is_no_circle():
+    assert house.circles(for_types=False) == []
+    assert [list(map(short, group)) for group in house.circles(for_types=True)] == CIRCLES_OF_TYPES
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_no_number_rises(name):
+    """`python -m tests.house` prints them all; a number that has fallen gets a lower ceiling."""
+    measure = MEASURES[name]
+    assert measure.count() <= measure.ceiling, measure.of
+
+
+def test_the_house_is_seen():
+    """The laws above would also hold if nothing were found."""
+    assert MODULES.keys() >= house.KERNEL
+    assert "locore.samplers.swor" in house.imported_modules("locore.samplers.smc")
+    assert house.home(house.Place("locore.evidence", "Draws")) == house.Place("locore.evidence.record", "Draws")
+    near, far = (house.reached(house.Place("locore.samplers.smc", name)) for name in ("systematic", "SequentialMonteCarlo"))
+    assert near < far
+    assert all(measure.count() > 0 for name, measure in MEASURES.items() if name in ("smc", "arrows", "kernel", "compilers"))
+
+
+def test_circles_are_seen(monkeypatch, tmp_path):
+    """A circle through a function is one too; one of types alone only if types are asked for."""
+    texts = {
+        "locore.a": "def f():\n    from locore.b import g",
+        "locore.b": "from locore.c import h",
+        "locore.c": "from typing import TYPE_CHECKING\nfrom locore import a\nif TYPE_CHECKING:\n    import locore.d",
+        "locore.d": "import locore.c",
+    }
+    files = {name: tmp_path / f"{name}.py" for name in texts}
+    for name, path in files.items():
+        path.write_text(texts[name])
+    monkeypatch.setattr(house, "MODULES", files)
+    house.imports_of.cache_clear()
+    try:
+        assert house.circles(for_types=False) == [["locore.a", "locore.b", "locore.c"]]
+        assert house.circles(for_types=True) == [["locore.a", "locore.b", "locore.c", "locore.d"]]
+    finally:
+        house.imports_of.cache_clear()
