@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     )
     from locore.evidence import Particles
     from locore.explanation import explain
-    from locore.generate import generate, generate_many, holds, sample
+    from locore.generate import generate, generate_many, holds, sample, stream
     from locore.limits import Limits
     from locore.models import load
     from locore.odds import LogOdds, log_odds
@@ -110,6 +110,7 @@ _HOME = {
     "generate_many": "locore.generate",
     "holds": "locore.generate",
     "sample": "locore.generate",
+    "stream": "locore.generate",
     "Limits": "locore.limits",
     "Message": "locore.chat",
     "Prompt": "locore.chat",
@@ -199,6 +200,7 @@ __all__ = [
     "simple_moves",
     "simple_path",
     "starts_with",
+    "stream",
     "sudoku",
     "template",
     "token",

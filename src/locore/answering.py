@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +14,14 @@ import torch
 from torch import Tensor
 
 from locore.canonical import OnlyCanonical, Spelling, share_of_others
+from locore.certain import apart, only
 from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Constraint, JsonSchema, MachineLeaf, PythonFunction
 from locore.constraints.json_schema.places import places_of
 from locore.constraints.sequence import TokenSequence
-from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, ZeroWeights
+from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, LocoreWarning, ZeroWeights
 from locore.evidence import Draws, Particles, Run
 from locore.evidence.weighing import weighed, with_all_of_blocks
 from locore.models import Counted, LanguageModel, prompt_ids
@@ -34,6 +37,7 @@ from locore.stopping import ending_of, stopped
 from locore.tokenizer import Tokenizer
 
 SEED_RANGE = 2**31
+BAD = ("do not trust", "biased")  # verdicts
 RETRIES = 16  # of a reading that contradicts the circuit: does it contradict itself?
 RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
@@ -76,7 +80,7 @@ def answered(
     filtered = scorer is not None or mode is not None or circuit.relaxed
     if filtered and scorer is None and isinstance(sampler, Enumeration | BestFirst):  # nothing is thinned before it is filtered
         sampler = replace(sampler, critic=Scorer((), base.tokenizer, lambda model: model))
-    draws = sampler(target, circuit, request.num_particles, request.budget, generator)
+    draws = _drawn(sampler, target, circuit, request, generator)
     # Where all was read, all was kept until it was filtered; elsewhere a sampler may return more than it was asked for.
     whole = draws.record.enumerated or isinstance(sampler, BestFirst)
     most = request.num_particles if whole else max(request.num_particles, len(draws))
@@ -105,6 +109,14 @@ def answered(
         "tables_mislead": any(isinstance(leaf, MachineLeaf | JsonSchema) for leaf in constraint.leaves()),
     }
     return replace(particles, record=replace(particles.record, **known))
+
+
+def _drawn(sampler: Sampler, model: LanguageModel, circuit: Circuit, request: Request, generator: torch.Generator) -> Draws:
+    """What the sampler draws. Of one of the user's own nobody knows what it makes of the samplers that it calls."""
+    if circuit.reader is not None:
+        only(torch.zeros(1, 0, dtype=torch.long), circuit.reader, circuit.reader.initial(1))
+    with nullcontext() if type(sampler).__module__.startswith("locore.") else apart():
+        return sampler(model, circuit, request.num_particles, request.budget, generator)
 
 
 def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, chosen: Ending) -> Scorer | None:
@@ -153,6 +165,18 @@ def thinned(particles: Particles, most: int, generator: torch.Generator) -> Part
 def drawn_seed(given: int | None) -> int:
     """The seed that was given, or one that is drawn, which makes the run repeatable all the same."""
     return int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if given is None else given
+
+
+def drawn_from(particles: Particles, num: int) -> Particles:
+    """So many texts in proportion to the weights: by other random numbers than the sampler's, and as repeatable."""
+    seed = particles.run.seed
+    return particles.resample(num, seed=None if seed is None else seed + 1)
+
+
+def warn_of(particles: Particles, stacklevel: int) -> None:
+    """Warn whoever gets a draw where the weights say that it cannot be trusted; `stacklevel` counts from the caller."""
+    if particles.verdict.level in BAD:
+        warnings.warn(particles.report(), LocoreWarning, stacklevel=stacklevel + 1)
 
 
 def _ids_before(tokenizer: Tokenizer, prompt: Prompt) -> list[int] | None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from locore.answering import drawn_seed
+from locore.answering import drawn_from, drawn_seed, warn_of
+from locore.certain import Certain, heard, listening
 from locore.chat import Prompt, is_chat
 from locore.constraints import Constraint
-from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError, LocoreWarning
+from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
 from locore.evidence import Particles
 from locore.limits import Limits
 from locore.lists import items_of
@@ -25,13 +25,13 @@ from locore.request import Canonical, Ending, Request, require_known
 from locore.samplers import Sampler, sampler_by_name
 from locore.shaping import asked_for, most_spent
 from locore.story import with_prompt
+from locore.streaming import Stream
 from locore.tokenizer import Tokenizer
 from locore.watching import Progress, long_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
 OF_EACH = ("model", "prompt", "constraint")  # arguments of `generate` that are not the same for all requests
-BAD = ("do not trust", "biased")  # verdicts
 TOGETHER = 16  # requests that run beside each other
 
 
@@ -156,7 +156,7 @@ def generate(
     )
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    with long_call(progress, timeout, most_spent(request)):
+    with heard(), long_call(progress, timeout, most_spent(request)):
         return asked_for(request, base, prompt, target, chosen)
 
 
@@ -190,9 +190,51 @@ def sample(
     require_known(options, [name for name in signature(generate).parameters if name not in OF_EACH], "sample")
     positive(n, "n")
     particles = generate(model, prompt, constraint, max_new_tokens, **options)
-    if particles.verdict.level in BAD:
-        warnings.warn(particles.report(), LocoreWarning, stacklevel=2)
-    return particles.resample(n, seed=particles.info["seed"] + 1).texts
+    warn_of(particles, stacklevel=2)
+    return drawn_from(particles, n).texts
+
+
+def stream(
+    model: LanguageModel | str | Path,
+    prompt: Prompt,
+    constraint: Constraint | Term,
+    max_new_tokens: int = 20,
+    **options: Any,
+) -> Stream:
+    """One text as `sample` draws it, piece by piece: each is what has become certain of the draw, and is never taken back.
+
+    `for piece in locore.stream(…): print(piece, end="")`. The pieces together are the text that `sample` draws with the same
+    seed, cut before its stop string. A piece comes when all that can still be drawn goes on like that: with one particle
+    (`num_particles=1` and a sampler that goes token by token) after each token; with many when they agree, which mostly is when
+    the text is finished; and at once where the constraint leaves no choice. See `locore.certain` for why that is the law.
+
+    Args:
+        model: see `generate`.
+        prompt: see `generate`.
+        constraint: see `generate`.
+        max_new_tokens: the horizon.
+        options: any others of `generate`, such as `temperature`, `stop` or `seed`.
+
+    Returns:
+        An iterator, which has the `particles` that the text was drawn from when it has ended.
+
+    Raises:
+        LocoreError: as `generate`, where the first piece is asked for.
+
+    Warns:
+        LocoreWarning: at the end, where the weights say that the draw cannot be trusted, and why.
+    """
+    require_known(options, [name for name in signature(generate).parameters if name not in OF_EACH], "stream")
+
+    def run(tell: Callable[[str], None]) -> Particles:
+        base = model if isinstance(model, LanguageModel) else load(model)
+        certain = Certain(base.tokenizer, Request(stop=options.get("stop", ())).stop, tell)
+        with listening(certain):
+            particles = generate(base, prompt, constraint, max_new_tokens, **options)
+        certain.end(drawn_from(particles, 1).bytes[0])
+        return particles
+
+    return Stream(run)
 
 
 def holds(

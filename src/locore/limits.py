@@ -85,9 +85,18 @@ def watched(check: Callable[[], None] | None, count: Callable[[int], None] | Non
     """Watch the work inside the `with` block.
 
     Args:
-        check: compiling and reading a model call it again and again; what it raises ends them.
+        check: compiling and reading a model call it again and again; what it raises ends them. Who watches from further out
+            may still end them too.
         count: called with each number of LM tokens that is spent.
     """
+    outer = _watch.get()
+    if outer is not None and check is not None:
+        outer, inner = outer, check
+
+        def check() -> None:
+            outer()
+            inner()
+
     check_before, count_before = _watch.set(check), _count.set(count)
     try:
         yield

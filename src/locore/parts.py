@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from locore.answering import SEED_RANGE, answered, drawn_seed, thinned
+from locore.certain import apart
 from locore.chat import Prompt
 from locore.compilers import compile
 from locore.constraints import Constraint
@@ -83,7 +84,8 @@ def _sampled(
         share = None if left is None else left // (len(strata) - number)
         found = None
         try:
-            found = answered(replace(request, seed=seed, budget=share), base, prompt, stratum.target, sampler, whole)
+            with apart():
+                found = answered(replace(request, seed=seed, budget=share), base, prompt, stratum.target, sampler, whole)
         except Unsatisfiable:
             continue
         except ZeroWeights as error:

@@ -25,9 +25,19 @@ COPIES = 3  # of the table of an automaton, while it is made
 
 
 @lru_cache(maxsize=KEPT_SEARCHES)
+def search_for(stops: tuple[str, ...]) -> StopMachine:
+    """Looks for at least one string."""
+    return StopMachine(stop.encode() for stop in stops)
+
+
 def cut_before(stops: tuple[str, ...]) -> Callable[[bytes], bytes]:
     """Cuts the bytes of a text before the first of these strings; where there are none nothing is cut."""
-    return StopMachine(stop.encode() for stop in stops).cut if stops else bytes
+    return search_for(stops).cut if stops else bytes
+
+
+def sure_before(stops: tuple[str, ...]) -> Callable[[bytes], bytes]:
+    """What of the beginning of a text stays, whatever follows, if the text is cut before the first of these strings."""
+    return search_for(stops).sure if stops else bytes
 
 
 class StopMachine:
@@ -118,6 +128,11 @@ class StopMachine:
             if state == self.stopped:
                 return text[: index + 1 - len(self.found(text[: index + 1]))]
         return text
+
+    def sure(self, text: bytes) -> bytes:
+        """The beginning of `text` that stays when any text that begins with it is cut."""
+        state = self.read(0, text)
+        return self.cut(text) if state == self.stopped else text[: len(text) - len(self.pending[state])]
 
     def before(self, automaton: Automaton) -> Automaton:
         """Accepts the texts of which that before the first string is accepted; what follows it may be anything.

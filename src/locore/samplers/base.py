@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from locore.certain import only
 from locore.circuits import Circuit, LeftToRight
 from locore.ending import is_end
 from locore.errors import BudgetExceeded, InvalidArgument
@@ -210,6 +211,10 @@ class Prefixes:
             self.cursor,
             row,
         )
+
+    def settle(self) -> None:
+        """Say that what is returned begins with one of them, to whoever listens."""
+        only(self.tokens, self.reader, self.states)
 
     def going(self) -> Tensor:
         """Bool[num]: has the text not ended, so that its next distribution has to be asked for?"""

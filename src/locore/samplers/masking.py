@@ -66,6 +66,7 @@ class Masking:
                 bounds = unread.bounds(joint.masked_fill(~prefixes.allowed()[going[first]], NEG_INF))
             number = number * circuit.vocab_size + token
             prefixes = prefixes.extended(going, token, self.look_ahead)
+            prefixes.settle()
         complete = reader.accepting(prefixes.states)
         zeros = {NO_TOKEN: 1 - len(weights) / num, NOT_COMPLETE: int((~complete).sum()) / num}
         return keep_positive(

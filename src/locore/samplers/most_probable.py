@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from locore.certain import apart
 from locore.circuits import Circuit
 from locore.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.evidence import Draws, Mode, Record
@@ -91,7 +92,8 @@ class MostProbable:
         sharper, price = Tempered(model, SHARPENED), max(1, circuit.length - 1)
         compared = max(1, min(COMPARED, budget // (4 * price)))
         try:
-            draws = Auto()(sharper, circuit, KEPT, budget - compared * price, generator)
+            with apart():
+                draws = Auto()(sharper, circuit, KEPT, budget - compared * price, generator)
         except (ZeroWeights, BudgetExceeded, TimedOut):
             return None
         known = sharper.token_scores(draws.tokens) if draws.token_scores is None else draws.token_scores

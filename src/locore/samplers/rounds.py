@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from locore.certain import apart
 from locore.circuits import LeftToRight
 from locore.models import LanguageModel
 from locore.samplers.base import Critic
@@ -62,7 +63,8 @@ class Rounds:
 
     def misleads(self, prefixes: int, twist: Twist, record: Recorder | None) -> tuple[bool, int]:
         """Does a round without a twist say so, and the LM tokens that it cost. One that found nothing says nothing."""
-        plain = one_round(self.model, self.reader, tried(prefixes), self.generator, None, record, tried=twist)
+        with apart():
+            plain = one_round(self.model, self.reader, tried(prefixes), self.generator, None, record, tried=twist)
         return plain.trial is not None and plain.trial.misleads, plain.lm_tokens
 
     def one(self, budget: int, number: int, twist: Twist | None, record: Recorder | None = None) -> Round:

@@ -79,6 +79,7 @@ class SequentialMonteCarlo:
             token = following.draw(particles.prefix, uniforms)
             particles, row, token = particles.settled(token, model.vocab_size)
             before, prefixes = prefixes, prefixes.extended(row, token)
+            prefixes.settle()
             if not prefixes.are_complete:
                 unread.add(before.log_mass + following.left_by(row, token))
                 if self.critic is not None and self.critic.steers:

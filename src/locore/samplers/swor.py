@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from locore.certain import apart, beside
 from locore.circuits import Circuit, LeftToRight
 from locore.errors import InvalidArgument, TimedOut, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
@@ -264,6 +266,7 @@ def one_round(
         kept = min(left // remaining, STRETCHED * width) if remaining else (wanted or width)
         selection, row, token = merit.select(kept, uniform)
         prefixes = prefixes.extended(row, token)
+        prefixes.settle()
         weighed = weights[row] + prefixes.token_scores[:, -1]
         history.add(merit.forecast(selection, weighed), row, merit.log_unread(selection, row, weighed))
         if not len(row):  # nothing that was kept can be completed
@@ -290,7 +293,9 @@ def until_ended(rounds: Iterator[Round], number: int) -> tuple[list[Round], tupl
     """
     done: list[Round] = []
     try:
-        done.extend(rounds)
+        for left in range(number - 1, -1, -1):
+            with apart() if left else beside([one.tokens for one in done]):
+                done.extend(islice(rounds, 1))
     except TimedOut:
         if not done:
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from locore.evidence import Guarantee
 from locore.server.errors import ApiError
-from locore.server.jobs import Bundle
+from locore.server.jobs import Bundle, Job
 from locore.server.schema import version
 from locore.server.task import Result, ScoredToken
 from locore.server.tools import Calls
@@ -192,32 +192,66 @@ class Shape:
             "created": int(time.time()),
             "model": model,
         }
+        self._said: dict[int, str] = {}  # of a stream, by choice
 
     def whole(self, results: list[Result]) -> Json:
         """An answer at once."""
         choices = list(self._choices(results))
         kind = "chat.completion" if self.chat else "text_completion"
-        common = self._common | {"object": kind, "system_fingerprint": _fingerprint(results)}
+        common = self._common | {"object": kind, "system_fingerprint": _named(results[0].fingerprint)}
         return {**common, "choices": choices, "usage": _usage(results), "locore": _diagnostics(results)}
 
+    def pieces(self, jobs: Sequence[Job]) -> Iterator[Json]:
+        """What has become certain of the texts since this was asked last."""
+        index = 0
+        for job in jobs:
+            new = "".join(job.pieces)
+            for number in range(index, index + job.task.n):
+                piece = new[len(self._said.get(number, "")) :]
+                if piece:
+                    yield self._chunk(job.fingerprint, {"index": number, "finish_reason": None, **self._content(number, piece)})
+            index += job.task.n
+
     def chunks(self, results: list[Result]) -> Iterator[Json]:
-        """The same as a stream: each text in one piece, since no part of it is known before all of it is."""
-        kind = "chat.completion.chunk" if self.chat else "text_completion"
-        base = self._common | {"object": kind, "system_fingerprint": _fingerprint(results)}
-        usage: Json = {"usage": None} if self.include_usage else {}
-        choices = list(self._choices(results))
+        """The same as a stream: of each text what was not told before."""
+        choices, fingerprint = list(self._choices(results)), results[0].fingerprint
         for index, choice in enumerate(choices):
             finish = choice.pop("finish_reason")
             if self.chat:
                 message = choice.pop("message")
                 calls = [{"index": number, **call} for number, call in enumerate(message.pop("tool_calls", []))]
                 choice["delta"] = message | ({"tool_calls": calls} if calls else {})
-            yield {**base, "choices": [{**choice, "finish_reason": None}], **usage}
+            said = self._said.get(index)
+            if said is not None:
+                rest = self._rest(choice["delta"]["content"] if self.chat else choice["text"], said)
+                choice |= self._content(index, rest)
+            if said is None or rest:
+                yield self._chunk(fingerprint, {**choice, "finish_reason": None})
             end: Json = {"delta": {}} if self.chat else {"text": ""}
             last = {"locore": _diagnostics(results)} if index == len(choices) - 1 else {}
-            yield {**base, "choices": [{"index": index, "finish_reason": finish, "logprobs": None, **end}], **usage, **last}
+            yield {**self._chunk(fingerprint, {"index": index, "finish_reason": finish, "logprobs": None, **end}), **last}
         if self.include_usage:
-            yield {**base, "choices": [], "usage": _usage(results)}
+            yield {**self._chunk(fingerprint), "usage": _usage(results)}
+
+    def _chunk(self, fingerprint: str, *choices: Json) -> Json:
+        kind = "chat.completion.chunk" if self.chat else "text_completion"
+        usage: Json = {"usage": None} if self.include_usage else {}
+        common = self._common | {"object": kind, "system_fingerprint": _named(fingerprint)}
+        return {**common, "choices": list(choices), **usage}
+
+    def _content(self, index: int, piece: str) -> Json:
+        """A piece of a text, which is remembered."""
+        begins = index not in self._said
+        self._said[index] = self._said.get(index, "") + piece
+        if not self.chat:
+            return {"text": piece, "logprobs": None}
+        return {"delta": {**({"role": "assistant", "refusal": None} if begins else {}), "content": piece}, "logprobs": None}
+
+    @staticmethod
+    def _rest(text: str, said: str) -> str:
+        if not text.startswith(said):
+            raise ApiError(500, "a text is not what was said to be certain of it; please report this.", "internal_error")
+        return text[len(said) :]
 
     def _choices(self, results: list[Result]) -> Iterator[Json]:
         texts = [(result, text) for result in results for text in result.texts]
@@ -236,9 +270,9 @@ class Shape:
             yield found
 
 
-def _fingerprint(results: list[Result]) -> str:
-    """Of what computed them: a model that is reloaded has another one."""
-    return f"locore-{version()}-{results[0].fingerprint}"
+def _named(fingerprint: str) -> str:
+    """Of what computed an answer: a model that is reloaded has another one."""
+    return f"locore-{version()}-{fingerprint}"
 
 
 def _diagnostics(results: list[Result]) -> Json | list[Json]:
@@ -280,7 +314,11 @@ def _one(token: ScoredToken) -> Json:
 
 
 async def server_sent_events(
-    bundle: Bundle, answer: Callable[[], Iterable[Json]], keep_alive: float, state: Callable[[], Json | None] = lambda: None
+    bundle: Bundle,
+    answer: Callable[[], Iterable[Json]],
+    keep_alive: float,
+    state: Callable[[], Json | None] = lambda: None,
+    pieces: Callable[[], Iterable[Json]] = lambda: (),
 ) -> AsyncIterator[bytes]:
     """What is known while there is no answer, then the answer, or the error, and the end. Who leaves stops the work.
 
@@ -289,14 +327,20 @@ async def server_sent_events(
         answer: its events, once all runs have ended; an `ApiError` that it raises is one, too.
         keep_alive: seconds between two looks at the state.
         state: how far the runs are, told where it has changed; a comment keeps the connection open where it has not.
+        pieces: events of what the runs have told of their texts since it was asked last.
     """
     told: Json | None = None
     try:
         while not bundle.done:
-            now = state()
-            yield b": keep-alive\n\n" if now == told else _event(now)
+            now, news = state(), bundle.news()
+            if news.done():
+                bundle.told()
+                for event in pieces():
+                    yield _event(event)
+            else:
+                yield b": keep-alive\n\n" if now == told else _event(now)
             told = now
-            await bundle.wait(keep_alive)
+            await bundle.wait(keep_alive, bundle.news())
         try:
             for event in answer():
                 yield _event(event)

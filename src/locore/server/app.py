@@ -110,7 +110,7 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
 
 
 async def answer_or_leave(request: Request, bundle: Bundle, seconds: float | None) -> None:
-    """Until there is an answer, the client has left, or so many seconds have passed."""
+    """Until there is an answer, the client has left, or so many seconds have passed, or there is a first piece of a stream."""
 
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -118,7 +118,7 @@ async def answer_or_leave(request: Request, bundle: Bundle, seconds: float | Non
 
     leaving = asyncio.ensure_future(left())
     try:
-        await bundle.wait(seconds, leaving)
+        await bundle.wait(seconds, leaving, *([] if seconds is None else [bundle.news()]))
         if leaving.done() and not bundle.done:
             bundle.leave()
             await asyncio.sleep(0)
@@ -307,7 +307,10 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas
         def chunks() -> Iterator[dict[str, Any]]:
             return shape.chunks(bundle.results())
 
-        events = server_sent_events(bundle, chunks, settings.keep_alive) if body.stream else None
+        def pieces() -> Iterator[dict[str, Any]]:
+            return shape.pieces(bundle.jobs)
+
+        events = server_sent_events(bundle, chunks, settings.keep_alive, pieces=pieces) if body.stream else None
         return await reply(request, bundle, settings, lambda: shape.whole(bundle.results()), events)
 
     @router.post("/completions", response_model=Completion, responses={200: {"content": STREAM}, **ERRORS})

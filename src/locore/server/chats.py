@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -183,7 +184,9 @@ class ChatRequest(Common, HarmlessInChats):
         """One, or one for each text that is to be independent."""
         length = self.max_completion_tokens or self.max_tokens or default_tokens
         logprobs = (self.top_logprobs or 0) if self.logprobs else NO_LOGPROBS
-        return self.runs([self.plain()], length, logprobs=logprobs, template_options=self.chat_template_kwargs or {})
+        tasks = self.runs([self.plain()], length, logprobs=logprobs, template_options=self.chat_template_kwargs or {})
+        # Of a call nobody knows that it is one before it is whole.
+        return tasks if self.calls() is None else [replace(task, streams=False) for task in tasks]
 
 
 def plain_turns(messages: list[ChatMessage]) -> Messages:

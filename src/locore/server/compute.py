@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 import locore
+from locore.answering import drawn_from
 from locore.automata.stops import cut_before
+from locore.certain import Certain, listening
 from locore.chat import is_chat
 from locore.circuits import Circuit
 from locore.constraints import before
@@ -118,17 +121,22 @@ class Run:
             limits=self.limits,
         )
 
-    def result(self) -> Result:
+    def result(self, tell: Callable[[str], None] = lambda piece: None) -> Result:
         """Texts drawn in proportion to the weights, and what they are worth.
+
+        Args:
+            tell: is given what has become certain of all the texts, where the client wants to hear it.
 
         Raises:
             LocoreError: as `locore.generate`.
         """
         task = self.task
-        particles = self.most_probable() if task.law.most_probable else self.particles()
-        seed = particles.run.seed
-        # Another stream of random numbers than that of the sampler, and as repeatable.
-        drawn = particles.resample(task.n, seed=None if seed is None else seed + 1)
+        certain = Certain(self.tokenizer, task.stop, tell) if task.comes_in_pieces else None
+        if certain is not None and task.echo:
+            tell(self._echoed)
+        with nullcontext() if certain is None else listening(certain):
+            particles = self.most_probable() if task.law.most_probable else self.particles()
+        drawn = drawn_from(particles, task.n)
         ended = is_end(drawn.tokens, self.tokenizer.eos_ids).any(-1)
         lengths = (live_lengths(drawn.tokens, self.tokenizer.eos_ids) - ended.long()).tolist()
         finished = is_finished(self.circuit, drawn.tokens, self.tokenizer.eos_ids)
@@ -139,6 +147,11 @@ class Run:
         ]
         ids = self.prompt if task.return_ids else None
         return Result(texts, len(self.prompt), diagnostics(particles, task), self._fingerprint, ids)
+
+    @property
+    def _echoed(self) -> str:
+        """The prompt as text."""
+        return self.task.prompt if isinstance(self.task.prompt, str) else self.tokenizer.decode(self.prompt)
 
     def _text(self, ids: list[int], tokens: Tensor, finished: bool, scorer: Scorer | None, log_evidence: float) -> Text:
         task = self.task
@@ -153,7 +166,7 @@ class Run:
         scored, scores = (None, None) if scorer is None else scorer.scored(tokens, len(ids), len(shown), log_z)
         text = shown.decode("utf-8", errors="replace")
         if task.echo:
-            text = (task.prompt if isinstance(task.prompt, str) else self.tokenizer.decode(self.prompt)) + text
+            text = self._echoed + text
         finish = "stop" if finished or stops else "length"
         return Text(text, len(ids), finish, ids if task.return_ids else None, scored, scores)  # type: ignore[arg-type]
 

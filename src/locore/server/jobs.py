@@ -43,6 +43,8 @@ class Job:
         answer: a future of what the worker sent; an `ApiError` is its exception.
         alone: it is not run beside others, since one of them ended a process, or took too much memory.
         progress: what the worker last told of it.
+        pieces: what it told of the texts so far, which all begin like that.
+        fingerprint: of the model that computes it, once there are pieces.
     """
 
     def __init__(self, task: Task, seconds: float, of: Request | None = None, digest: str = "", alone: bool = False) -> None:
@@ -53,6 +55,9 @@ class Job:
         self.digest = digest
         self.alone = alone
         self.progress = BEGUN
+        self.pieces: list[str] = []
+        self.fingerprint = ""
+        self._listeners: list[Callable[[], None]] = []
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         # Nobody may be left to fetch it.
         self.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
@@ -89,6 +94,17 @@ class Job:
         """Call this once it has its answer."""
         self.answer.add_done_callback(lambda _: call())
 
+    def say(self, piece: str, fingerprint: str) -> None:
+        """A piece more of the beginning of its texts."""
+        self.pieces.append(piece)
+        self.fingerprint = fingerprint
+        for call in self._listeners:
+            call()
+
+    def when_said(self, call: Callable[[], None]) -> None:
+        """Call this with each piece."""
+        self._listeners.append(call)
+
     def message(self) -> dict[str, Any]:
         """What the worker is sent."""
         return {"id": self.number, "task": self.task.to_json()}
@@ -116,6 +132,22 @@ class Bundle:
         self.jobs = jobs
         self._whole = asyncio.gather(*(job.answer for job in jobs))
         self._whole.add_done_callback(self._ended)
+        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for job in jobs:
+            job.when_said(self._said)
+
+    def _said(self) -> None:
+        if not self._news.done():
+            self._news.set_result(None)
+
+    def news(self) -> asyncio.Future[None]:
+        """Done with the next piece that a run tells, or the last one that nobody has asked about."""
+        return self._news
+
+    def told(self) -> None:
+        """All that was said is known."""
+        if self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
 
     def _ended(self, whole: asyncio.Future[Any]) -> None:
         """Where one has failed nobody waits for the others."""

@@ -159,6 +159,9 @@ class WorkerProcess:
                     return await self._given_up(await self._died())
                 if "progress" in message:
                     self.jobs[message["id"]].progress = message["progress"]
+                elif "piece" in message:
+                    assert self.facts is not None  # it is ready
+                    self.jobs[message["id"]].say(message["piece"], self.facts["fingerprint"])
                 else:
                     self._finish(self.jobs.pop(message["id"]), message)
                     told.discard(message["id"])
@@ -211,6 +214,8 @@ class WorkerProcess:
             self.offences.suspect(job.digest)
             job.fail(loss.error)
         for job in jobs.values():
+            if job.pieces:  # another draw would take back what the client has read
+                job.fail(worker_died())
             job.alone = job.alone or loss.suspects
             if loss.suspects:
                 self.offences.suspect(job.digest)

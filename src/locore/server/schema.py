@@ -342,6 +342,7 @@ class Common(Sampling):
             "bad_words": self.bad_words or [],
             "return_particles": self.return_particles,
             "return_ids": bool(self.return_token_ids),
+            "streams": bool(self.stream),
         }
 
     def runs(self, prompts: list[Prompt], max_tokens: int, **more: Any) -> list[Task]:

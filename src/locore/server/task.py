@@ -28,6 +28,7 @@ class Task:
         logprobs: how many alternatives to each token; `NO_LOGPROBS` for no log-probabilities at all.
         bad_words: what the text must not contain, whatever the constraint says.
         compares: for the page: masking and Locore beside each other.
+        streams: does the client want to hear what is certain of the texts before they are finished?
     """
 
     prompt: Prompt
@@ -54,6 +55,7 @@ class Task:
     return_ids: bool = False
     template_options: Json = field(default_factory=dict)
     compares: bool = False
+    streams: bool = False
 
     @property
     def particles(self) -> int:
@@ -66,6 +68,11 @@ class Task:
     def rows(self) -> int:
         """About how many rows of a forward pass it fills."""
         return max(self.particles, (self.budget or 0) // self.max_tokens)
+
+    @property
+    def comes_in_pieces(self) -> bool:
+        """May a part of a text be told before the rest? What is said of its tokens is known with the whole text only."""
+        return self.streams and self.logprobs == NO_LOGPROBS and not self.return_ids
 
     @property
     def is_free(self) -> bool:

@@ -118,7 +118,7 @@ class Worker:
             progress.tell()
 
         try:
-            answer = {"result": self._computed(task, check, progress)}
+            answer = {"result": self._computed(task, check, progress, lambda piece: self._send({"id": number, "piece": piece}))}
         except Stopped:
             answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
@@ -134,7 +134,7 @@ class Worker:
         self._give_back_memory()
         self._send({"id": number, "lm_tokens": progress.lm_tokens, **answer})
 
-    def _computed(self, task: Task, check: Callable[[], None], progress: Progress) -> Message:
+    def _computed(self, task: Task, check: Callable[[], None], progress: Progress, tell: Callable[[str], None]) -> Message:
         check()
         meeting = self._meeting if task.rows <= self._small_rows else None
         model: LanguageModel = self._computer.model if meeting is None else meeting.model
@@ -143,7 +143,7 @@ class Worker:
                 run = Run(self._computer, task, model)
                 run.circuit  # noqa: B018  (compiled before anybody waits for this request)
             with nullcontext() if meeting is None else meeting.attended():
-                return Comparison(run, progress.enter).result() if task.compares else run.result().to_json()
+                return Comparison(run, progress.enter).result() if task.compares else run.result(tell).to_json()
 
     def _give_back_memory(self) -> None:
         """What a run has left behind in the allocator is not charged to the next one."""
