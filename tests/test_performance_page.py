@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from locore.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "text_performance.md").read_text()
@@ -12,5 +12,4 @@ PAGE = (ROOT / "docs" / "text_performance.md").read_text()
 
 def test_the_tables_are_those_of_the_results():
     assert PAGE.count("<!-- end -->") > 5
-    command = [sys.executable, "-m", "locore_lab.micro.text_tables", "--check"]
-    assert subprocess.run(command).returncode == 0, "run `python -m locore_lab.micro.text_tables`"
+    assert main(["bench", "text-tables", "--check"]) == 0, "run `locore bench text-tables`"

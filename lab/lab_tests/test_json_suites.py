@@ -35,7 +35,7 @@ def data(tmp_path):
 
 
 def test_suites(data, tmp_path):
-    command.run(tmp_path / "out", data, 3, ["locore"], 0, TINY / "tokenizer.json")
+    command.run(tmp_path / "out", data, TINY / "tokenizer.json", 3, ["locore"])
     rows = {row["suite"]: row for row in json.loads((tmp_path / "out" / "results.json").read_text())["rows"]}
     assert rows["required"]["passed"] == rows["formats"]["passed"] == 1
     assert (rows["MaskBench"]["taken"], rows["MaskBench"]["passed"], list(rows["MaskBench"]["refused"])) == (
@@ -52,11 +52,11 @@ def test_suites(data, tmp_path):
 def test_an_engine_that_is_not_here(engine, message, data, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "find_spec", lambda _: None)
     with pytest.raises(InvalidArgument, match=message):
-        command.run(tmp_path / "out", data, 3, [engine], 0, TINY / "tokenizer.json")
+        command.run(tmp_path / "out", data, TINY / "tokenizer.json", 3, [engine])
 
 
 def test_samples_and_going_on(data, tmp_path, monkeypatch):
-    arguments = tmp_path / "out", data, 3, samples.SamplesPlan(12, "smc", 4, model="tiny", together=2)
+    arguments = tmp_path / "out", data, 3, 12, "smc", 4, 0, "tiny", 2
     samples.run(*arguments)
     found = json.loads((tmp_path / "out" / "samples.json").read_text())
     assert found["outcomes"] == {"text": 1, "refused": 1, "no text": 1} and found["valid"] == found["whole"] == 1

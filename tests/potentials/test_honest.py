@@ -1,6 +1,6 @@
 """What runs say of a product is true: certain bounds always, intervals as often as they say, and "trust" where it is deserved.
 
-The problems are drawn at random (`locore_lab.micro.rewards`), and every sum is known by reading all sequences.
+The problems are drawn at random (`locore bench rewards`), and every sum is known by reading all sequences.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 
 import pytest
 import torch
-from locore_lab.micro.rewards import FAMILIES, SAMPLERS, measured, problems, together
+from locore_lab.bench.rewards import FAMILIES, SAMPLERS, drawn, measured, together
 from scipy import stats
 
 import locore
@@ -28,7 +28,7 @@ BRIEF = ("auto", "best-first", "rejection", "masked", "smc")
 @pytest.fixture(scope="module")
 def tallies():
     sizes = (1, 4, 6, 16, 64) if THOROUGH else (4, 32)
-    return measured(problems(NUMBER, seed=7), SAMPLERS if THOROUGH else BRIEF, sizes)
+    return measured(drawn(NUMBER, seed=7), SAMPLERS if THOROUGH else BRIEF, sizes)
 
 
 def test_certain_bounds_are_never_wrong_and_only_what_is_exact_is_a_point(tallies):
@@ -51,7 +51,7 @@ def test_trust_is_deserved(tallies):
 
 
 def test_the_problems_are_of_all_kinds():
-    assert {problem.family for problem in problems(len(FAMILIES), seed=3)} == set(FAMILIES)
+    assert {problem.family for problem in drawn(len(FAMILIES), seed=3)} == set(FAMILIES)
 
 
 def table(names, length, seed, concentration=0.5):

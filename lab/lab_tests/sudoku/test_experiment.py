@@ -321,7 +321,7 @@ def test_quick_run_has_every_row_and_goes_on_after_a_kill(tmp_path, small_run):
     journal = tmp_path / "out" / "rows.jsonl"
     whole = journal.read_bytes()
     journal.write_bytes(whole[: len(whole) // 2])  # as kill -9 leaves it: half a line at the end
-    half = command.run(tmp_path / "out", measure=False, **options)
+    half = command.run(tmp_path / "out", only_tables=True, **options)
     there = [tuple(json.loads(line)["key"]) for line in journal.read_text().splitlines()[1:]]
     assert 0 < len(there) < len(whole.splitlines()) - 1  # nothing was measured
     asked = sum(row["puzzles"] for rows in half.values() for row in rows if row["puzzles of"] != "paper")
@@ -343,10 +343,10 @@ def test_answers_must_be_whole(tmp_path, small_run):
     answers = tmp_path / "answers.jsonl"
     answers.write_text("")
     with pytest.raises(InvalidArgument, match="no answer for the puzzle"):
-        command.run(tmp_path / "out", quick=True, models=["trained"], answers={"an API": answers})
+        command.run(tmp_path / "out", quick=True, models=["trained"], answers=[f"an API={answers}"])
     assert not (tmp_path / "out" / "table.md").exists()
     with pytest.raises(InvalidArgument, match="two models are called"):
-        command.run(tmp_path / "other", quick=True, models=["trained"], answers={"trained": answers})
+        command.run(tmp_path / "other", quick=True, models=["trained"], answers=[f"trained={answers}"])
 
 
 @pytest.mark.parametrize(

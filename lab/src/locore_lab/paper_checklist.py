@@ -1,4 +1,4 @@
-"""`locore reproduce all`: every experiment at toy size, and each row of the paper's tables beside what was measured.
+"""Every experiment at toy size, and each row of the paper's tables beside what was measured.
 
 An experiment has a folder of its own, in which a killed run goes on. One that fails says so in its lines, and the others
 still run. What an experiment trained at toy size is removed once its table is written: it is large, and nobody needs it again.
@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+import typer
+
 from locore.errors import InvalidArgument
 from locore.io import Journal, Record, markdown_table, only_writer, write_whole
 from locore_lab.detox.command import PAPER as DETOX
 from locore_lab.detox.plan import ALONE, PAPERS, DetoxPlan
 from locore_lab.detox.plan import QUICK as DETOX_QUICK
+from locore_lab.harness import Output, Quick, Seed, experiment, say
 from locore_lab.places import RESULTS
-from locore_lab.progress import say
 from locore_lab.sudoku.model import TRAINED
 from locore_lab.sudoku.study import COSTLY, HARD_METHODS, PUBLISHED
 from locore_lab.warcraft.command import PAPER as WARCRAFT
@@ -95,6 +97,17 @@ class Checklist:
 
     text: str
     failed: tuple[str, ...]
+
+
+@experiment("locore reproduce all --quick -o results", "checklist.md")
+def run(output: Output, quick: Quick = False, seed: Seed = 0) -> None:
+    """Every experiment at toy size, and each row of the paper's tables beside what was measured: checklist.md."""
+    if not quick:
+        raise InvalidArgument("all of them run at toy size only: give --quick, or run them one by one, with their data.")
+    found = run_all(output, seed)
+    if found.failed:
+        print(found.text)
+        raise typer.Exit(1)
 
 
 def run_all(output: Path, seed: int = 0, experiments: Sequence[Experiment] | None = None) -> Checklist:

@@ -1,4 +1,4 @@
-"""`locore reproduce detox`: the paper's third experiment."""
+"""Continuations without banned phrases, the paper's third experiment: their toxicity and perplexity."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import locore
+from locore.cli.inputs import MODEL_HELP
 from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Record, markdown_table, only_writer, write_report
 from locore_lab.detox.figures import draw_rows
@@ -21,6 +22,7 @@ from locore_lab.detox.scorers.opening import open_scorer
 from locore_lab.detox.side_by_side import NUCLEUS
 from locore_lab.detox.study import DetoxStudy, Parts, measure_all
 from locore_lab.detox.task import Task
+from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option
 from locore_lab.shared import rows_meant
 
 TUNING_COLUMNS = ["τ", "mean toxicity", "median perplexity", "all weights zero %", "no text"]
@@ -32,50 +34,34 @@ PAPER = [
 ]
 
 
+@experiment("locore reproduce detox --quick -o results")
 def run(
-    output: Path,
-    quick: bool = False,
-    data: Path | None = None,
-    seed: int = 0,
-    model: str = "tiny",
-    judge: str | None = None,
-    scorer: str = "local",
-    device: str = "cpu",
-    prompts: int | None = None,
-    generations: int | None = None,
-    costly: int | None = None,
-    tuning: int | None = None,
-    tau: float | None = None,
-    words: bool = False,
-    paired: bool = False,
-    rows: Sequence[str] = (),
+    output: Output,
+    quick: Quick = False,
+    data: Data = None,
+    seed: Seed = 0,
+    model: Annotated[str, option(MODEL_HELP)] = "tiny",
+    judge: Annotated[str | None, option("Another model, for perplexity; a small bundled one if not given.")] = None,
+    scorer: Annotated[str, option("local, perspective, detoxify, or MODEL:LABEL of a text classifier.")] = "local",
+    device: Annotated[str, option("Where models compute.")] = "cpu",
+    prompts: Annotated[int | None, option("Prompts, at most.")] = None,
+    generations: Annotated[int | None, option("Generations of each prompt by the cheap rows.")] = None,
+    costly: Annotated[int | None, option("Prompts of the table that has every row, at most.")] = None,
+    tuning: Annotated[int | None, option("Other prompts, on which the paper's τ is chosen, at most.")] = None,
+    tau: Annotated[float | None, option("The paper's τ, instead of choosing it.")] = None,
+    words: Annotated[bool, option("Ban whole words only, instead of phrases anywhere.")] = False,
+    paired: Annotated[bool, option("All rows draw with the same seeds; much less to read for a large model.")] = False,
+    rows: Annotated[Some, option("Only these rows, such as swor; may be given several times.", "--row")] = None,
 ) -> dict[str, list[Record]]:
-    """Continue prompts in every way, and write `results.json`, `table.md` and pictures.
+    """Continuations without banned phrases, their toxicity and perplexity, with and without the constraint.
 
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped, and more rows, prompts or generations
-            join what is there.
-        quick: a few mild prompts and phrases of our own; every row and column, no data.
-        data: folder with prompts and phrases, see `load_material`.
-        seed: of everything.
-        model: as `locore.load` takes it.
-        judge: another model, for perplexity; None for a small one that comes with the experiment.
-        scorer: a name for `open_scorer`.
-        device: where models compute.
-        prompts, generations, costly, tuning: instead of those of the `DetoxPlan`.
-        tau: of the rows that differ in k; None to choose it.
-        words: ban whole words only, instead of phrases anywhere.
-        paired: all rows draw with the same seeds and read no context twice: closer to each other, and much less for a large
-            model to read. What a row costs is told as if it were alone.
-        rows: names of rows, or the beginnings of such names; all if empty.
-
-    Returns:
-        The tables by their titles.
+    More rows, prompts or generations join what is in the folder. Returns the tables by their titles.
 
     Raises:
         InvalidArgument: neither data nor quick, a number out of range, no such row, or the folder holds results of other
             settings.
     """
+    rows = rows or []
     if quick == (data is not None):
         raise InvalidArgument("give a folder with --data, or --quick for a few prompts of our own, and not both.")
     plan = _plan(quick, prompts=prompts, generations=generations, costly=costly, tuning=tuning)

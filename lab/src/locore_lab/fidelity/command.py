@@ -1,4 +1,4 @@
-"""`locore bench fidelity`: who samples from p(y | α), at what price."""
+"""Who samples from p(y | α), at what price: distance from the truth against LM tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
@@ -21,45 +21,30 @@ from locore_lab.fidelity.plots import plot
 from locore_lab.fidelity.problems import Problem
 from locore_lab.fidelity.study import FidelityPlan, FidelityStudy
 from locore_lab.fidelity.tables import write_results
-from locore_lab.progress import say
+from locore_lab.harness import Output, Quick, Seed, Some, experiment, option, say
 
 QUICK = FidelityPlan(budgets=(80, 400), runs=16, goal=0.1, table_positions=4000)
 
 
+@experiment("locore bench fidelity --quick -o results")
 def run(
-    output: Path,
-    quick: bool = False,
-    model: str | None = None,
-    problems: list[str] | None = None,
-    samplers: list[str] | None = None,
-    runs: int | None = None,
-    seed: int = 0,
-    budgets: list[int] | None = None,
-    drawn: int | None = None,
-    models: Path | None = None,
-    truths: list[Path] | None = None,
-    cell_seconds: float | None = None,
-    threads: int = 1,
+    output: Output,
+    quick: Quick = False,
+    model: Annotated[str | None, option("Only problems of this model.")] = None,
+    problems: Annotated[Some, option("Only these problems.", "--problem")] = None,
+    samplers: Annotated[Some, option("Only these samplers.", "--sampler")] = None,
+    runs: Annotated[int | None, option("Runs in every cell; by default as many as the noise asks for.")] = None,
+    seed: Seed = 0,
+    budgets: Annotated[list[int] | None, option("LM tokens for one draw.", "--budget")] = None,
+    drawn: Annotated[int | None, option("Problems drawn by the seed, for each model.")] = None,
+    models: Annotated[Path | None, option("Folder of models that the package does not have.", "--data")] = None,
+    truths: Annotated[list[Path] | None, option("More folders of answers that were found before.")] = None,
+    cell_seconds: Annotated[float | None, option("CPU seconds for a sampler on a problem at a budget.")] = None,
+    threads: Annotated[int, option("Of the model's arithmetic.")] = 1,
 ) -> dict[str, Any]:
-    """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
+    """Who samples from p(y | constraint), at what price: distance from the truth against LM tokens.
 
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped.
-        quick: few runs on models that need no data, in a few minutes.
-        model: only problems of this model.
-        problems: names of problems; all by default.
-        samplers: names of samplers; all by default.
-        runs: in every cell; by default as many as the noise asks for.
-        seed: of everything, the drawn problems included.
-        budgets: LM tokens for one draw.
-        drawn: problems drawn by the seed, for each model; 1 in the quick mode, else 6.
-        models: folder of models that the wheel does not have, such as stories260k.
-        truths: more folders of answers that were found before.
-        cell_seconds: CPU seconds that one sampler may take on one problem at one budget.
-        threads: of torch.
-
-    Returns:
-        Settings and all rows, as in `results.json`.
+    What is in the folder already is not measured again. Returns settings and all rows, as in `results.json`.
     """
     plan = QUICK if quick else FidelityPlan()
     plan = replace(plan, seed=seed, runs=runs or plan.runs, budgets=tuple(budgets or plan.budgets))

@@ -25,7 +25,7 @@ from locore_lab.fidelity.pooling import pool_estimates
 from locore_lab.fidelity.problems import Problem
 from locore_lab.fidelity.runs import Chunk, Task, run_chunk, seed_of
 from locore_lab.fidelity.truth import Truth, find_truth
-from locore_lab.progress import say
+from locore_lab.harness import say
 
 CHUNKS = 16  # a measurement is made of so many; the noise is read off their spread
 PILOT = 16  # runs that only say how many are needed

@@ -1,4 +1,4 @@
-"""`locore bench json`: the official JSON-Schema-Test-Suite and MaskBench, through all engines in one run.
+"""The official JSON-Schema-Test-Suite and MaskBench, through all engines in one run.
 
 An instance is written compactly, in its own order of properties, and read as the tokenizer's tokens: it is accepted if every
 token may come and the text may end. A case is passed when the schema is taken, every valid instance accepted, every invalid one
@@ -11,30 +11,34 @@ import json
 import lzma
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from locore.errors import InvalidArgument
-from locore.io import replacing
-from locore_lab.json_suites.engines import JsonEngine, LLGuidance, Locore, NotTaken, OutlinesCore, XGrammar
-from locore_lab.micro.mask_cases import Vocabulary
+from locore.io import write_whole
+from locore_lab.harness import Output, Some, experiment, option
+from locore_lab.mask_engines import Engine, Locore, NotTaken
+from locore_lab.mask_engines.cases import Constrained, Vocabulary
+from locore_lab.mask_engines.peers import LLGuidance, OutlinesCore, XGrammar
 from locore_lab.shared import shown
 
-MAKERS: dict[str, Callable[[Vocabulary], JsonEngine]] = {
-    "locore": lambda vocabulary: Locore(vocabulary, "any"),
-    "locore-schema": lambda vocabulary: Locore(vocabulary, "schema"),
+ANY = {"order": "any", "whitespace": "compact", "integers": "any", "escapes": "any"}  # all spellings of the standard
+MAKERS: dict[str, Callable[[Vocabulary], Engine]] = {
+    "locore": lambda vocabulary: Locore(vocabulary, "Locore, order=any", **ANY),
+    "locore-schema": lambda vocabulary: Locore(vocabulary, "Locore, order=schema", order="schema"),
     "llguidance": LLGuidance,
     "xgrammar": lambda vocabulary: XGrammar(vocabulary, strict=False),
-    "xgrammar-strict": lambda vocabulary: XGrammar(vocabulary, strict=True),
+    "xgrammar-strict": lambda vocabulary: XGrammar(vocabulary, strict=True, name="xgrammar, strict"),
     "outlines-core": OutlinesCore,
 }
+SPARE = 128  # tokens beyond the longest instance, for engines that are told a length
 CLOCK = time.process_time
 
 
@@ -71,13 +75,14 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 
-    def count(self, engine: JsonEngine, case: SchemaCase, tokens: list[list[int]]) -> None:
+    def count(self, engine: Engine, case: SchemaCase, tokens: list[list[int]]) -> None:
         """Put one case through an engine."""
         self.cases += 1
-        engine.longest = max(map(len, tokens), default=0)
+        length = max(map(len, tokens), default=0) + SPARE
+        asked = Constrained(case.name, "json", case.schema, (), length, (",", ":"), case.formats)
         start = CLOCK()
         try:
-            compiled = engine.compile(case.schema, case.formats)
+            compiled = engine.compile(asked)
         except NotTaken as error:
             self.refused[case.name] = str(error)[:200]
             return
@@ -95,7 +100,7 @@ class Tally:
         if not right:
             self.wrong.append(case.name)
 
-    def _accepts(self, engine: JsonEngine, compiled: Any, ids: list[int], is_valid: bool) -> bool:
+    def _accepts(self, engine: Engine, compiled: Any, ids: list[int], is_valid: bool) -> bool:
         follower = engine.start(compiled)
         for token in ids:
             if is_valid:
@@ -136,7 +141,7 @@ def maskbench(folder: Path, number: int, seed: int) -> Iterator[tuple[str, Schem
         yield "MaskBench", SchemaCase(row["id"], row["schema"], tuple(row["instances"]), tuple(row["valid"]), True)
 
 
-def _maker(name: str) -> Callable[[Vocabulary], JsonEngine]:
+def _maker(name: str) -> Callable[[Vocabulary], Engine]:
     """The maker of an engine, whose package is here."""
     if name not in MAKERS:
         raise InvalidArgument(f"there is no engine {name!r}; choose from {', '.join(MAKERS)}.")
@@ -148,24 +153,32 @@ def _maker(name: str) -> Callable[[Vocabulary], JsonEngine]:
     return MAKERS[name]
 
 
-def run(output: Path, data: Path, number: int, engines: Iterable[str], seed: int, tokenizer: Path) -> None:
-    """Write results.json and table.md.
+@experiment("locore bench json --data ../shared/data/json --tokenizer smollm2/tokenizer.json -o results")
+def run(
+    output: Output,
+    data: Annotated[Path, option("Folder with test-suite/ and maskbench_dev.jsonl.xz.")],
+    tokenizer: Annotated[Path, option("A tokenizer.json, of a byte-level BPE.")],
+    cases: Annotated[int, option("Of MaskBench, drawn by the seed.")] = 300,
+    engine: Annotated[Some, option(f"Only these: {', '.join(MAKERS)}.")] = None,
+    seed: Annotated[int, option("Of the sample.")] = 0,
+) -> None:
+    """JSON Schema beside other engines: schemas taken, instances judged rightly, seconds of compiling and of masks.
 
     Raises:
         InvalidArgument: an engine is unknown or not installed.
     """
     vocabulary = Vocabulary.load(tokenizer)
-    makers = {name: _maker(name) for name in engines}
-    cases = [*official(data), *maskbench(data, number, seed)]
-    tokens = [[vocabulary.tokenizer.encode(text) for text in case.instances] for _, case in cases]
+    makers = {name: _maker(name) for name in engine or MAKERS}
+    known = [*official(data), *maskbench(data, cases, seed)]
+    tokens = [[vocabulary.tokenizer.encode(text) for text in case.instances] for _, case in known]
     tallies: list[Tally] = []
     for make in makers.values():
-        engine = make(vocabulary)
+        made = make(vocabulary)
         found: dict[str, Tally] = {}
-        for (suite, case), ids in shown(list(zip(cases, tokens, strict=True)), engine.name):
-            found.setdefault(suite, Tally(engine.name, suite)).count(engine, case, ids)
+        for (suite, case), ids in shown(list(zip(known, tokens, strict=True)), made.name):
+            found.setdefault(suite, Tally(made.name, suite)).count(made, case, ids)
         tallies += found.values()
-        _write(output, tallies, {"maskbench_cases": number, "seed": seed, "vocab_size": vocabulary.size})
+        _write(output, tallies, {"maskbench_cases": cases, "seed": seed, "vocab_size": vocabulary.size})
 
 
 def _write(output: Path, tallies: list[Tally], settings: dict[str, Any]) -> None:
@@ -173,10 +186,8 @@ def _write(output: Path, tallies: list[Tally], settings: dict[str, Any]) -> None
     names = ("llguidance", "xgrammar", "outlines_core", "jsonschema")
     rows = [tally.summary() for tally in tallies]
     body = {"settings": settings, "versions": {name: _version(name) for name in names}, "rows": rows}
-    with replacing(output / "results.json") as path:
-        path.write_text(json.dumps(body, indent=1))
-    with replacing(output / "table.md") as path:
-        path.write_text(table(rows))
+    write_whole(output / "results.json", json.dumps(body, indent=1))
+    write_whole(output / "table.md", table(rows))
 
 
 def _version(package: str) -> str | None:

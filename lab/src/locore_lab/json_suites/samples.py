@@ -1,4 +1,4 @@
-"""`locore bench json-samples`: a real model writes a text for each of many real schemas; `jsonschema` judges them."""
+"""A real model writes a text for each of many real schemas; `jsonschema` judges them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema
 import numpy as np
@@ -17,9 +17,10 @@ from jsonschema.validators import validator_for
 import locore
 from locore import json_schema
 from locore.errors import LocoreError, MissingTemplate, Unsatisfiable
-from locore.io import Journal, replacing
+from locore.io import Journal, write_whole
 from locore.models import LanguageModel
 from locore.models.meeting import together
+from locore_lab.harness import Output, experiment, option
 from locore_lab.json_suites.command import SchemaCase, maskbench
 from locore_lab.shared import seed_of, shown
 
@@ -50,28 +51,32 @@ class Sample:
 
 @dataclass(frozen=True)
 class SamplesPlan:
-    """How texts are made.
+    """How texts are made; see `run`."""
 
-    Attributes:
-        tokens: the horizon.
-        sampler, particles: one text is drawn of them by weight.
-        seed: of the schemas and the texts.
-        model: as `locore.load` knows it.
-        together: schemas that are written for beside each other.
-    """
-
-    tokens: int = 512
-    sampler: str = "quick"
-    particles: int = 1
-    seed: int = 0
-    model: str = "smollm2"
-    together: int = 16
+    tokens: int
+    sampler: str
+    particles: int
+    seed: int
+    model: str
+    together: int
 
 
-def run(output: Path, data: Path, number: int, plan: SamplesPlan) -> None:
-    """Write samples.jsonl, samples.json and samples.md; what is in the first is not made again."""
-    journal = Journal(output / "samples.jsonl", asdict(plan))
-    cases = [case for _, case in maskbench(data, number, plan.seed)]
+@experiment("locore bench json-samples --data ../shared/data/json -o results", "samples.md")
+def run(
+    output: Output,
+    data: Annotated[Path, option("Folder with maskbench_dev.jsonl.xz.")],
+    schemas: Annotated[int, option("Of MaskBench, drawn by the seed.")] = 200,
+    tokens: Annotated[int, option("The horizon.")] = 512,
+    sampler: Annotated[str, option("By name.")] = "quick",
+    particles: Annotated[int, option("Of each schema; one text is drawn of them by weight.")] = 1,
+    seed: Annotated[int, option("Of the schemas and the texts.")] = 0,
+    model: Annotated[str, option("As locore.load knows it.")] = "smollm2",
+    beside: Annotated[int, option("Schemas that are written for beside each other.", "--together")] = 16,
+) -> None:
+    """A real model writes a text for each of many real schemas: how many are answered, valid and whole, and the seconds."""
+    plan = SamplesPlan(tokens, sampler, particles, seed, model, beside)
+    journal = Journal(output / "samples.jsonl", asdict(plan))  # what is in there is not made again
+    cases = [case for _, case in maskbench(data, schemas, plan.seed)]
     todo = [case for case in cases if (case.name,) not in journal]
 
     def written(case: SchemaCase, model: LanguageModel) -> Sample:
@@ -81,9 +86,8 @@ def run(output: Path, data: Path, number: int, plan: SamplesPlan) -> None:
     for case, one in zip(shown(todo, "texts"), found, strict=True):
         journal.append((case.name,), asdict(one))
     samples = [Sample(**journal[case.name,]) for case in cases]
-    for name, text in (("samples.md", table(samples)), ("samples.json", json.dumps(_numbers(samples), indent=1))):
-        with replacing(output / name) as path:
-            path.write_text(text)
+    write_whole(output / "samples.md", table(samples))
+    write_whole(output / "samples.json", json.dumps(_numbers(samples), indent=1))
 
 
 def sample(model: LanguageModel, schema: Any, plan: SamplesPlan, seed: int) -> Sample:

@@ -1,4 +1,4 @@
-"""`locore reproduce overview`: the paper's Figure 1 from a run, and its claim about the local distribution, measured."""
+"""The paper's Figure 1 from a run, and its claim about the local distribution, measured."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from locore.io import Journal, Record, only_writer, write_report
 from locore.local import Exact
 from locore.models import LanguageModel
 from locore.samplers.lcr import conditional, log_weights, padded_circuit
+from locore_lab.harness import Output, Quick, Seed, experiment
 from locore_lab.overview.figure import draw
 from locore_lab.overview.local_law import Texts, fidelity, shown
 
@@ -49,18 +50,9 @@ class Effort:
 QUICK = Effort(lengths=((2, 8), (4, 4)), draws=200, least=2e-3)
 
 
-def run(output: Path, quick: bool = False, data: Path | None = None, seed: int = 0) -> list[Record]:
-    """Write `results.json`, `table.md` and `overview.png`.
-
-    Args:
-        output: folder of the results.
-        quick: fewer and shorter drafts.
-        data: not needed.
-        seed: of the drafts and draws.
-
-    Returns:
-        The rows of the table.
-    """
+@experiment("locore reproduce overview -o results")
+def run(output: Output, quick: Quick = False, seed: Seed = 0) -> list[Record]:
+    """The paper's Figure 1 from a run of the bundled model; entropy and divergence of the local distribution."""
     effort = QUICK if quick else Effort()
     model = locore.load("tiny").prompted(PROMPT)
     with only_writer(output):

@@ -1,18 +1,17 @@
-"""`locore bench speed`: measure, and write the tables."""
+"""What Locore costs: CPU seconds as ratios to what it is compared with in the same run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 import locore
 from locore.errors import InvalidArgument
 from locore.io import Journal, only_writer
-from locore_lab.progress import say
+from locore_lab.harness import Hidden, Output, Quick, Some, experiment, option, say
 from locore_lab.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
 from locore_lab.speed.models import on_cpu
 from locore_lab.speed.plan import BUNDLED, FULL, QUICK, Case, SpeedPlan
@@ -21,31 +20,23 @@ from locore_lab.speed.tables import write_results
 PARTS = ("sampling", "neighbours", "circuits", "masks", "footprint", "scaling", "accelerator")
 
 
+@experiment("locore bench speed --quick -o results")
 def run(
-    output: Path,
-    quick: bool = False,
-    models: Sequence[str] = (),
-    parts: Sequence[str] = (),
-    device: str | None = None,
-    plan: SpeedPlan | None = None,
+    output: Output,
+    quick: Quick = False,
+    models: Annotated[Some, option('Only these: "tiny", "small", "large".', "--model")] = None,
+    parts: Annotated[Some, option(f"Only these: {', '.join(PARTS)}.", "--part")] = None,
+    device: Annotated[str | None, option('Where "accelerator" computes, such as cuda; left out without.')] = None,
+    plan: Hidden = None,
 ) -> list[dict[str, Any]]:
-    """Measure, and write `results.json` and `table.md`; what is in the folder already is not measured again.
+    """What Locore costs: CPU seconds as ratios to what it is compared with in the same run.
 
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped.
-        quick: small models and few tokens, in a few minutes; the same rows through the same code.
-        models: only those; "tiny" (bundled), "small" and "large" (random weights). All by default.
-        parts: only those of `PARTS`. All by default.
-        device: such as "cuda", for the part "accelerator", which is left out without one.
-        plan: sizes; by default those of `quick`.
-
-    Returns:
-        All rows in the folder, each with its `part`.
+    What is in the folder already is not measured again. Returns all rows of the folder, each with its `part`.
     """
     plan = replace(plan or (QUICK if quick else FULL), device=device)
-    names = _known("model", models, [BUNDLED, *plan.shapes])
-    wanted = _known("part", parts, PARTS)
-    if "accelerator" in parts and device is None:
+    names = _known("model", models or (), [BUNDLED, *plan.shapes])
+    wanted = _known("part", parts or (), PARTS)
+    if "accelerator" in wanted and parts and device is None:
         raise InvalidArgument('the part "accelerator" needs a --device, such as cuda.')
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more wait for each other, and waiting counts as CPU seconds

@@ -1,18 +1,22 @@
-"""`locore reproduce sudoku`: the paper's second experiment."""
+"""Solutions of Sudoku puzzles, the paper's second experiment: with and without the rules as a constraint."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 
+from locore.cli.inputs import MODEL_HELP
 from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Journal, Record, markdown_table, only_writer, write_report, write_whole
 from locore.models import LanguageModel
+from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option
 from locore_lab.sudoku.conditional import FALSE_ALARM, Truth
 from locore_lab.sudoku.figures import Panel, draw_marginals
 from locore_lab.sudoku.methods import CANDIDATES, Effort
@@ -27,36 +31,21 @@ DRAWS = 400  # of the model alone, for the marginals of the picture
 SHOWN_SOLUTIONS = 12  # of the puzzle with several solutions in the picture, about
 
 
+@experiment("locore reproduce sudoku --quick -o results")
 def run(
-    output: Path,
-    quick: bool = False,
-    data: Path | None = None,
-    seed: int = 0,
-    models: Sequence[str] = (),
-    answers: Mapping[str, Path] | None = None,
-    puzzles: int | None = None,
-    samples: int | None = None,
-    costly: int | None = None,
-    answer_tokens: int | None = None,
-    measure: bool = True,
+    output: Output,
+    quick: Quick = False,
+    data: Data = None,
+    seed: Seed = 0,
+    models: Annotated[Some, option(f"trained, or: {MODEL_HELP}", "--model")] = None,
+    answers: Annotated[Some, option("NAME=FILE: saved answers of a model that gives text only.")] = None,
+    puzzles: Annotated[int | None, option("Puzzles of each set, at most.")] = None,
+    samples: Annotated[int | None, option("Samples of which the best is taken.")] = None,
+    costly: Annotated[int | None, option("Puzzles of a set for what is dear, at most.")] = None,
+    answer_tokens: Annotated[int | None, option("Tokens of an answer without a constraint.")] = None,
+    only_tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
 ) -> dict[str, list[Record]]:
-    """Ask for solutions in every way, and write `results.json`, `table.md`, `marginals.png` and `prompts.jsonl`.
-
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped.
-        quick: grids of 4 × 4 and a model trained in seconds; every row and column, no data.
-        data: folder of the CSV files, or of SATNet's tensors, that docs/reproduce.md names.
-        seed: of the draws.
-        models: "trained", or as `locore.load` takes them; "trained" and "tiny" by default.
-        answers: name of a row → JSONL file of saved answers of a model that gives text only.
-        puzzles: of each set, at most.
-        samples: draws of "best of S samples".
-        costly: puzzles of a set, at most, for the paper's sampler and for all models but "trained".
-        answer_tokens: tokens of an answer without a constraint; by default one for each cell, and an end.
-        measure: False: write the tables of what is in the folder.
-
-    Returns:
-        The rows of the three tables.
+    """Solutions of Sudoku puzzles, written by a language model with and without the rules as a constraint.
 
     Raises:
         InvalidArgument: a number below 1, a wrong file, or the folder holds results of other settings.
@@ -72,20 +61,30 @@ def run(
         asked = gather(plan, data)
         write_whole(output / "prompts.jsonl", _prompts(asked))  # for models that are asked elsewhere
         opened = open_models(tuple(models) or MODELS, plan.box, output, asked.split)
-        texts = [SavedAnswers(name, path) for name, path in (answers or {}).items()]
+        texts = [SavedAnswers(name, path) for name, path in _named_files(answers or ())]
         check_names(texts, opened)
         effort = Effort(samples=plan.samples, answer_tokens=answer_tokens)
         settings: Record = {"seed": seed, "plan": asdict(plan), "effort": asdict(effort), "puzzles": asked.digest()}
         settings |= {"models": {name: model.fingerprint() for name, model in opened.items()}}
         journal = Journal(output / "rows.jsonl", settings)
         study = SudokuStudy(journal, asked, opened, plan, effort, seed)
-        if measure:
+        if not only_tables:
             study.run(texts)
         tables = study.tables()
         _write(output, tables, asked, plan, settings)
-        if measure:
+        if not only_tables:
             _picture(output, asked, opened[next(iter(opened))], seed)
     return tables
+
+
+def _named_files(pairs: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """From NAME=FILE."""
+    names = [pair.partition("=")[0] for pair in pairs]
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path) or names.count(name) > 1:
+            raise InvalidArgument(f"--answers takes NAME=FILE, with another NAME each time; got {pair!r}.")
+        yield name, Path(path)
 
 
 def _prompts(asked: Puzzles) -> str:

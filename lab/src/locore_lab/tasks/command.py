@@ -1,4 +1,4 @@
-"""`locore bench tasks`: the problems, the rows, and the files that come of them."""
+"""What users ask of a real language model: every sampler against the truth of 35 problems."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
-from pathlib import Path
+from typing import Annotated, get_args
 
 import torch
+import typer
 
 import locore
 from locore.errors import InvalidArgument
@@ -16,11 +17,11 @@ from locore.io import only_writer
 from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore_lab.fidelity.command import cache_in
 from locore_lab.fidelity.plots import plot
-from locore_lab.progress import say
+from locore_lab.harness import Output, Quick, Some, experiment, option, say
 from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.entrants import entrants
 from locore_lab.tasks.measures import Row
-from locore_lab.tasks.problem import Problem
+from locore_lab.tasks.problem import Family, Problem
 from locore_lab.tasks.report import JUDGED_AT, write_results, write_texts
 from locore_lab.tasks.study import TasksPlan, TasksStudy
 from locore_lab.tasks.written import at_temperature, written_problems
@@ -32,41 +33,25 @@ MEMORY_BYTES = 5 * 2**30  # of contexts that are remembered
 FEW_RUNS = 2  # of samplers that are not among the main ones
 
 
+@experiment("locore bench tasks -o results --family json --sampler auto --budget 1000")
 def run(
-    output: Path,
-    quick: bool = False,
-    model: str | None = None,
-    problems: list[str] | None = None,
-    families: list[str] | None = None,
-    samplers: list[str] | None = None,
-    budgets: list[int] | None = None,
-    runs: int | None = None,
-    seed: int = 0,
-    truths_only: bool = False,
-    threads: int = 1,
-    device: str | None = None,
-    dtype: str = "float32",
-    measure: bool = True,
-    temperature: float = 1.0,
+    output: Output,
+    quick: Quick = False,
+    model: Annotated[str | None, option('Another name or a folder of the weights of "smollm2".')] = None,
+    problems: Annotated[Some, option("Only these problems.", "--problem")] = None,
+    families: Annotated[Some, option(f"Only these: {', '.join(get_args(Family))}.", "--family")] = None,
+    samplers: Annotated[Some, option("Only these samplers.", "--sampler")] = None,
+    budgets: Annotated[list[int] | None, option("LM tokens of a run.", "--budget")] = None,
+    runs: Annotated[int | None, option("Of each sampler at each budget.")] = None,
+    seed: Annotated[int, option("Of everything; other seeds than 0 draw problems whose truth takes hours.")] = 0,
+    truths_only: Annotated[bool, typer.Option("--truths", help="Make the truths that are missing, and stop.")] = False,
+    threads: Annotated[int, option("Of the model's arithmetic.")] = 1,
+    device: Annotated[str | None, option("Where the model computes, such as cuda.")] = None,
+    dtype: Annotated[str, option("Of the weights, such as bfloat16; the truths stay those of 32 bits.")] = "float32",
+    tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
+    temperature: Annotated[float, option("Another than 1: the written problems there; .7 has truths.")] = 1.0,
 ) -> list[Row]:
-    """Measure, and write `results.json`, `table.md`, `texts.md` and plots; what is in the folder already stays.
-
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped.
-        quick: a few problems and samplers with a small budget, in five minutes.
-        model: another name or a folder of the same weights.
-        problems: names of problems; all by default.
-        families: only problems of these.
-        samplers: names of samplers; all by default.
-        budgets: LM tokens of a run.
-        runs: of each sampler at each budget.
-        seed: of everything, the drawn problems included; truths for another seed than 0 are made first, which takes hours.
-        truths_only: make the truths that are missing, and stop.
-        threads: of torch.
-        device: where the model computes; as for `locore.load`.
-        dtype: of its weights, such as "bfloat16"; the truths stay those of 32 bits.
-        measure: False: write the tables of what is in the folder.
-        temperature: other than 1: the written problems alone, at this temperature; .7 has truths.
+    """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth.
 
     Raises:
         InvalidArgument: unknown names; or the model is not the one that the truths speak of.
@@ -83,7 +68,7 @@ def run(
             made = [study.truth(problem) for problem in chosen]
             say(f"{sum(truth is not None for truth in made)} of {len(chosen)} truths are known")
             return []
-        rows = _measured(study, chosen, samplers or (QUICK_SAMPLERS if quick else None), measure)
+        rows = _measured(study, chosen, samplers or (QUICK_SAMPLERS if quick else None), measure=not tables)
     say(f"{len(rows)} rows in {output / 'table.md'}, {time.process_time() - start:.0f} CPU seconds")
     return rows
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from locore.errors import LocoreError
 from locore.io import Journal
 from locore.models import LanguageModel
-from locore_lab.progress import say
+from locore_lab.harness import say
 from locore_lab.speed.measuring import give_memory_back
 from locore_lab.tasks.entrants import Entrant
 from locore_lab.tasks.measures import Row, cell

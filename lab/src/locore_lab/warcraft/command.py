@@ -1,4 +1,4 @@
-"""`locore reproduce warcraft`: the paper's first experiment."""
+"""Minimum-cost paths on terrain maps, the paper's first experiment: a CNN-LSTM with and without the constraint."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Journal, Record, only_writer, write_report
+from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option
 from locore_lab.shared import rows_meant, seed_of, shown
 from locore_lab.warcraft.dataset import Maps, load_maps
 from locore_lab.warcraft.figures import draw_paths
@@ -49,42 +50,29 @@ class Line:
         return self.row.name if self.samples is None else f"{self.row.name}, {self.samples}"
 
 
+@experiment("locore reproduce warcraft --quick -o results")
 def run(
-    output: Path,
-    quick: bool = False,
-    data: Path | None = None,
-    seed: int = 0,
-    encoding: str = "edges",
-    weights: Sequence[Path] = (),
-    maps: int | None = None,
-    samples: Sequence[int] = (),
-    rows: Sequence[str] = (),
+    output: Output,
+    quick: Quick = False,
+    data: Data = None,
+    seed: Seed = 0,
+    encoding: Annotated[str, option("How a path is written: edges, as the authors do, or moves.")] = "edges",
+    weights: Annotated[list[Path] | None, option("Trained models, one for each training seed.")] = None,
+    maps: Annotated[int | None, option("Test maps.")] = None,
+    samples: Annotated[list[int] | None, option("Drafts, pairs or particles for each path; several times.")] = None,
+    rows: Annotated[Some, option("Only these rows, such as lcr; may be given several times.", "--row")] = None,
 ) -> list[Record]:
-    """Draw one path for each test map by each method, and write `results.json`, `table.md` and `paths.png`.
-
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped.
-        quick: small maps and models trained in seconds; every row and column.
-        data: folder of the original `.npy` files; maps are generated if it is not given.
-        seed: of the draws.
-        encoding: how a path is written as tokens: "edges", as the authors do, or "moves".
-        weights: files of trained models, one for each seed of the training; without any, models are trained here first.
-        maps: how many of the test maps.
-        samples: drafts, pairs or particles of the rows that draw several; each row is repeated for each number.
-        rows: names of methods, or the beginnings of such names; all if empty.
-
-    Returns:
-        The rows of the table.
+    """Minimum-cost paths on terrain maps, from pictures: a CNN-LSTM with and without the constraint "a simple path".
 
     Raises:
         InvalidArgument: there are not so many maps, no such method or encoding, or the folder holds results of other settings.
     """
-    plan = _planned(encoding, quick, maps, samples)
-    wanted = rows_meant(ROWS[plan.encoding], rows)
+    plan = _planned(encoding, quick, maps, samples or ())
+    wanted = rows_meant(ROWS[plan.encoding], rows or ())
     with only_writer(output):
         test = load_maps(data, "test").written(plan.paths) if data else plan.drawn("test", plan.maps)
         test = test.first(plan.maps)
-        models = [_load(path, test) for path in weights] or _trained(plan, data, output)
+        models = [_load(path, test) for path in weights or ()] or _trained(plan, data, output)
         alpha = plan.paths.constraint(test.height, test.width, plan.memory)
         settings: Record = {
             "seed": seed,

@@ -1,1 +1,0 @@
-"""Measurements of single parts, each a command: python -m locore_lab.micro.NAME."""
