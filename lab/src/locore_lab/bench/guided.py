@@ -46,7 +46,10 @@ def rmse(model: LanguageModel, constraint: Constraint, length: int, budget: int,
     quick={"model": "tiny", "seeds": 1, "budget": [60], "exact": 2_000},
 )
 def run(
-    model: str = str(SHARED / "models" / "stories260k"), seeds: int = 20, budget: list[int] = (60, 200, 800), exact: Annotated[int, "LM tokens of the truth"] = TRUTH_TOKENS
+    model: str = str(SHARED / "models" / "stories260k"),
+    seeds: int = 20,
+    budget: list[int] = (60, 200, 800),
+    exact: Annotated[int, "LM tokens of the truth"] = TRUTH_TOKENS,
 ) -> Iterator[Case]:
     opened = locore.load(model)
     for name, constraint in PROBLEMS.items():

@@ -1,4 +1,4 @@
-"""Oversampling of the Warcraft experiment by the number of draws S, without chance in which S draws: from many draws for each map.
+"""Oversampling of the Warcraft experiment by the number of draws S, without chance in which S draws: many for each map.
 
 The row "+ oversampling" takes one of S draws that holds, or one that does not if none does. Of n draws for a map, v of them
 valid and e exact, a random S hold no valid one with probability C(n − v, S) / C(n, S), and else the one that is taken is exact

@@ -22,7 +22,9 @@ def scores_of(folder: Path) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = defaultdict(dict)
     paths = list(folder.glob("scores_*.jsonl"))
     if len(paths) != 1:
-        raise InvalidArgument(f"{folder} has the scores of {len(paths)} scorers, not of one; leave one file scores_*.jsonl there.")
+        raise InvalidArgument(
+            f"{folder} has the scores of {len(paths)} scorers, not of one; leave one file scores_*.jsonl there."
+        )
     for line in paths[0].read_text().splitlines():
         record = json.loads(line)
         if "key" in record:
