@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md"), ROOT / "lab/results/README.md"]
 COMMANDS = {**MODULES, **EXPERIMENTS}
 ELSEWHERE = {"tools", "prefix-cache", "heads"}  # clients and services that are not installed everywhere
-IN_SECONDS = ["guided", "leaks", "steps", "sharing", "paths", "most-probable", "rewards", "combinatorial", "verdicts"]
+IN_SECONDS = ["steps", "succinctness", "rewards", "verdicts"]
+IN_A_MINUTE = ["batch", "combinatorial", "guided", "leaks", "long-outputs", "most-probable", "paths", "sharing", "together"]
+SMALLER = {"verdicts": ["--models", "nowhere"]}
 
 
 def module_of(name: str):
@@ -49,16 +51,13 @@ def options_of(function):
     return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
-@pytest.mark.parametrize("name", IN_SECONDS)
+@pytest.mark.parametrize("name", [*IN_SECONDS, *(pytest.param(name, marks=pytest.mark.slow) for name in IN_A_MINUTE)])
 def test_small_ones_run(name, tmp_path, capsys):
     path = tmp_path / "rows.json"
     assert main(["bench", name, "--quick", "--json", str(path), *SMALLER.get(name, [])]) == 0
     rows = json.loads(path.read_text())["rows"]
     said = capsys.readouterr().out
     assert len(rows) > 0 and said.count("|\n") >= len(rows) and "{" not in said
-
-
-SMALLER = {"verdicts": ["--models", "nowhere"]}
 
 
 def test_what_a_file_has_is_not_measured_again(tmp_path, capsys, monkeypatch):
