@@ -18,20 +18,20 @@ import ast
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
-from locore.errors import LocoreError
+from locore.errors import InvalidArgument, LocoreError
 from locore.io import machine, require_same, write_whole
 
 Row = dict[str, Any]
@@ -85,34 +85,37 @@ class Measurement:
             resume: what the file has is not measured again.
 
         Raises:
-            InvalidArgument: it was measured with other settings.
+            InvalidArgument: it was measured with other settings, or there is no file to go on with.
         """
         import torch
 
+        if resume and path is None:
+            raise InvalidArgument("--resume goes on with what a file has: name it, --json FILE.")
         torch.set_num_threads(1)  # CPU seconds of more count how they wait for each other
         settings = json.loads(json.dumps(dict(options), default=str))
-        rows = _kept(path, settings) if path and resume else []
-        for number, row in enumerate(rows):
-            self._show(row, number == 0)
+        rows = _kept(path, settings) if resume and path else []
+        for number in range(len(rows)):
+            self._show(rows[: number + 1])
         for name, work in self.cases(**options):
             if any(name.items() <= row.items() for row in rows):
                 continue
             found = work()
             for row in found if isinstance(found, list) else [found]:
                 rows.append({**name, **row})
-                self._show(rows[-1], len(rows) == 1 or rows[-1].get("part") != rows[-2].get("part"))
+                self._show(rows)
             if path:
-                text = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
-                found_on = {**machine(), "transformers": version("transformers")}
-                head = json.dumps({"machine": found_on, "settings": settings}, indent=1, ensure_ascii=False)
-                write_whole(path, f'{head[:-2]},\n "rows": [\n  {text}\n ]\n}}\n')
+                write_rows(
+                    path, {"machine": {**machine(), "transformers": version("transformers")}, "settings": settings}, rows
+                )
         if self.after is not None:
             print(f"\n{self.after(rows)}", flush=True)
         return rows
 
-    def _show(self, row: Row, is_first: bool) -> None:
-        lines = self.table([row]).splitlines()
-        print(*(["", *lines] if is_first else lines[2:]), sep="\n", flush=True)
+    def _show(self, rows: list[Row]) -> None:
+        """The last of some rows; heads where a table begins."""
+        lines = self.table(rows[-1:]).splitlines()
+        begins = len(rows) == 1 or rows[-1].get("part") != rows[-2].get("part")
+        print(*(["", *lines] if begins else lines[2:]), sep="\n", flush=True)
 
     def table(self, rows: Iterable[Row]) -> str:
         """Markdown; the first column is text, the others are numbers. What a row lacks is a dash."""
@@ -128,6 +131,13 @@ class Measurement:
             return cell.format(**{**row, **shown})
         except (KeyError, TypeError):  # it is not there, or None
             return "–"
+
+
+def write_rows(path: Path, facts: Row, rows: Iterable[Row]) -> None:
+    """`facts` and `rows` as JSON, a row a line."""
+    head = json.dumps(facts, indent=1, ensure_ascii=False)
+    lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    write_whole(path, f'{head[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n')
 
 
 def _kept(path: Path, settings: Row) -> list[Row]:
@@ -226,10 +236,8 @@ def command(name: str, run: Measurement | Run) -> Any:
 
 
 def _first_line(module: str) -> str:
-    spec = find_spec(module)
-    assert spec is not None and spec.origin is not None
-    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
-    return text.split("\n")[0]
+    text = _file(module).with_suffix(".py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(text)) or "").split("\n")[0]
 
 
 def _showing(run: Any) -> Run:
@@ -242,9 +250,12 @@ def _showing(run: Any) -> Run:
 
 
 def _measuring(run: Measurement) -> Run:
-    # Keywords that no option of a measurement is called by.
+    usual = {name: one.default for name, one in inspect.signature(run.cases).parameters.items()}
+
     def called(quick: bool, json: Path | None, resume: bool, **options: Any) -> None:
-        run.measure({**options, **(run.quick if quick else {})}, json, resume)
+        untouched = {name for name, given in options.items() if given in (usual[name], _listed(usual[name]))}
+        small = {name: value for name, value in run.quick.items() if name in untouched} if quick else {}
+        run.measure({**options, **small}, json, resume)
 
     own = {
         "quick": (bool, typer.Option("--quick", help="At toy size."), False),
@@ -265,8 +276,7 @@ def _like(called: Run, function: Run, doc: str, more: Mapping[str, tuple[Any, An
         if get_origin(kind) is Annotated:
             kind, told = get_args(kind)[:2]
             told = typer.Option(help=told) if isinstance(told, str) else told
-        default = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
-        parameters.append((name, kind, told, default))
+        parameters.append((name, kind, told, _listed(parameter.default)))
     parameters += [(name, *rest) for name, rest in more.items()]
     keyword = inspect.Parameter.KEYWORD_ONLY
     signature = [
@@ -275,13 +285,21 @@ def _like(called: Run, function: Run, doc: str, more: Mapping[str, tuple[Any, An
     ]
     called.__signature__ = inspect.Signature(sorted(signature, key=lambda one: one.default is not empty))  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in signature}
-    called.__doc__ = doc.split("\nArgs:")[0]
+    called.__doc__ = re.split(r"\n(?:Args|Raises|Returns):", doc)[0]
     return called
+
+
+def _listed(default: Any) -> Any:
+    """As the shell gives it."""
+    return list(default) if isinstance(default, tuple) else default
 
 
 def in_folder(package: str) -> Iterator[tuple[str, str]]:
     """Names of commands and their modules, for each module in the folder of a package."""
-    spec = find_spec(package)
-    assert spec is not None and spec.origin is not None
-    for path in sorted(Path(spec.origin).parent.glob("[a-z]*.py")):
+    for path in sorted(_file(package).glob("[a-z]*.py")):
         yield path.stem.replace("_", "-"), f"{package}.{path.stem}"
+
+
+def _file(module: str) -> Path:
+    """Where a module of the lab lies, which need not be imported for it."""
+    return Path(__file__).parent.joinpath(*module.split(".")[1:])

@@ -30,6 +30,14 @@ def shown(todo: Sequence[Item], what: str) -> Iterable[Item]:
     return track(todo, what, console=Console(stderr=True, force_terminal=sys.stderr.isatty()), disable=not todo)
 
 
+def check_known(what: str, given: Iterable[str] | None, known: Iterable[str]) -> None:
+    """Raises `InvalidArgument` where a name is none of the known ones."""
+    known = list(known)
+    unknown = [name for name in given or () if name not in known]
+    if unknown:
+        raise InvalidArgument(f"unknown {what} {', '.join(unknown)}; known are {', '.join(known)}.")
+
+
 class Named(Protocol):
     """What has a name in a table."""
 

@@ -22,6 +22,7 @@ from locore_lab.fidelity.problems import Problem
 from locore_lab.fidelity.study import FidelityPlan, FidelityStudy
 from locore_lab.fidelity.tables import write_results
 from locore_lab.harness import Output, Quick, Seed, Some, experiment, option, say
+from locore_lab.shared import check_known
 
 QUICK = FidelityPlan(budgets=(80, 400), runs=16, goal=0.1, table_positions=4000)
 
@@ -95,9 +96,7 @@ def all_problems(quick: bool, seed: int, drawn: int, models: Path | None) -> lis
 
 def _selected(known: list[Problem], names: list[str] | None, model: str | None) -> list[Problem]:
     by_name = {p.name: p for p in known}
-    unknown = [name for name in names or [] if name not in by_name]
-    if unknown:
-        raise InvalidArgument(f"unknown problems {', '.join(unknown)}; known are {', '.join(by_name)}.")
+    check_known("problems", names, by_name)
     chosen = [by_name[name] for name in names] if names else known
     chosen = [p for p in chosen if model is None or p.model == model]
     if not chosen:

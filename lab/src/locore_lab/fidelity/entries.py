@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +13,8 @@ from locore.samplers.swor import WithoutReplacement
 from locore.samplers.twist.ngram import NGramTable
 from locore.samplers.twisted import Twisted
 from locore_lab.fidelity.peers import GenLM, TransformersMasking, missing
+from locore_lab.harness import say
+from locore_lab.shared import check_known
 
 
 @dataclass(frozen=True)
@@ -86,18 +87,14 @@ def all_entries() -> dict[str, Entry]:
     return found
 
 
-def choose(names: list[str] | None) -> list[Entry]:
-    """Entries by name; None for all. What is not installed is left out, and stderr says so."""
+def choose(names: list[str] | None, installed: bool = True) -> list[Entry]:
+    """Entries by name; None for all. What is not installed is left out, and stderr says so, unless it need not be."""
     every = all_entries()
-    unknown = [name for name in names or [] if name not in every]
-    if unknown:
-        raise InvalidArgument(f"unknown samplers {', '.join(unknown)}; known are {', '.join(every)}.")
-    wanted = [every[name] for name in names or every]
-    found = wanted
-    for package in dict.fromkeys(entry.package for entry in wanted if entry.package):
+    check_known("samplers", names, every)
+    found = [every[name] for name in names or every]
+    for package in dict.fromkeys(entry.package for entry in found if entry.package) if installed else ():
         if problem := missing(package):
-            out = ", ".join(entry.name for entry in wanted if entry.package == package)
-            print(f"left out {out}: {problem}", file=sys.stderr, flush=True)
+            say(f"left out {', '.join(entry.name for entry in found if entry.package == package)}: {problem}")
             found = [entry for entry in found if entry.package != package]
     if not found:
         raise InvalidArgument("none of these samplers is installed.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from locore_lab.fidelity.summary import (
     summary,
     worse_than_smc,
 )
+from locore_lab.harness import write_rows
 
 LEVELS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # distinct contexts, where samplers are compared at equal ones
 NAMES = {"tv": "TV", "rmse": "RMSE of log Ẑ"}
@@ -39,9 +39,7 @@ def write_results(
         "summary": {measure: summary(rows, measure) for measure in NAMES},
         "worse_than_smc": {axis: worse_than_smc(rows, axis) for axis in AXES},
     }
-    text = json.dumps(record, indent=1)
-    lines = ",\n  ".join(json.dumps(row) for row in rows)  # one row a line
-    write_whole(output / "results.json", f'{text[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n')
+    write_rows(output / "results.json", record, rows)
     write_whole(output / "table.md", markdown(rows, record))
 
 

@@ -12,6 +12,7 @@ import locore
 from locore.errors import InvalidArgument
 from locore.io import Journal, only_writer
 from locore_lab.harness import Hidden, Output, Quick, Some, experiment, option, say
+from locore_lab.shared import check_known
 from locore_lab.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
 from locore_lab.speed.models import on_cpu
 from locore_lab.speed.plan import BUNDLED, FULL, QUICK, Case, SpeedPlan
@@ -74,7 +75,5 @@ def _cases(plan: SpeedPlan, names: Sequence[str], parts: Sequence[str]) -> Itera
 
 def _known(what: str, given: Sequence[str], known: Sequence[str]) -> Sequence[str]:
     """Those that were given, or all."""
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise InvalidArgument(f"unknown {what} {', '.join(unknown)}; known are {', '.join(known)}.")
+    check_known(what, given, known)
     return given or known

@@ -18,6 +18,7 @@ from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore_lab.fidelity.command import cache_in
 from locore_lab.fidelity.plots import plot
 from locore_lab.harness import Output, Quick, Some, experiment, option, say
+from locore_lab.shared import check_known
 from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.entrants import entrants
 from locore_lab.tasks.measures import Row
@@ -89,9 +90,7 @@ def selected(known: list[Problem], names: list[str] | None, families: list[str] 
     """
     by_name = {problem.name: problem for problem in known}
     for what, asked, there in (("problems", names, by_name), ("families", families, {p.family for p in known})):
-        unknown = [name for name in asked or [] if name not in there]
-        if unknown:
-            raise InvalidArgument(f"unknown {what} {', '.join(unknown)}; known are {', '.join(there)}.")
+        check_known(what, asked, there)
     brief = [name for name in by_name if name.startswith(QUICK_PROBLEMS)]
     wanted = names or (brief if quick else list(by_name))
     found = [by_name[name] for name in wanted if not families or by_name[name].family in families]

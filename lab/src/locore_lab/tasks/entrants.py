@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
-from locore.errors import InvalidArgument
-from locore_lab.fidelity.entries import Entry, all_entries
-from locore_lab.fidelity.peers import missing
+from locore_lab.fidelity.entries import Entry, choose
 
 NEWCOMER = 32  # particles of a default call
 MAIN = (
@@ -70,19 +67,5 @@ def entrants(names: list[str] | None = None, installed: bool = True) -> list[Ent
     Raises:
         InvalidArgument: an unknown name, or nothing is left.
     """
-    every = all_entries()
-    wanted = names or [*MAIN, *OTHERS]
-    unknown = [name for name in wanted if name not in every]
-    if unknown:
-        raise InvalidArgument(f"unknown samplers {', '.join(unknown)}; known are {', '.join(every)}.")
-    found = []
-    for name in wanted:
-        entry = every[name]
-        problem = missing(entry.package) if entry.package and installed else None
-        if problem:
-            print(f"left out {name}: {problem}", file=sys.stderr, flush=True)
-            continue
-        found.append(Entrant(entry, NEWCOMER if name == "auto" else None, main=name not in OTHERS))
-    if not found:
-        raise InvalidArgument("none of these samplers is installed.")
-    return found
+    chosen = choose(names or [*MAIN, *OTHERS], installed)
+    return [Entrant(entry, NEWCOMER if entry.name == "auto" else None, main=entry.name not in OTHERS) for entry in chosen]

@@ -99,8 +99,3 @@ def prompt_of(problem: Problem) -> Prompt:
     if not problem.chat:
         return problem.prompt
     return [{"role": "user", "content": problem.prompt}]
-
-
-def seed_of(*place: object) -> int:
-    """A seed for each place, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=4).digest(), "little") >> 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from locore.io import machine, write_whole
+from locore_lab.harness import write_rows
 from locore_lab.tasks.entrants import PLAIN_WEIGHTS, Entrant
 from locore_lab.tasks.measures import KNOWN, OFF, PEERS, Row, geometric_mean, ratio_to_peer, totals, worse_than
 from locore_lab.tasks.problem import Problem
@@ -39,9 +40,7 @@ def write_results(
         if p.name in truths
     }
     record = {"settings": settings, "machine": machine(), "problems": known, "verdicts": totals(rows)}
-    text = json.dumps(record, indent=1, ensure_ascii=False)
-    lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    write_whole(output / "results.json", f'{text[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n')
+    write_rows(output / "results.json", record, rows)
     write_whole(output / "table.md", markdown(rows, problems, truths))
 
 

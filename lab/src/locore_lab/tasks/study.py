@@ -10,10 +10,11 @@ from locore.errors import LocoreError
 from locore.io import Journal
 from locore.models import LanguageModel
 from locore_lab.harness import say
+from locore_lab.shared import seed_of
 from locore_lab.speed.measuring import give_memory_back
 from locore_lab.tasks.entrants import Entrant
 from locore_lab.tasks.measures import Row, cell
-from locore_lab.tasks.problem import Problem, Task, seed_of
+from locore_lab.tasks.problem import Problem, Task
 from locore_lab.tasks.runs import Run, run_once
 from locore_lab.tasks.truth import SAME_IN_16_BITS, SAME_MODEL, Truth, check_model, find_truth, stored_truth, write_truth
 

@@ -21,8 +21,9 @@ from locore.models import Counted
 from locore.numerics import NEG_INF
 from locore.samplers import Enumeration, Rejection, Sampler, SequentialMonteCarlo, Twisted
 from locore.samplers.enumeration import price_of_enumeration
+from locore_lab.shared import seed_of
 from locore_lab.tasks.features import Law, laws_of, mean_distance, shortened
-from locore_lab.tasks.problem import Problem, Task, seed_of
+from locore_lab.tasks.problem import Problem, Task
 
 ENUMERATED = 6_000  # contexts, at most
 KEPT = 1_000_000  # sequences of an enumeration
