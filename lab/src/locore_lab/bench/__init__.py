@@ -9,6 +9,7 @@ from locore_lab.harness import commands, in_folder
 LARGE = {
     "fidelity": "locore_lab.fidelity.command",
     "tasks": "locore_lab.tasks.command",
+    "people": "locore_lab.people.command",
     "speed": "locore_lab.speed.command",
     "json": "locore_lab.json_suites.command",
     "json-samples": "locore_lab.json_suites.samples",

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from locore.errors import InvalidArgument
+from locore_lab.harness import Output, Some, experiment, option, say
 from locore_lab.people import sheet, temperatures, written
 from locore_lab.people.wishes import WISHES
 
 STEPS = ("write", "sheet", "table")
 
 
-def run(step: str, output: Path, heat: bool, names: Sequence[str], seeds: Sequence[int], model: str) -> str:
-    """One step of three; what to print.
-
-    Args:
-        step: "write" asks the model, "sheet" shuffles the texts under letters, "table" reads the grades and the key.
-        output: folder of all files; a run that was killed goes on where it stopped.
-        heat: of Locore alone at several temperatures, in a folder of its own.
-        names: of wishes; all for none.
-        seeds: a text of each tool for each.
-        model: as `locore.load` knows it.
-    """
+@experiment("locore bench people write -o results --wish tweet --seed 1")
+def run(
+    step: Annotated[str, typer.Argument(help="write: ask the model. sheet: shuffle the texts. table: read the grades.")],
+    output: Output,
+    names: Annotated[Some, option("Only these wishes.", "--wish")] = None,
+    seeds: Annotated[list[int], option("A text of each tool for each.", "--seed")] = [1, 2],  # noqa: B006  # nobody changes it
+    model: Annotated[str, option("As locore.load knows it.")] = "smollm2",
+    heat: Annotated[bool, typer.Option("--temperatures", help="Of Locore alone, at several temperatures.")] = False,
+) -> None:
+    """Twenty wishes of people by Locore, masking and transformers: texts, a sheet to be graded blind, and the table."""
     folder, tools = (output / "temperatures", temperatures.NAMES) if heat else (output, written.TOOLS)
+    if step not in STEPS:
+        raise InvalidArgument(f"there is no step {step!r}; the steps are {', '.join(STEPS)}.")
     if step == "write":
-        return _write(folder / "texts.jsonl", heat, names, seeds, model)
-    if step == "sheet":
+        say(_write(folder / "texts.jsonl", heat, names or (), seeds, model))
+    elif step == "sheet":
         sheet.lay_out(folder, WISHES, tools)
-        return f"grade {folder / 'sheet.md'} in {folder / 'grades.json'}: {{number: {{letter: [1 to 5, reason]}}}}"
-    if step == "table":
-        text = temperatures.table_of(folder) if heat else sheet.table_of(folder)
-        (folder / "table.md").write_text(text)
-        return text
-    raise InvalidArgument(f"there is no step {step!r}; the steps are {', '.join(STEPS)}.")
+        say(f"grade {folder / 'sheet.md'} in {folder / 'grades.json'}: {{number: {{letter: [1 to 5, reason]}}}}")
+    else:
+        (folder / "table.md").write_text(temperatures.table_of(folder) if heat else sheet.table_of(folder))
 
 
 def _write(path: Path, heat: bool, names: Sequence[str], seeds: Sequence[int], model: str) -> str:
