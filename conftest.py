@@ -22,7 +22,7 @@ if "LOCORE_TESTS_GGUF" not in os.environ:
     os.environ["LOCORE_TESTS_GGUF"] = _converted.name
 (Path(_cache.name) / "gguf").symlink_to(os.environ["LOCORE_TESTS_GGUF"])
 # A test never fails for being slow; more examples are for `make test-slow`.
-settings.register_profile("locore", deadline=None, max_examples=100 if os.environ.get("LOCORE_THOROUGH") else 50)
+settings.register_profile("locore", deadline=None, max_examples=100 if os.environ.get("LOCORE_THOROUGH") else 25)
 settings.load_profile("locore")
 
 SHARED_MODELS = Path(__file__).resolve().parents[1] / "shared" / "models"

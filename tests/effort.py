@@ -1,5 +1,5 @@
-"""How often statistical laws are tried: a fifth of the runs in `make test`, the dear ones on every second case only; all of
-it in `make test-slow`.
+"""How often laws are tried: statistical ones with a fifth of the runs in `make test`, the dear ones on every second case only,
+others with two fifths of the examples; all of it in `make test-slow`.
 
 Fewer runs see larger faults only; the false-alarm rate of a law is what it says either way.
 """
@@ -16,6 +16,11 @@ THOROUGH = bool(os.environ.get("LOCORE_THOROUGH"))
 def runs(num: int) -> int:
     """Of a law that is tried `num` times when there is time."""
     return num if THOROUGH else max(num // 5, 40)
+
+
+def examples(num: int) -> int:
+    """For Hypothesis, which tries as many when there is time."""
+    return num if THOROUGH else max(num * 2 // 5, 12)
 
 
 def some(cases: Iterable[Any]) -> list[Any]:

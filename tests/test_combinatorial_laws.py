@@ -30,6 +30,7 @@ from locore.constraints import (
 )
 from locore.errors import Unsatisfiable
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from .circuits import brute_force
 
@@ -134,13 +135,13 @@ def assert_law(alpha, tokenizer, min_length=0, **options):
     return circuit
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(conjunctions(SMALL.vocab_size), st.integers(0, 2))
 def test_conjunctions_with_ends_and_special_tokens(alpha, min_length):
     assert_law(alpha, SMALL, min_length)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(conjunctions(BARE.vocab_size))
 def test_conjunctions_over_bare_ids(alpha):
     circuit = assert_law(alpha, BARE)
@@ -148,13 +149,13 @@ def test_conjunctions_over_bare_ids(alpha):
         assert_reader_law(circuit)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(expressions(SMALL.vocab_size, text=True))
 def test_mixtures_with_text(alpha):
     assert_law(alpha, SMALL)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(expressions(BARE.vocab_size, text=False))
 def test_mixtures_over_bare_ids(alpha):
     assert_law(alpha, BARE)
@@ -162,7 +163,7 @@ def test_mixtures_over_bare_ids(alpha):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pysdd") is None, reason="needs the extra sdd")
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(conjunctions(BARE.vocab_size))
 def test_all_compilers_agree(alpha):
     assert_law(alpha, BARE, vtree=((0, 3), (1, 2)))

@@ -35,6 +35,7 @@ from locore.constraints import (
 from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sudoku"
 TEXT = Tokenizer.from_tokens([*map(str, range(10)), "1", "x", "00", None], eos_ids=(13,))  # two spellings of 1
@@ -53,7 +54,7 @@ def solutions(box=2):
 GRIDS = list(solutions())
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.sampled_from(GRIDS), st.sets(st.integers(0, 15)), st.booleans())
 def test_the_models_are_the_solutions(grid, given_cells, text):
     givens = [value if cell in given_cells else 0 for cell, value in enumerate(grid)]

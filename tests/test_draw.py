@@ -12,6 +12,7 @@ from locore import Tokenizer, choice, compile, token
 from locore.circuits.draw import gates_of, to_dot
 from locore.constraints import Constant, conjunction, disjunction, negation
 from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
+from tests.effort import examples
 
 VOCAB, LENGTH = 5, 4
 literals = st.builds(token, st.integers(0, LENGTH - 1), st.sets(st.integers(0, VOCAB - 1), min_size=1, max_size=3))
@@ -39,7 +40,7 @@ def count(circuit) -> int:
     return values[root]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(formulas)
 def test_a_drawing_has_the_models_of_its_circuit(formula):
     try:

@@ -22,6 +22,7 @@ from locore.request import Law, Request
 from locore.testing import total_variation
 from locore.tokenizer import Tokenizer
 from tests.chatting import talking
+from tests.effort import examples
 
 LENGTH, VOCAB = 5, 5
 LETTERS = Tokenizer.from_tokens([b"a", b"b", b"ab", b" c", None], eos_ids=(4,))
@@ -81,7 +82,7 @@ def test_an_option_is_the_model_of_that_name(name):
         assert all(f"{option} " in asked.info["law"] for option in options)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.integers(0, 10_000),
     st.lists(st.sampled_from(["a", "b", "ab", "ba", " c", "c a", "bab"]), min_size=1, max_size=3),
@@ -124,7 +125,7 @@ def test_finished_texts_have_an_end():
         assert total_variation(answer.posterior(), {text: p / total for text, p in truth.items()}) < 1e-9
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([16, 24, 60, 400]), st.sampled_from(["ban", "ends", "bonus", "potential"]))
 def test_temperature_0_is_proven_only_where_nothing_is_more_probable(seed, budget, kind):
     """And it never is more probable than the most probable; with a large budget it is that."""
@@ -165,7 +166,7 @@ def test_temperature_0_finds_the_most_probable_text_where_it_may_read_all():
         assert answer.record.mode.log_found == pytest.approx(math.log(best[0]))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10**6), budget=st.sampled_from([25, 100, 5000]), mode=st.sampled_from(["only", "alpha"]))
 def test_the_most_probable_text_is_one_that_no_filter_takes_away(seed, budget, mode):
     """Canonical tokenisations alone, and texts whose canonical tokenisation fits: against enumeration."""
@@ -204,7 +205,7 @@ def test_sample_warns_where_the_draws_cannot_be_trusted():
         locore.sample(model_of(0), "", ends_with("ba"), 1, LENGTH, sampler="masked", num_particles=2, seed=0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["smc", "swor", "rejection", "auto", "masked"]))
 def test_the_most_probable_texts_come_first(seed, sampler):
     answer = locore.generate(model_of(seed), "", ban("aa"), LENGTH, sampler=sampler, num_particles=12, seed=seed)

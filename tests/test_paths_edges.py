@@ -22,6 +22,7 @@ from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
 from locore.models import TableModel
 from locore.tokenizer import Tokenizer
 from tests.circuits import brute_force
+from tests.effort import examples
 from tests.paths import all_paths, graphs
 
 DIGITS = Tokenizer.from_tokens(["0", "1", "x", None, None], eos_ids=[3, 4])
@@ -56,7 +57,7 @@ def test_the_grid_of_the_paper_is_compiled_exactly():
     assert all(corner_path(12, 12)[0].evaluate(y) for y in tokens.tolist())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs())
 def test_the_models_are_the_simple_paths(graph):
     edges = graph[0]
@@ -70,7 +71,7 @@ def test_the_models_are_the_simple_paths(graph):
     check(circuit, num_models=16)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(graphs(), st.integers(0, 1000))
 def test_masses_and_marginals(graph, seed):
     circuit = compiled(locore.simple_path(*graph), len(graph[0]))
@@ -80,7 +81,7 @@ def test_masses_and_marginals(graph, seed):
     torch.testing.assert_close(circuit.marginals(log_probs), brute_force.marginals(log_probs, models))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(graphs())
 def test_the_layers_are_minimal(graph):
     """No two states have the same future, and every state can be reached and can finish."""
@@ -94,7 +95,7 @@ def test_the_layers_are_minimal(graph):
         assert all(after)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(graphs(), st.data())
 def test_known_edges_are_fixed_before_compiling(graph, data):
     edges = graph[0]
@@ -131,7 +132,7 @@ def combinations(first, second, edges):
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(graphs(most_vertices=5, most_edges=7), st.integers(0, 8))
 def test_paths_combine_with_everything(graph, which):
     edges, source, target = graph
@@ -289,7 +290,7 @@ def test_what_does_not_fit_a_vocabulary_or_a_length_is_refused():
             locore.grid(**wrong)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(graphs(), st.sampled_from([None, (0, 1), ([4, 5], [2])]))
 def test_json(graph, tokens):
     path = locore.simple_path(*graph, tokens)

@@ -20,7 +20,7 @@ from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, Zero
 from locore.models.table import MarkovModel
 from locore.samplers import BY_NAME
 from locore.tokenizer import Tokenizer
-from tests.effort import runs, some
+from tests.effort import examples, runs, some
 from tests.paths import all_moves
 
 UP, LEFT, RIGHT, DOWN, END = range(5)
@@ -69,7 +69,7 @@ def moves_of(arguments):
         return None
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(boards(), st.booleans())
 def test_the_circuit_and_the_constraint(board, with_end):
     """The circuit has the walks that forget, the constraint the simple paths among them; exact circuits say so rightly."""
@@ -99,7 +99,7 @@ def test_the_circuit_and_the_constraint(board, with_end):
     check(circuit, num_models=16)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(boards())
 def test_the_constraint_alone_on_all_sequences(board):
     arguments, length = board
@@ -360,7 +360,7 @@ def test_moves_that_end_the_text_are_refused():
         locore.compile(moves, vocabulary(4), 3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(boards())
 def test_json(board):
     leaf = moves_of(board[0])

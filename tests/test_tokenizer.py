@@ -21,6 +21,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from locore.errors import InvalidArgument, LocoreError
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 CORPUS = [
     "Once upon a time there was a little girl. She hated the rain, but the sun was nice.",
@@ -118,7 +119,7 @@ def test_what_is_encoded_spells_the_text(tokenizer, text):
     assert tokenizer.tokenize(text) == ids
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(text=st.text(max_size=20))
 def test_any_text_is_spelled(tokenizer, text):
     assert tokenizer.text_bytes(tokenizer.encode(text)) == text.encode()
@@ -293,7 +294,7 @@ FRAGMENTS = st.sampled_from(ODD.split("|"))
 PIECES = st.lists(st.one_of(FRAGMENTS, st.text(max_size=3)), max_size=8).map("".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=PIECES, prompt=st.sampled_from(["", "The weather is", "I ", "They ha", "It'", "x\n"]))
 def test_no_beginning_of_canonical_tokens_is_given_up(tokenizer, text, prompt):
     before = tokenizer.encode_prompt(prompt)

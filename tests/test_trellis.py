@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from locore import Tokenizer, choice, compile, regex, token
 from locore.circuits.draw import trellis_of
 from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
+from tests.effort import examples
 from tests.test_draw import LENGTH, VOCAB, formulas
 
 
@@ -23,7 +24,7 @@ def paths(circuit) -> int:
     return sum(ways.values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(formulas)
 def test_the_paths_are_the_models(formula):
     try:

@@ -34,6 +34,7 @@ from locore.automata.regex.language import (
 )
 from locore.automata.tables import equivalent_states, minimise
 from locore.errors import BudgetExceeded, InvalidConstraint
+from tests.effort import examples
 
 from .test_automaton import automata
 
@@ -98,7 +99,7 @@ def languages():
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(languages())
 def test_automata_accept_the_strings_of_the_expression(language):
     wanted = _strings_of(language)

@@ -13,6 +13,7 @@ from locore.compilers import compile
 from locore.constraints import ban, contains, regex
 from locore.errors import InvalidArgument, Unsatisfiable
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from .test_queries import layered, machines, models_of
 
@@ -35,7 +36,7 @@ def circuit_of(alpha, min_length):
         return None
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(machines(), st.data(), st.integers(0, 20))
 def test_masks_are_those_of_enumeration(machine, data, memory_bytes):
     """Whatever is read, allowed or not, and however few masks are kept."""
@@ -52,7 +53,7 @@ def test_masks_are_those_of_enumeration(machine, data, memory_bytes):
             reader.advance(prefix[-1])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(circuits(), st.integers(0, 10**6))
 def test_walks_agree_with_the_plain_path_up_to_the_horizon(circuit, seed):
     rng = np.random.default_rng(seed)
@@ -95,7 +96,7 @@ def test_all_states_of_a_batch_get_their_tokens(machine, data):
     assert torch.equal(reader.allowed_tokens(position, states), expected)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(circuits())
 def test_positions_of_one_kind_allow_the_same(circuit):
     reader = circuit.reader

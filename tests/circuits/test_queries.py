@@ -14,6 +14,7 @@ from locore.circuits import Circuit, TableReader, downward
 from locore.circuits.circuit import check
 from locore.compilers.layers import SparseRows, block_from_rows
 from locore.errors import InvalidArgument, ZeroWeights
+from tests.effort import examples
 
 from . import brute_force
 
@@ -74,7 +75,7 @@ def weight_of(log_probs, tokens):
     return log_probs.gather(-1, tokens[..., None]).squeeze(-1).sum(-1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(machines(), st.integers(0, 10**6), st.sampled_from([30.0, 300.0, 3000.0]))
 def test_masses_far_below_the_smallest_number_are_exact(machine, seed, scale):
     """Weights over thousands of nats underflow in plain numbers; log space takes over, row by row."""
@@ -96,7 +97,7 @@ def test_masses_far_below_the_smallest_number_are_exact(machine, seed, scale):
     torch.testing.assert_close(circuit.marginals(log_probs), expected, rtol=1e-9, atol=1e-8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(machines(), st.integers(0, 10**6), st.sampled_from([0.0, 0.2]))
 def test_all_queries_equal_enumeration(machine, seed, zeros):
     rows, final, token_class = machine
@@ -125,7 +126,7 @@ def test_all_queries_equal_enumeration(machine, seed, zeros):
     torch.testing.assert_close(log_prob, weight_of(log_probs, drawn) - truth[keep])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(machines(), st.data())
 def test_allowed_tokens_are_those_that_can_be_completed(machine, data):
     rows, final, token_class = machine

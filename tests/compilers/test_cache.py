@@ -23,6 +23,7 @@ from locore.constraints import Constant, TokenPhrases, ban, contains, json_schem
 from locore.errors import InvalidArgument, Unsatisfiable
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from ..constraints import strategies
 
@@ -86,7 +87,7 @@ def problem(alpha, length=strategies.LENGTH, tokenizer=strategies.WORDS, min_len
 # What is stored.
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(strategies.constraints(), st.integers(0, 2))
 def test_a_stored_circuit_is_the_same(alpha, min_length):
     try:
@@ -115,7 +116,7 @@ def test_a_file_gives_the_same_circuit_and_the_same_answers(folder):
 # Keys.
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(strategies.constraints(), strategies.constraints())
 def test_constraints_share_a_key_only_if_they_are_equal(first, second):
     ours, theirs = problem(first), problem(second)
@@ -297,7 +298,7 @@ def test_the_setting_bounds_the_folder(folder, monkeypatch):
 # Damage.
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_damage_is_noticed(tmp_path_factory, data):
     """A cut, one changed bit, garbage: never a circuit, and the file is gone."""

@@ -23,6 +23,7 @@ from locore.constraints import (
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from ..circuits import brute_force
 
@@ -94,20 +95,20 @@ def assert_same_models(alpha, tokenizer, length, min_length=0):
     torch.testing.assert_close(circuit.log_mass(torch.zeros_like(log_probs))[0].exp().item(), float(len(models)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data(), st.integers(1, 4), st.integers(0, 2))
 def test_any_mixture_has_the_models_of_its_plain_reading(data, length, min_length):
     alpha = data.draw(expressions(length, TOKENIZER.vocab_size))
     assert_same_models(alpha, TOKENIZER, length, min(min_length, length))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data(), st.integers(1, 5))
 def test_vocabulary_without_an_end(data, length):
     assert_same_models(data.draw(expressions(length, ENDLESS.vocab_size)), ENDLESS, length)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.integers(1, 4))
 def test_sampled_and_allowed_tokens_hold(data, length):
     alpha = data.draw(expressions(length, TOKENIZER.vocab_size))

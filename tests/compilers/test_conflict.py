@@ -15,6 +15,7 @@ from locore.constraints import ban, char_count, choice, conjunction, contains, e
 from locore.errors import BudgetExceeded, Unsatisfiable
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b" a", None], eos_ids=[3])
 WORDS = st.text("ab ", min_size=1, max_size=2)
@@ -51,7 +52,7 @@ def problem_of(constraint, length=2, min_length=0) -> Problem:
     return Problem(constraint, TOKENIZER, length, min_length, Limits(states=1000))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(LEAVES, min_size=1, max_size=5), st.integers(0, 2))
 def test_conflicts_have_no_model_and_nothing_to_spare(parts, min_length):
     problem = problem_of(conjunction(parts), min_length=min_length)

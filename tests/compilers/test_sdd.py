@@ -13,6 +13,7 @@ from locore.compilers.sdd.compile import run_pysdd
 from locore.constraints import Constant, Count, Literal, contains
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from ..circuits import brute_force
 
@@ -44,7 +45,7 @@ def formulas(draw, length, vocab_size):
     return result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data(), st.sampled_from([3, ENDS]))
 def test_any_vtree_has_the_models_of_the_left_to_right_circuit(data, target):
     length, vocab_size = 4, 3 if target == 3 else 4

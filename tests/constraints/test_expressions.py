@@ -33,6 +33,7 @@ from locore.constraints import (
     token,
 )
 from locore.errors import InvalidArgument, InvalidConstraint
+from tests.effort import examples
 
 from .strategies import SPECIAL, WORDS, constraints, is_padded, sequences
 
@@ -43,7 +44,7 @@ def models(constraint):
     return [ids for ids in sequences() if constraint.evaluate(ids, WORDS)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(constraints(), constraints())
 def test_operations_mean_what_they_say_on_every_sequence(a, b):
     for ids in sequences():
@@ -58,14 +59,14 @@ def test_operations_mean_what_they_say_on_every_sequence(a, b):
         assert if_then_else(a, b, ~b).evaluate(ids, WORDS) == (padded and p == q)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(constraints(), constraints())
 def test_de_morgan(a, b):
     assert models(~(a & b)) == models(~a | ~b)
     assert models(~(a | b)) == models(~a & ~b)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(constraints())
 def test_smart_constructors_keep_the_meaning_of_raw_nodes(a):
     for raw in (And((a, Or((a, Constant(False))))), Or((Not(Not(a)), And(())))):

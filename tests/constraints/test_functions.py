@@ -22,12 +22,13 @@ from locore.constraints import (
 )
 from locore.constraints.sequence import TokenSequence
 from locore.errors import BudgetExceeded, InvalidConstraint
+from tests.effort import examples
 
 from .programs import programs
 from .strategies import LENGTH, SPECIAL, WORDS, is_padded, sequences
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(programs())
 def test_traced_functions_agree_with_plain_python_on_every_sequence(program):
     run, truth = program

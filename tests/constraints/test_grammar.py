@@ -26,7 +26,7 @@ from locore.models import MarkovModel
 from locore.samplers import sampler_by_name
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
-from tests.effort import runs
+from tests.effort import examples, runs
 
 from .grammars import ALL, ARITHMETIC, DYCK, EDGES, JSON, SQL
 
@@ -85,7 +85,7 @@ SYMBOLS = st.sampled_from(["x", "y", '"a"', '"b"', '"ab"', "A", "B", '"a"?', "x*
 SIDES = st.lists(st.lists(SYMBOLS, max_size=3).map(" ".join), min_size=1, max_size=3).map(" | ".join)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(SIDES, SIDES, SIDES, st.booleans(), st.integers(0, 5))
 def test_masks_of_random_grammars(start, x, y, ignores, seed):
     """Ambiguous, left-recursive, empty and endless ones among them."""

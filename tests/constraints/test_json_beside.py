@@ -23,7 +23,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Un
 from locore.models import MarkovModel
 from locore.testing import proper_weighting
 from locore.tokenizer import Tokenizer
-from tests.effort import runs
+from tests.effort import examples, runs
 
 from .schemas import any_schemas, schemas
 
@@ -50,7 +50,7 @@ BESIDE = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas() | any_schemas(), st.integers(0, 99))
 def test_costs_in_bytes_are_those_of_a_shortest_text(schema, seed):
     """The search for an end of the text takes it that no text needs fewer."""
@@ -76,7 +76,7 @@ def _next(machine, state, rng):
     return rng.choice(nearer if nearer and rng.random() < 0.7 else alive) if alive else None
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas() | any_schemas(), st.sampled_from(sorted(BESIDE)), st.integers(3, 7), st.integers(0, 99))
 def test_the_reading_is_that_of_the_automaton(schema, name, length, seed):
     try:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from locore.automata.pushdown import DEAD
 from locore.constraints import from_json, json_schema
 from locore.errors import BudgetExceeded, UnsupportedKeyword
+from tests.effort import examples
 
 from .bytewise import holds
 from .schemas import CHARACTERS, LOOSE, Writer, any_schemas, anything, schemas, values_for
@@ -28,7 +29,7 @@ STYLES = st.fixed_dictionaries(
 )
 SEEDS = st.integers(0, 2**32 - 1)
 MUTATIONS = CHARACTERS + "{}[],:.-0e"
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def mutated(generator, text):
@@ -109,7 +110,7 @@ def test_values_in_all_spellings(data, schema, style, seed):
             assert leaf.accepts(text.encode()) == loose.accepts(text.encode()), text
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(schemas(), st.data())
 def test_indented_as_python_indents(schema, data):
     leaf, loose = (json_schema(schema, **{**LOOSE, "whitespace": one}) for one in ("indent", "compact"))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from locore.automata.regex.pattern import occurs_in
 from locore.constraints import AutomatonLeaf, from_json, minimise, regex
 from locore.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
+from tests.effort import examples
 
 from .bytewise import accepts, holds
 from .patterns import CHARACTERS, FLAGS, TEXTS, accepted_strings, patterns, plain_patterns
@@ -51,7 +52,7 @@ def check(leaf: AutomatonLeaf, truth: re.Pattern[str], text: str) -> None:
 LONGEST = 12  # Python's own matching can take a time exponential in the length where a text does not quite match
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(patterns(), st.sampled_from(FLAGS), st.lists(TEXTS, min_size=10, max_size=20), SEEDS)
 @example(r"\B", re.NOFLAG, [""], 0)
 @example(r"(?:a|ab)(?:c|bcd)(?:d*)", re.NOFLAG, ["abcd"], 0)

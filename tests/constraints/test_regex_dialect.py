@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from locore import regex
 from locore.automata.regex.dialect import as_python
 from locore.errors import InvalidConstraint
+from tests.effort import examples
 
 from .bytewise import accepts, holds
 
@@ -88,7 +89,7 @@ PIECES = st.recursive(
 TEXTS = ["".join(letters) for length in range(6) for letters in itertools.product("ab", repeat=length)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(PIECES, PIECES)
 def test_atomic_groups_are_those_of_python(group, rest):
     pattern = f"(?>{group}){rest}"

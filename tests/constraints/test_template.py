@@ -18,6 +18,7 @@ from locore.errors import InvalidArgument, InvalidConstraint
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from .texts import BROKEN
 
@@ -53,7 +54,7 @@ MARKERS = st.sampled_from(["=", "ab", "aba", "aa", "é", *map(regex, PATTERNS), 
 CONTENTS = st.lists(st.sampled_from([b"a", b"b", b"=", b"1", " é".encode(), b"\n", b"ab", *BROKEN]), max_size=7).map(b"".join)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(MARKERS, INNER, st.lists(CONTENTS, min_size=5, max_size=10))
 def test_after_is_what_the_plain_reading_says(marker, inner, texts):
     leaf = after(marker, inner)
@@ -74,7 +75,7 @@ FIXED = st.sampled_from(["", "a", "=", "b="])
 PATTERNS = st.sampled_from(["a*", "[ab]+", "(ab)?", "b|ab", "1?a", ""])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(PATTERNS, min_size=2, max_size=3),
     st.lists(st.sampled_from(["", "a", "=", "b="]), min_size=4, max_size=4),

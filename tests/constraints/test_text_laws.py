@@ -20,6 +20,7 @@ from locore.automata.tables import number_rows, reachable
 from locore.constraints import ban, char_count, contains, count, from_json, minimise
 from locore.errors import Unsatisfiable
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from .texts import BROKEN, CHARACTERS, FLAGS, PHRASES, bounds, contents, holds, leaves
 
@@ -28,7 +29,7 @@ MANNERS = st.builds(Manner, FLAGS, FLAGS)
 EDGES = bytes.fromhex("00 41 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_automata_agree_with_the_plain_reading(data):
     leaf = data.draw(leaves())
@@ -69,7 +70,7 @@ def test_not_contains_is_ban(data):
 CUT = Tokenizer.from_tokens([b"a", b" ", b".", "é".encode()[:1], "é".encode()[1:], b"A", "\u3000".encode(), None], eos_ids=[7])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(leaves(st.text("aAé .\ufffd", min_size=1, max_size=2)))
 def test_circuits_have_the_models_of_the_plain_reading(leaf):
     length = 3

@@ -16,6 +16,7 @@ from locore.errors import Unsatisfiable
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 from .texts import leaves
 
@@ -52,7 +53,7 @@ VIEWS = st.sampled_from([after("a", ban(" ")), ~after("a", regex("é*")), templa
 CASES = st.one_of(leaves(st.text("aé €", min_size=1, max_size=2)), VIEWS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(CASES, st.booleans(), st.booleans())
 def test_texts_are_whole_and_the_rest_is_as_before(leaf, negated, beside):
     alpha = ~leaf if negated else leaf

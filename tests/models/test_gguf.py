@@ -27,6 +27,7 @@ from locore.models import gguf as conversion
 from locore.models.gguf import open_gguf
 from locore.models.gguf_header import read_header
 from locore.models.loading import plain_place, tokenizer_parts
+from tests.effort import examples
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 pytest.importorskip("accelerate", reason="the extra gguf is not installed")
@@ -292,7 +293,7 @@ def test_failures_are_one_sentence_and_leave_nothing(make, message, file, weight
     assert not cache.exists() or list(cache.rglob("*")) == []
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_headers_fail_as_damaged_headers(data, file, tmp_path):
     content = bytearray(file.read_bytes())

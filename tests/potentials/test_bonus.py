@@ -18,7 +18,7 @@ from locore.models import TableModel
 from locore.potentials import Target, strata_of
 from locore.potentials.strata import MOST_BONUSES
 from locore.tokenizer import Tokenizer
-from tests.effort import runs
+from tests.effort import examples, runs
 
 LENGTH = 4
 TOKENIZER = Tokenizer.from_tokens(["a", "b", "ab", "c", None], eos_ids=[4])
@@ -49,7 +49,7 @@ def product(alpha, bonuses):
     return target
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.sampled_from(ALPHAS),
     st.lists(st.tuples(st.sampled_from(WORTHY), st.sampled_from([-6.0, -1.0, 0.0, 1.0, 1.5, 9.0])), min_size=1, max_size=4),

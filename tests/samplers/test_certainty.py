@@ -20,7 +20,7 @@ from locore.samplers import BY_NAME, AdaptiveRejection, LocallyConstrainedResamp
 from locore.samplers.base import UnreadMass
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
-from tests.effort import runs
+from tests.effort import examples, runs
 
 LENGTH = 4
 CHAINS = ("isir", "particle-gibbs", "mcmc")  # slow here; their bounds are those of the texts found
@@ -45,7 +45,7 @@ def particles_of(sampler, model, circuit, num, seed):
     return Particles.of(draws, model.tokenizer)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1000), st.booleans(), st.booleans(), st.integers(1, 40))
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_certain_bounds_hold_in_every_run(name, seed, eos, zeros, num):

@@ -19,6 +19,7 @@ from locore.models import MarkovModel, TableModel
 from locore.samplers import Auto, Twisted, WithoutReplacement
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
+from tests.effort import examples
 
 LENGTH, VOCAB = 5, 5
 LETTERS = Tokenizer.from_tokens([b"a", b"b", b"c", b"d", None], eos_ids=(4,))
@@ -47,7 +48,7 @@ def evidence_of(model, circuit) -> float:
         return -math.inf
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10_000), st.integers(1, 2), st.sampled_from(CONSTRAINTS), st.integers(1, 6))
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_what_is_said_to_have_no_probability_has_none(name, seed, kept, constraint, num):

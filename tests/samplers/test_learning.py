@@ -21,7 +21,7 @@ from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
-from tests.effort import runs, some
+from tests.effort import examples, runs, some
 
 LENGTH = 4
 ALPHA = Count(tuple(range(LENGTH)), frozenset({1}), 2, 3) & ~Literal(2, frozenset({0}))
@@ -255,7 +255,7 @@ def test_a_pilot_is_drawn_once_and_asks_for_more_than_luck():
             assert calls == [6]  # an eighth of 150 LM tokens; nothing is drawn again to learn from
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(1, 260), st.integers(1, 40), st.sampled_from([None, 1, 2, 4]), st.booleans(), st.booleans())
 def test_no_budget_is_exceeded(budget, num, blocks, eos, forced):
     model = TableModel.random(6, LENGTH, seed=2, eos=eos, concentration=0.7)

@@ -16,7 +16,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.samplers.smc import Population, SequentialMonteCarlo, systematic
 from locore.testing import enumerate_posterior, proper_weighting
-from tests.effort import runs
+from tests.effort import examples, runs
 
 LENGTH = 4
 SAMPLERS = {
@@ -78,7 +78,7 @@ def test_the_evidence_is_the_mean_of_the_blocks():
     assert float(found) == pytest.approx(float(mean), abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.floats(-30, 0) | st.just(-math.inf), min_size=1, max_size=20), st.integers(1, 30), st.floats(0, 0.999))
 def test_systematic_resampling_rounds_the_expected_numbers(logs, num, uniform):
     logs = torch.tensor([*logs, 0.0], dtype=torch.float64)

@@ -21,7 +21,7 @@ from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twisted import Twisted
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
-from tests.effort import runs, some
+from tests.effort import examples, runs, some
 
 LENGTH = 4
 
@@ -37,7 +37,7 @@ def test_selection_among_items_that_vanish_beside_the_largest(others):
         assert torch.logsumexp(new, 0) == pytest.approx(float(torch.logsumexp(log_weights.double(), 0)), abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.floats(-70, -25), min_size=4, max_size=40), st.integers(2, 4), st.floats(0, 0.999))
 def test_what_vanishes_beside_the_largest_keeps_its_own_total(others, num, uniform):
     """Their sum is lost in the total's rounding, and they may be all that leads anywhere: a twist can be wrong by as much."""
@@ -48,7 +48,7 @@ def test_what_vanishes_beside_the_largest_keeps_its_own_total(others, num, unifo
     assert float(kept) == pytest.approx(float(torch.logsumexp(log_weights[1:], 0)), abs=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.floats(-30, 0), min_size=1, max_size=40), st.integers(1, 12), st.floats(0, 0.999))
 def test_selection_keeps_the_total_and_repeats_nothing(logs, num, uniform):
     logs = torch.tensor(logs, dtype=torch.float64)

@@ -23,6 +23,7 @@ from locore.server import Settings, create_app
 from locore.server.app import published_schema
 from locore.server.schema import SAMPLERS
 from tests.chatting import talking
+from tests.effort import examples
 from tests.server.conftest import PATIENCE, Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +98,7 @@ JSON = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 def test_what_the_schema_refuses_is_refused(data):
     """One field of a good form is changed, added or taken away."""
     form = data.draw(st.sampled_from(FORMS)).to_json()
