@@ -19,6 +19,7 @@ import inspect
 import json
 import pickle
 import re
+import string
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,6 +38,7 @@ from locore.io import machine, require_same, write_whole
 Row = dict[str, Any]
 Case = tuple[Row, Callable[[], Row | list[Row]]]
 Columns = tuple[str, str]  # the heads of a table, and the format of a line; both with | between the columns
+Fields = Mapping[str, Callable[[Row], object]]  # what tables show beside the fields of a row
 Run = Callable[..., Any]
 
 
@@ -73,7 +75,7 @@ class Measurement:
     cases: Callable[..., Iterable[Case]]
     tables: Mapping[str, Columns]
     quick: Mapping[str, Any]
-    fields: Mapping[str, Callable[[Row], object]]
+    fields: Fields
     after: Callable[[list[Row]], str] | None = None
 
     def measure(self, options: Mapping[str, Any], path: Path | None = None, resume: bool = False) -> list[Row]:
@@ -120,17 +122,37 @@ class Measurement:
     def table(self, rows: Iterable[Row]) -> str:
         """Markdown; the first column is text, the others are numbers. What a row lacks is a dash."""
         rows = list(rows)
-        heads, cells = (line.split("|") for line in self.tables[rows[0].get("part", "") if rows else ""])
-        lines = [[head.strip() for head in heads], ["---", *["---:"] * (len(heads) - 1)]]
-        lines += [[self._cell(row, cell.strip()) for cell in cells] for row in rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return table(rows, self.tables[rows[0].get("part", "") if rows else ""], self.fields)
 
-    def _cell(self, row: Row, cell: str) -> str:
-        try:
-            shown = {name: of(row) for name, of in self.fields.items() if f"{{{name}" in cell}
-            return cell.format(**{**row, **shown})
-        except (KeyError, TypeError):  # it is not there, or None
-            return "–"
+
+def table(rows: Iterable[Row], columns: Columns, fields: Fields | None = None) -> str:
+    """Markdown; the first column is text, the others are numbers. What a row lacks is a dash."""
+    heads, cells = ([part.strip() for part in line.split("|")] for line in columns)
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    lines += [[_cell(row, cell, fields or {}) for cell in cells] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(row: Row, cell: str, fields: Fields) -> str:
+    try:
+        shown = {name: of(row) for name, of in fields.items() if f"{{{name}" in cell}
+        return _SENSIBLE.format(cell, **{**row, **shown})
+    except (KeyError, TypeError):  # it is not there, or None
+        return "–"
+
+
+class _Sensible(string.Formatter):
+    """Gives numbers sensible digits where a format says nothing."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        if value is None:
+            raise TypeError("nothing is there")
+        if isinstance(value, float) and not format_spec:
+            format_spec = ".2f" if abs(value) >= 1 else ".3g"
+        return super().format_field(value, format_spec)
+
+
+_SENSIBLE = _Sensible()
 
 
 def write_rows(path: Path, facts: Row, rows: Iterable[Row]) -> None:
@@ -153,7 +175,7 @@ def measurement(
     heads: str,
     line: str,
     quick: Mapping[str, Any] | None = None,
-    fields: Mapping[str, Callable[[Row], object]] | None = None,
+    fields: Fields | None = None,
     after: Callable[[list[Row]], str] | None = None,
     **parts: Columns,
 ) -> Callable[[Callable[..., Iterable[Case]]], Measurement]:

@@ -13,26 +13,28 @@ import locore
 from locore.local import Forward, TopK
 from locore.models import HuggingFaceModel
 from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, WithoutReplacement
+from locore_lab.harness import Fields
 from locore_lab.speed.llamas import millions, parameters
 from locore_lab.speed.measuring import TokenMeter
 from locore_lab.speed.models import ACCELERATOR_PROMPT, Models, on_device
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 from locore_lab.speed.sampling import BANNED, never, transformers_generate
 
-COLUMNS = [
-    "device",
-    "model",
-    "parameters",
-    "sampler",
-    "particles",
-    "s a sample",
-    "LM tokens",
-    "tokens/s",
-    "of transformers",
-    "of bandwidth",
-    "of ceiling",
-    "outside",
-]
+COLUMNS = (
+    "device | model | parameters | sampler | particles | s a sample | LM tokens | tokens/s | of transformers | of bandwidth "
+    "| of ceiling | outside",
+    "{device} | {model} | {millions} | {sampler} | {particles} | {each} | {tokens} | {rate:.0f} | {of transformers:.2f} "
+    "| {of bandwidth:.0%} | {of ceiling:.0%} | {outside:.0%}",
+)
+FIELDS: Fields = {
+    "millions": lambda row: millions(row["parameters"]),
+    "each": lambda row: row["seconds"] / row["particles"],
+    "rate": lambda row: row["tokens"] / row["seconds"],
+    "of transformers": lambda row: row["tokens"] / row["seconds"] * row["transformers seconds"] / row["transformers tokens"],
+    "of bandwidth": lambda row: row["bytes"] / row["model seconds"] / row["bandwidth"],
+    "of ceiling": lambda row: row["flops"] / row["model seconds"] / row["ceiling"],
+    "outside": lambda row: 1 - row["model seconds"] / row["seconds"],
+}
 ABOUT = """\
 ## On an accelerator
 
@@ -134,18 +136,3 @@ def bandwidth(device: str, numbers: int = 2**29) -> float:
         float(there[0])  # waits for the copy
         best = min(best, time.perf_counter() - start)
     return 2.0 * int(here.nbytes) / best
-
-
-def shown(row: Row) -> Row:
-    """For the table."""
-    return {
-        **row,
-        "parameters": millions(row["parameters"]),
-        "s a sample": row["seconds"] / row["particles"],
-        "LM tokens": row["tokens"],
-        "tokens/s": round(row["tokens"] / row["seconds"]),
-        "of transformers": f"{row['tokens'] / row['seconds'] * row['transformers seconds'] / row['transformers tokens']:.2f}",
-        "of bandwidth": f"{row['bytes'] / row['model seconds'] / row['bandwidth']:.0%}",
-        "of ceiling": f"{row['flops'] / row['model seconds'] / row['ceiling']:.0%}",
-        "outside": f"{1 - row['model seconds'] / row['seconds']:.0%}",
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,18 +11,31 @@ from torch import Tensor
 
 import locore
 from locore.circuits import Circuit
+from locore_lab.harness import Fields
 from locore_lab.speed.material import Clause, constraint_of, formula, vocabulary, words
 from locore_lab.speed.measuring import least_seconds
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 VOCABULARY = 2048
-COLUMNS = ["constraint", "edges", "compile s", "log-mass", "sample", "marginals", "most probable"]
+COLUMNS = (
+    "constraint | edges | compile s | log-mass | sample | marginals | most probable",
+    "{constraint} | {edges} | {compile seconds} | {edges a second[log-mass]:.1e} | {edges a second[sample]:.1e} "
+    "| {edges a second[marginals]:.1e} | {edges a second[most probable]:.1e}",
+)
 ABOUT = """\
 ## Circuit queries
 
 Bans of random words on the text of {n} tokens, 2,048 made-up tokens, {batch} distributions together in float32. Edge
 evaluations (edges × distributions) for each CPU second; the size of the vocabulary is part of the work."""
-PEER_COLUMNS = ["formula", "PySDD edges", "edges", "PySDD ms", "ms", "ratio", "difference"]
+PEER_COLUMNS = (  # dashes without the extra `sdd`
+    "formula | PySDD edges | edges | PySDD ms | ms | ratio | difference",
+    "{formula} | {pysdd edges} | {edges} | {PySDD ms} | {ms} | {ratio} | {apart:.0e}",
+)
+PEER_FIELDS: Fields = {
+    "PySDD ms": lambda row: 1e3 * row["pysdd seconds"],
+    "ms": lambda row: 1e3 * row["seconds"],
+    "apart": lambda row: abs(row["difference"]),
+}
 PEER_ABOUT = """\
 ### Against PySDD
 
@@ -124,26 +136,3 @@ def _balanced(first: int, last: int) -> Any:
         return first
     middle = (first + last) // 2
     return (_balanced(first, middle), _balanced(middle, last))
-
-
-def shown(row: Row) -> Row:
-    """For the table of queries."""
-    return {
-        **row,
-        "compile s": row["compile seconds"],
-        **{name: f"{rate:.1e}" for name, rate in row["edges a second"].items()},
-    }
-
-
-def shown_peer(row: Row) -> Row:
-    """For the table beside PySDD."""
-    if "ratio" not in row:
-        return {**row, "ratio": "extra sdd not installed"}
-    difference = abs(row["difference"])
-    return {
-        **row,
-        "PySDD edges": row["pysdd edges"],
-        "PySDD ms": 1e3 * row["pysdd seconds"],
-        "ms": 1e3 * row["seconds"],
-        "difference": f"{difference:.0e}" if math.isfinite(difference) else difference,
-    }

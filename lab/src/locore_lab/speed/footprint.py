@@ -28,7 +28,7 @@ subprocess.run([sys.executable, "-c", sys.argv[1]], stdout=subprocess.DEVNULL, c
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
 """
-COLUMNS = ["what", "got", "goal"]
+COLUMNS = ("what | got | goal", "{what} | {value:.3g} {unit} | at most {most:g} {unit}")
 ABOUT = """\
 ## Start-up and footprint
 
@@ -75,8 +75,3 @@ def packed_bytes(folder: Path) -> int:
             if file.is_file() and "__pycache__" not in file.parts:
                 archive.write(file, file.relative_to(folder))
     return buffer.tell()
-
-
-def shown(row: Row) -> Row:
-    """For the table."""
-    return {**row, "got": f"{row['value']:.3g} {row['unit']}", "goal": f"at most {row['most']:g} {row['unit']}"}

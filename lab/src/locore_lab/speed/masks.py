@@ -9,12 +9,17 @@ from typing import Any
 import torch
 
 import locore
+from locore_lab.harness import Fields
 from locore_lab.speed.material import vocabulary, words
 from locore_lab.speed.measuring import least_seconds
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 BANNED = 400
-COLUMNS = ["prefixes", "vocabulary", "constraint", "read tokens", "one call ms", "one at a time ms", "ratio"]
+COLUMNS = (
+    "prefixes | vocabulary | constraint | read tokens | one call ms | one at a time ms | ratio",
+    "{prefixes} | {vocabulary} | {constraint} | {read tokens} | {together} | {apart} | {ratio}",
+)
+FIELDS: Fields = {"together": lambda row: 1e3 * row["seconds"], "apart": lambda row: 1e3 * row["seconds apart"]}
 ABOUT = """\
 ## Masks
 
@@ -43,8 +48,3 @@ def _masks(plan: SpeedPlan, read: int) -> list[Row]:
     row: Row = {"part": "masks", "prefixes": plan.batch, "vocabulary": plan.vocabulary, "constraint": f"ban of {BANNED} words"}
     row |= {"read tokens": read, "seconds": seconds["together"], "seconds apart": seconds["apart"]}
     return [row | {"ratio": seconds["apart"] / seconds["together"]}]
-
-
-def shown(row: Row) -> Row:
-    """For the table."""
-    return {**row, "one call ms": 1e3 * row["seconds"], "one at a time ms": 1e3 * row["seconds apart"]}

@@ -11,15 +11,22 @@ import torch
 from torch import Tensor
 
 from locore.models import HuggingFaceModel
+from locore_lab.harness import Fields
 from locore_lab.speed.llamas import millions, parameters
 from locore_lab.speed.measuring import TokenMeter, least_seconds, peak_bytes
 from locore_lab.speed.models import Models
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 
-COLUMNS = [
-    "model", "parameters", "prompt", "k", "speed-up", "measured", "LM tokens", "bound", "of full", "difference", "peak MiB",
-    "budget MiB",
-]  # fmt: skip
+COLUMNS = (
+    "model | parameters | prompt | k | speed-up | measured | LM tokens | bound | of full | difference | peak MiB | budget MiB",
+    "{model} | {millions} | {prompt} | {k} | {speed-up} | {measured:.0%} | {tokens} | {bound} | {full tokens} "
+    "| {largest difference:.0e} | {peak MiB:.0f} | {budget MiB}",
+)
+FIELDS: Fields = {
+    "millions": lambda row: millions(row["parameters"]),
+    "peak MiB": lambda row: row["peak"] / 2**20,
+    "budget MiB": lambda row: row["budget"] // 2**20,
+}
 ABOUT = """\
 ## All sequences at Hamming distance 1
 
@@ -143,17 +150,3 @@ def _best_batch(case: NeighbourCase, model: HuggingFaceModel, tokens: Tensor, ca
     works = {str(size): partial(full_sequences, model, tokens, candidates, size, size) for size in sizes}
     seconds = least_seconds(works, case.repeats) if len(sizes) > 1 else {str(sizes[0]): 0.0}
     return min(sizes, key=lambda size: seconds[str(size)] / size)
-
-
-def shown(row: Row) -> Row:
-    """For the table."""
-    return {
-        **row,
-        "parameters": millions(row["parameters"]),
-        "measured": f"{row['measured']:.0%}",
-        "LM tokens": row["tokens"],
-        "of full": row["full tokens"],
-        "difference": f"{row['largest difference']:.0e}",
-        "peak MiB": None if row["peak"] is None else round(row["peak"] / 2**20),
-        "budget MiB": row["budget"] // 2**20,
-    }

@@ -16,6 +16,7 @@ from locore.constraints import Constraint, from_json
 from locore.local import Forward
 from locore.models import HuggingFaceModel
 from locore.samplers import LocallyConstrainedResampling, Rejection, Sampler, SequentialMonteCarlo
+from locore_lab.harness import Fields
 from locore_lab.speed.llamas import millions, parameters
 from locore_lab.speed.measuring import TokenMeter, least_seconds
 from locore_lab.speed.models import Models
@@ -27,7 +28,12 @@ SAMPLERS: dict[str, Sampler] = {
     "masked IS": SequentialMonteCarlo(ess_threshold=0),
     "smc": SequentialMonteCarlo(),
 }
-COLUMNS = ["model", "parameters", "prompt", "sampler", "ratio", "prompt read once", "a token", "LM tokens", "transformers"]
+COLUMNS = (
+    "model | parameters | prompt | sampler | ratio | prompt read once | a token | LM tokens | transformers",
+    "{model} | {millions} | {prompt} | {sampler} | {ratio} | {ratio, shared prompt} | {ratio a token} | {tokens} "
+    "| {transformers tokens}",
+)
+FIELDS: Fields = {"millions": lambda row: millions(row["parameters"])}
 ABOUT = """\
 ## `generate` against transformers
 
@@ -145,15 +151,3 @@ def transformers_generate(model: HuggingFaceModel, prompt: Tensor, rows: int, n:
     finally:
         module.generation_config = own
     return drawn[:, len(prompt) :]
-
-
-def shown(row: Row) -> Row:
-    """For the table."""
-    return {
-        **row,
-        "parameters": millions(row["parameters"]),
-        "prompt read once": row["ratio, shared prompt"],
-        "a token": row["ratio a token"],
-        "LM tokens": row["tokens"],
-        "transformers": row["transformers tokens"],
-    }

@@ -12,6 +12,7 @@ import torch
 import locore
 from locore.errors import LocoreError
 from locore.samplers import SequentialMonteCarlo
+from locore_lab.harness import Fields
 from locore_lab.speed.llamas import Shape
 from locore_lab.speed.material import vocabulary, words
 from locore_lab.speed.measuring import least_seconds
@@ -21,7 +22,12 @@ from locore_lab.speed.sampling import never
 Work = Callable[[], Any]
 SHAPE = Shape(512, 64, 176, 2, 2)  # small, since the exponents are of interest
 FIXED_LENGTH = 20
-COLUMNS = ["cost of", "grows with", "sizes", "seconds", "exponent", "upper half", "expected", "ends"]
+COLUMNS = (
+    "cost of | grows with | sizes | seconds | exponent | upper half | expected | ends",
+    "{cost of} | {grows with} | {sizes[0]:,.3g} … {largest:,.3g} | {seconds[0]:,.3g} … {longest:,.3g} | {exponent:.2f} "
+    "| {upper half:.2f} | {expected} | {ends}",
+)
+FIELDS: Fields = {"largest": lambda row: row["sizes"][-1], "longest": lambda row: row["seconds"][-1]}
 ABOUT = """\
 ## Scaling
 
@@ -111,10 +117,3 @@ def _generate(particles: int) -> Work:
         locore.generate(model, "The weather is", constraint, FIXED_LENGTH, num_particles=particles, sampler=sampler, seed=0)
 
     return work
-
-
-def shown(row: Row) -> Row:
-    """For the table: first and last of sizes and seconds."""
-    ends = {name: f"{row[name][0]:,.3g} … {row[name][-1]:,.3g}" if row[name] else None for name in ("sizes", "seconds")}
-    fitted = {name: None if row[name] is None else round(row[name], 2) for name in ("exponent", "upper half")}
-    return {**row, **ends, **fitted, "ends": row["ends"] or "–"}
