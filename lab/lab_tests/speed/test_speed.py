@@ -6,10 +6,10 @@ import json
 
 import pytest
 import torch
+from locore_lab.measuring import TokenMeter, least_seconds, peak_bytes
 from locore_lab.speed import command, neighbours, scaling
 from locore_lab.speed.llamas import Shape
 from locore_lab.speed.material import vocabulary, words
-from locore_lab.speed.measuring import TokenMeter, least_seconds, peak_bytes
 from locore_lab.speed.neighbours import NeighbourCase, chosen, full_sequences, measure_neighbours
 from locore_lab.speed.plan import SpeedPlan
 from locore_lab.speed.sampling import SAMPLERS, never, transformers_generate

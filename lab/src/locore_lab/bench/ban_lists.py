@@ -23,6 +23,7 @@ from locore import Tokenizer, ban
 from locore.automata.lift import lift_bytes
 from locore_lab.harness import Case, Row, apart, measurement
 from locore_lab.mask_engines.cases import SIZES, WORDS, Vocabulary
+from locore_lab.measuring import least_seconds, timed
 
 LENGTH, BATCH = 20, 32
 CASES = ("substrings", "words", "random")
@@ -61,20 +62,12 @@ def one(vocabulary: Path, case: str, words: Path) -> Row:
     phrases = phrases_of(case, words)
     constraint = ban(phrases, words=case == "words")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    start = time.process_time()
-    circuit = locore.compile(constraint, tokenizer, LENGTH)
-    seconds = time.process_time() - start
+    circuit, seconds = timed(lambda: locore.compile(constraint, tokenizer, LENGTH))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    start = time.process_time()
-    lift_bytes(constraint.automaton(), tokenizer.token_bytes)
-    lifted = time.process_time() - start
+    _, lifted = timed(lambda: lift_bytes(constraint.automaton(), tokenizer.token_bytes))
     weights = 3 * torch.randn(BATCH, tokenizer.vocab_size, generator=torch.Generator().manual_seed(0))
-    queries = []
-    for _ in range(3):
-        start = time.process_time()
-        circuit.sample_with_mass(lambda position: weights, seed=0)
-        queries.append(time.process_time() - start)
-    row = {
+    row = least_seconds({"mass_and_sample_cpu_s": lambda: circuit.sample_with_mass(lambda position: weights, seed=0)}, 3)
+    row |= {
         "phrases": len(phrases),
         "states": len(circuit.reader.live[0]),
         "classes": circuit.num_classes,
@@ -82,7 +75,6 @@ def one(vocabulary: Path, case: str, words: Path) -> Row:
         "compile_cpu_s": seconds,
         "peak_mb": peak,
         "peak_before_mb": before,
-        "mass_and_sample_cpu_s": min(queries),
     }
     if case == "substrings":
         row["plain_lift_over_lift"] = plain_lift(constraint, tokenizer) / lifted

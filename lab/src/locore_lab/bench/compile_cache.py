@@ -5,8 +5,7 @@ The vocabularies are those of `locore bench vocabularies`.
 
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,19 +15,9 @@ from locore.cache import cache_folder
 from locore.compilers import stored
 from locore_lab.harness import Case, Row, measurement
 from locore_lab.mask_engines.cases import SIZES, WORDS, Constrained, Vocabulary, constraints
+from locore_lab.measuring import least_seconds, timed
 
 REPEATS = 5
-
-
-def least(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> dict[str, float]:
-    """Least CPU and wall seconds of some repeats."""
-    found = []
-    for _ in range(REPEATS):
-        before()
-        cpu, wall = time.process_time(), time.perf_counter()
-        work()
-        found.append((time.process_time() - cpu, time.perf_counter() - wall))
-    return {"cpu_seconds": min(cpu for cpu, _ in found), "wall_seconds": min(wall for _, wall in found)}
 
 
 def measured(tokenizer: locore.Tokenizer, case: Constrained) -> Row:
@@ -42,21 +31,19 @@ def measured(tokenizer: locore.Tokenizer, case: Constrained) -> Row:
         reader = compiled(use_cache=False).reader
         assert reader is not None
         row: Row = {"table_bytes": sum({id(rows): rows.nbytes for rows in reader.rows}.values())}
-        row["compile"] = least(lambda: compiled(use_cache=False))
+        row |= least_seconds({"compile": lambda: compiled(use_cache=False)}, REPEATS)
         stored.forget()
-        start = time.process_time()
-        compiled()
-        row["compile_and_keep"] = {"cpu_seconds": time.process_time() - start}
-        row["from_disk"] = least(compiled, before=stored.forget)
-        row["from_memory"] = least(compiled)
+        row["compile_and_keep"] = timed(compiled)[1]
+        row |= least_seconds({"from_disk": lambda: (stored.forget(), compiled())}, REPEATS)
+        row |= least_seconds({"from_memory": compiled}, REPEATS)
         row["file_bytes"] = sum(path.stat().st_size for path in (cache_folder() / "circuits").iterdir())
     return row
 
 
 @measurement(
     " | tokens | compile | compile and keep | from disk | from memory | table, MB | file, MB",
-    "{case} | {tokens:,} | {compile[cpu_seconds]:.4f} | {compile_and_keep[cpu_seconds]:.4f} | {from_disk[cpu_seconds]:.4f} "
-    "| {from_memory[cpu_seconds]:.4f} | {table_mb:.0f} | {file_mb:.1f}",
+    "{case} | {tokens:,} | {compile:.4f} | {compile_and_keep:.4f} | {from_disk:.4f} | {from_memory:.4f} "
+    "| {table_mb:.0f} | {file_mb:.1f}",
     fields={"table_mb": lambda row: row["table_bytes"] / 1e6, "file_mb": lambda row: row["file_bytes"] / 1e6},
 )
 def run(

@@ -4,8 +4,7 @@ By hand: one row of prompt and label for each pair, padded to the longest, all o
 as fit), and the scores of the labels' tokens summed.
 """
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 import locore
 from locore.models import HuggingFaceModel, prompt_ids
 from locore_lab.harness import Case, Row, measurement
+from locore_lab.measuring import least_seconds
 
 TURNS, ROWS = 3, 32
 THINGS = ["soup", "waiter", "weather", "film", "hotel room", "train", "concert", "phone", "garden", "book", "coat", "beach"]
@@ -66,26 +66,13 @@ def classified(model: HuggingFaceModel, prompts: list, labels: list[str]) -> Ten
     return torch.stack([answer.log_probs for answer in locore.classify(model, prompts, labels)])
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """CPU seconds."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
 def measured(model: HuggingFaceModel, prompts: list, labels: list[str]) -> Row:
     """The least seconds of each road, and the largest difference of their logs."""
     apart = float((by_hand(model, prompts, labels) - classified(model, prompts, labels)).abs().max())
-    turns = [
-        (
-            seconds_of(lambda: by_hand(model, prompts, labels)),
-            seconds_of(lambda: classified(model.unprompted(), prompts, labels)),
-        )
-        for _ in range(TURNS)
-    ]
-    hand, own = (min(column) for column in zip(*turns, strict=True))
-    sizes = {"prompts": len(prompts), "labels": len(labels)}
-    return {**sizes, "by_hand": hand, "classify": own, "ratio": own / hand, "apart": apart}
+    hand, own = partial(by_hand, model, prompts, labels), lambda: classified(model.unprompted(), prompts, labels)
+    seconds = least_seconds({"by_hand": hand, "classify": own}, TURNS)
+    ratio = seconds["classify"] / seconds["by_hand"]
+    return {"prompts": len(prompts), "labels": len(labels), **seconds, "ratio": ratio, "apart": apart}
 
 
 @measurement(

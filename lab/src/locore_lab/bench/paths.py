@@ -15,17 +15,11 @@ import locore
 from locore.circuits import Circuit
 from locore.tokenizer import Tokenizer
 from locore_lab.harness import Case, Row, apart, measurement
+from locore_lab.measuring import least_seconds, timed
 
 WEIGHTINGS = 32
 DRAWS = 2000
 PATHS_12 = 182413291514248049241470885236  # OEIS A007764(12)
-
-
-def cpu(function, *arguments):
-    """What a function returns, and its CPU seconds."""
-    start = time.process_time()
-    result = function(*arguments)
-    return result, time.process_time() - start
 
 
 def peak_bytes() -> int:
@@ -44,7 +38,7 @@ def edges_row(side: int, neighbours: int) -> Row:
     except locore.errors.BudgetExceeded as error:
         return row | {"refused": str(error), "compile_seconds": time.process_time() - start}
     row |= {"compile_seconds": time.process_time() - start, "peak_bytes": peak_bytes(), "bytes_before": before}
-    count, seconds = cpu(circuit.count)
+    count, seconds = timed(circuit.count)
     assert (side, neighbours) != (12, 4) or count == PATHS_12
     row |= {"nodes": circuit.num_nodes, "arcs": circuit.num_edges, "paths": str(count), "count_seconds": seconds}
     row["widest"] = max(len(block.outputs) for block in circuit.blocks)
@@ -55,11 +49,10 @@ def queries(circuit: Circuit) -> Row:
     """CPU seconds of queries for random weightings."""
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(WEIGHTINGS, circuit.length, 2, generator=generator, dtype=torch.float64).log_softmax(-1)
-    seconds = {}
-    for name, given in (("fp64", weights), ("fp32", weights.float())):
-        seconds[f"mass_{name}_seconds"] = min(cpu(circuit.log_mass, given)[1] for _ in range(3))
+    both = {"mass_fp64_seconds": weights, "mass_fp32_seconds": weights.float()}
+    seconds = least_seconds({name: partial(circuit.log_mass, given) for name, given in both.items()}, 3)
     difference = (circuit.log_mass(weights) - circuit.log_mass(weights.float())).abs().max()
-    (_, drawn), sample_seconds = cpu(circuit.sample, weights, 0)
+    (_, drawn), sample_seconds = timed(lambda: circuit.sample(weights, 0))
     assert bool(torch.isfinite(drawn).all())
     return seconds | {"fp32_error_nats": float(difference), "sample_seconds": sample_seconds, "query_peak_bytes": peak_bytes()}
 
@@ -77,7 +70,7 @@ def moves_row(neighbours: int, memory: int, length: int) -> Row:
     row |= {"nodes": circuit.num_nodes, "arcs": circuit.num_edges, "walks": str(circuit.count())}
     row["states"] = len(circuit.blocks[0].outputs)
     uniform = torch.zeros(WEIGHTINGS, length, neighbours + 1, dtype=torch.float64)
-    row["mass_fp64_seconds"] = min(cpu(circuit.log_mass, uniform)[1] for _ in range(2))
+    row |= least_seconds({"mass_fp64_seconds": lambda: circuit.log_mass(uniform)}, 2)
     bound = moves.at(length).bind(tokenizer)
     draws, _ = circuit.sample(torch.zeros(DRAWS, length, neighbours + 1, dtype=torch.float64), 0)
     row["simple_share"] = sum(bound.evaluate(y, tokenizer) for y in draws.tolist()) / DRAWS

@@ -13,9 +13,8 @@ from torch import Tensor
 
 import locore
 from locore.models import Cursor, HuggingFaceModel, Remembered
-from locore_lab.bench.labels import seconds_of
 from locore_lab.harness import Case, Row, apart, measurement
-from locore_lab.speed.measuring import peak_bytes
+from locore_lab.measuring import peak_bytes, timed
 
 ROWS, SHORT = 96, 16
 PROMPTS, COPIED_PROMPTS = (SHORT, 100, 400, 1_500, 6_000), (SHORT, 100, 400)
@@ -59,7 +58,7 @@ def step_seconds(model: HuggingFaceModel) -> list[Row]:
             cursor = rows.walk(WARM if shares else 1)
             for _ in range(STEPS if shares else 1):
                 # From the same cursor each time: all of these steps are equally long.
-                found[shares, length].append(seconds_of(lambda cursor=cursor, rows=rows: rows.step(cursor)))
+                found[shares, length].append(timed(lambda cursor=cursor, rows=rows: rows.step(cursor))[1])
     model.causal.shares = True
     short = min(found[True, SHORT])
     rows = [{"shares": shares, "prompt": length, "seconds": min(found[shares, length])} for shares, length in roads]
@@ -102,15 +101,13 @@ def drawing(model: HuggingFaceModel) -> list[Row]:
     prompt = Rows(model, REMEMBERED_PROMPT).model.prompt_ids
     plain = model.prompted(prompt)
     plain.sample(1, 1, 0)
-    found = [
-        {"kind": "the model itself", "seconds": seconds_of(lambda: plain.sample(DRAWN, LENGTH, 1)), "new": None, "bytes": 0}
-    ]
+    found = [{"kind": "the model itself", "seconds": timed(lambda: plain.sample(DRAWN, LENGTH, 1))[1], "new": None, "bytes": 0}]
     for keeps in ("log_probs", "hidden"):
         remembered = Remembered(model, keeps=keeps).prompted(prompt)
         remembered.sample(1, 1, 0)
         for kind, seed in (("first", 1), ("the same texts", 1), ("other texts", 2)):
             before = remembered.contexts
-            seconds = seconds_of(lambda seed=seed, asked=remembered: asked.sample(DRAWN, LENGTH, seed))
+            _, seconds = timed(lambda seed=seed, asked=remembered: asked.sample(DRAWN, LENGTH, seed))
             new, held = remembered.contexts - before, remembered.bytes
             found.append({"kind": f"remembered, {keeps}: {kind}", "seconds": seconds, "new": new, "bytes": held})
     return found

@@ -14,8 +14,8 @@ from locore.local import Forward, TopK
 from locore.models import HuggingFaceModel
 from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, WithoutReplacement
 from locore_lab.harness import Fields
+from locore_lab.measuring import TokenMeter
 from locore_lab.speed.llamas import millions, parameters
-from locore_lab.speed.measuring import TokenMeter
 from locore_lab.speed.models import ACCELERATOR_PROMPT, Models, on_device
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 from locore_lab.speed.sampling import BANNED, never, transformers_generate

@@ -12,8 +12,8 @@ from torch import Tensor
 import locore
 from locore.circuits import Circuit
 from locore_lab.harness import Fields
+from locore_lab.measuring import least_seconds
 from locore_lab.speed.material import Clause, constraint_of, formula, vocabulary, words
-from locore_lab.speed.measuring import least_seconds
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 VOCABULARY = 2048

@@ -10,8 +10,8 @@ import torch
 
 import locore
 from locore_lab.harness import Fields
+from locore_lab.measuring import least_seconds
 from locore_lab.speed.material import vocabulary, words
-from locore_lab.speed.measuring import least_seconds
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 
 BANNED = 400

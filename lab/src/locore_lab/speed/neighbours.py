@@ -12,8 +12,8 @@ from torch import Tensor
 
 from locore.models import HuggingFaceModel
 from locore_lab.harness import Fields
+from locore_lab.measuring import TokenMeter, least_seconds, peak_bytes
 from locore_lab.speed.llamas import millions, parameters
-from locore_lab.speed.measuring import TokenMeter, least_seconds, peak_bytes
 from locore_lab.speed.models import Models
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 

@@ -17,8 +17,8 @@ from locore.local import Forward
 from locore.models import HuggingFaceModel
 from locore.samplers import LocallyConstrainedResampling, Rejection, Sampler, SequentialMonteCarlo
 from locore_lab.harness import Fields
+from locore_lab.measuring import TokenMeter, least_seconds
 from locore_lab.speed.llamas import millions, parameters
-from locore_lab.speed.measuring import TokenMeter, least_seconds
 from locore_lab.speed.models import Models
 from locore_lab.speed.plan import Case, Row, SpeedPlan
 

@@ -13,9 +13,9 @@ import locore
 from locore.errors import LocoreError
 from locore.samplers import SequentialMonteCarlo
 from locore_lab.harness import Fields
+from locore_lab.measuring import least_seconds
 from locore_lab.speed.llamas import Shape
 from locore_lab.speed.material import vocabulary, words
-from locore_lab.speed.measuring import least_seconds
 from locore_lab.speed.plan import BUNDLED, Case, Row, SpeedPlan
 from locore_lab.speed.sampling import never
 

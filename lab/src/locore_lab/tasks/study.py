@@ -10,8 +10,8 @@ from locore.errors import LocoreError
 from locore.io import Journal
 from locore.models import LanguageModel
 from locore_lab.harness import say
+from locore_lab.measuring import give_memory_back
 from locore_lab.shared import seed_of
-from locore_lab.speed.measuring import give_memory_back
 from locore_lab.tasks.entrants import Entrant
 from locore_lab.tasks.measures import Row, cell
 from locore_lab.tasks.problem import Problem, Task

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
+Result = TypeVar("Result")
 STATUS = Path("/proc/self/status")
 
 
@@ -33,6 +34,13 @@ class TokenMeter:
         return self.tokens
 
 
+def timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    """What some work gives, and CPU seconds of this process."""
+    start = time.process_time()
+    found = work()
+    return found, time.process_time() - start
+
+
 def least_seconds(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """CPU seconds of this process for each piece of work, the least of several runs.
 
@@ -43,9 +51,7 @@ def least_seconds(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[
     for _ in range(repeats):
         for name, work in works.items():
             gc.collect()
-            start = time.process_time()
-            work()
-            seconds[name].append(time.process_time() - start)
+            seconds[name].append(timed(work)[1])
     return {name: min(found) for name, found in seconds.items()}
 
 
