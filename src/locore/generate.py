@@ -156,7 +156,7 @@ def generate(
     )
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
-    with heard(), long_call(progress, timeout, most_spent(request)):
+    with heard(), long_call(progress, timeout, most_spent(request), max(1, max_new_tokens - 1)):
         return asked_for(request, base, prompt, target, chosen)
 
 

@@ -78,31 +78,38 @@ _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
 
 _watch: ContextVar[Callable[[], None] | None] = ContextVar("who may stop the work", default=None)
 _count: ContextVar[Callable[[int], None] | None] = ContextVar("who is told what the work costs", default=None)
+_expect: ContextVar[Callable[[int], None] | None] = ContextVar("who is told what it will cost", default=None)
 
 
 @contextmanager
-def watched(check: Callable[[], None] | None, count: Callable[[int], None] | None = None) -> Iterator[None]:
+def watched(
+    check: Callable[[], None] | None,
+    count: Callable[[int], None] | None = None,
+    expect: Callable[[int], None] | None = None,
+) -> Iterator[None]:
     """Watch the work inside the `with` block.
 
     Args:
         check: compiling and reading a model call it again and again; what it raises ends them. Who watches from further out
             may still end them too.
         count: called with each number of LM tokens that is spent.
+        expect: called with the number of LM tokens that the rest of the work is expected to cost.
     """
     outer = _watch.get()
     if outer is not None and check is not None:
-        outer, inner = outer, check
+        inner = check
 
         def check() -> None:
             outer()
             inner()
 
-    check_before, count_before = _watch.set(check), _count.set(count)
+    check_before, count_before, expect_before = _watch.set(check), _count.set(count), _expect.set(expect)
     try:
         yield
     finally:
         _watch.reset(check_before)
         _count.reset(count_before)
+        _expect.reset(expect_before)
 
 
 def may_stop() -> None:
@@ -117,6 +124,13 @@ def spent(lm_tokens: int) -> None:
     count = _count.get()
     if count is not None:
         count(lm_tokens)
+
+
+def expected(lm_tokens: int) -> None:
+    """So many next-token distributions will probably be asked for from now on, more than was thought or less."""
+    expect = _expect.get()
+    if expect is not None:
+        expect(lm_tokens)
 
 
 def limits_in_force() -> Limits:

@@ -274,8 +274,10 @@ class Waiting:
             return
         self._next = progress.seconds + (BETWEEN_LOOKS if self._terminal else BETWEEN_LINES)
         left = progress.seconds_left
-        said = "compiling" if left is None else f"{progress.lm_tokens:,} of at most {progress.most:,} LM tokens"
-        said += f", {progress.seconds:.0f} s" + ("" if left is None else f", at most {_duration(left)} left")
+        said = f"{progress.lm_tokens:,} LM tokens" if progress.lm_tokens else "compiling"
+        if left is not None:
+            said = f"{progress.lm_tokens:,} of up to {progress.most:,} LM tokens (one masked text: {progress.masked:,})"
+        said += f", {progress.seconds:.0f} s" + ("" if left is None else f", up to {_duration(left)} left")
         if self._terminal:
             print(f"\r{said:{self._size}}", end="", file=sys.stderr, flush=True)
             self._size = len(said)

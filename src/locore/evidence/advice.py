@@ -14,6 +14,8 @@ from locore.evidence.record import Run
 LARGEST = 6.0  # nats, beyond which a factor says no more than that it is large
 MOST_MORE = 32.0  # times a run: more than that is no advice
 LEAST_SECONDS = 1.0
+SLOW = 2.0  # seconds from which a call's price is worth a line
+DEAR = 3  # times what one masked text takes
 SATISFIED = "every text satisfies the constraint"
 
 
@@ -55,6 +57,17 @@ def more_time(draws: Estimate, run: Run) -> str | None:
         return None
     seconds = (run.seconds - (run.compile_seconds or 0.0)) * (more - 1)
     return f"about {_spoken(max(seconds, LEAST_SECONDS))} more would settle it: budget={_round(run.lm_tokens * more):,}"
+
+
+def price_of(draws: Estimate, run: Run) -> str | None:
+    """What a call that took long has cost, beside a masked text, which asks for a distribution at each place but the first."""
+    masked = max(1, draws.tokens.shape[1] - 1)
+    if not run.lm_tokens or not run.seconds or run.seconds < SLOW or run.lm_tokens <= DEAR * masked:
+        return None
+    once = f"one masked text, without a weight, takes at most {masked:,}"
+    return (
+        f"{run.lm_tokens:,} LM tokens in {_spoken(run.seconds)}; {once}, and a smaller budget=… or num_particles=… takes less"
+    )
 
 
 def _spoken(seconds: float) -> str:

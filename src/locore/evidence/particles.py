@@ -16,7 +16,7 @@ from locore.automata.stops import cut_before
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import values
-from locore.evidence.advice import more_time, use_of
+from locore.evidence.advice import more_time, price_of, use_of
 from locore.evidence.bounds import Estimate, is_out_of_sight
 from locore.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
@@ -253,7 +253,9 @@ class Particles(Estimate):
         details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
         lines = [f"Texts: {level}; {use_of(level, self)}.", evidence(self), f"Why: {reason}"]
         settled = more_time(self, self.run) if level in ("rough", "do not trust") and not is_out_of_sight(self) else None
-        text = "\n".join([*lines, *([] if settled is None else [f"Then: {settled}."])])
+        price = price_of(self, self.run)
+        lines += [f"{what}: {said}." for what, said in (("Then", settled), ("Cost", price)) if said is not None]
+        text = "\n".join(lines)
         slow = () if self.run.slow_because is None else (f"{self.run.slow_because}.",)
         return Verdict(level, "\n".join([text, *(f"Note: {hint}" for hint in (*self.record.hints, *slow))]), "\n".join(details))
 

@@ -14,6 +14,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record, keep_positive
 from locore.evidence.bounds import binomial_bounds
 from locore.evidence.record import Factors
+from locore.limits import expected as may_cost
 from locore.models import LanguageModel
 from locore.samplers.base import Critic, affordable
 
@@ -56,6 +57,7 @@ class Rejection:
             needed = num_particles + 1 - accepted
             expected = math.ceil(needed * (drawn + 1) / (accepted + 1))
             batch = min(max(needed, min(expected, BATCH)), most - drawn)
+            may_cost(min(expected, most - drawn) * max(1, circuit.length - 1))
             drafts = model.sample(batch, circuit.length, generator)
             holds = circuit.accepts(drafts.tokens)
             if self.critic is not None:

@@ -32,7 +32,7 @@ def run(
     if step == "write":
         say(_write(folder / "texts.jsonl", heat, names or (), seeds, model))
     elif step == "sheet":
-        sheet.lay_out(folder, WISHES, tools)
+        sheet.lay_out(folder, WISHES, tools, (0,) if heat else ())
         say(f"grade {folder / 'sheet.md'} in {folder / 'grades.json'}: {{number: {{letter: [1 to 5, reason]}}}}")
     else:
         (folder / "table.md").write_text(temperatures.table_of(folder) if heat else sheet.table_of(folder))

@@ -1,4 +1,4 @@
-"""At which temperature does it write well: wishes by Locore at several, what can be counted of the texts, and blind grades."""
+"""At which temperature does it write well: plain draws for a few wishes, what can be counted of them, and blind grades."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import locore
+from locore import regex
 from locore.models import LanguageModel
 from locore_lab.people.sheet import graded
 from locore_lab.people.wishes import Wish
@@ -20,9 +21,10 @@ from locore_lab.shared import shown
 
 TEMPERATURES = (0.3, 0.5, 0.7, 1.0)
 NAMES = tuple(f"{each:g}" for each in TEMPERATURES)
-TEXTS, PARTICLES = 2, 2  # of a wish at a temperature: texts, and of how many particles they are drawn
-OPEN = ("tweet", "slogan", "ban list", "title", "product text", "forbidden words", "last word", "poem line")
+TEXTS, TOKENS = 3, 30  # of a wish at a temperature, and their horizon
+OPEN = ("tweet", "slogan", "ban list", "product text", "forbidden words", "last word")
 GRAM = 2  # words
+ANYTHING = regex("(?s).*")
 
 
 def write(output: Path, wishes: Sequence[Wish], seed: int, model_name: str) -> None:
@@ -33,11 +35,12 @@ def write(output: Path, wishes: Sequence[Wish], seed: int, model_name: str) -> N
     todo = [(wish, each) for wish in wanted for each in TEMPERATURES if (wish.name, f"{each:g}") not in there]
     output.parent.mkdir(parents=True, exist_ok=True)
     for wish, each in shown(todo, "temperatures"):
-        asked = {"num_particles": PARTICLES, "temperature": each, "seed": seed, **wish.options}
-        p = locore.generate(model.unprompted(), wish.prompt, wish.constraint, wish.tokens, **asked)
+        budget = TEXTS * (TOKENS - 1)
+        asked = {"num_particles": TEXTS, "budget": budget, "sampler": "rejection", "temperature": each, "seed": seed}
+        p = locore.generate(model.unprompted(), wish.prompt, ANYTHING, TOKENS, **asked)
         lines = [
             {"wish": wish.name, "seed": number, "tool": f"{each:g}", "text": text, **measured(model, wish, text)}
-            for number, text in enumerate(p.resample(TEXTS, seed=seed + 1).texts)
+            for number, text in enumerate(p.texts)
         ]
         with output.open("a") as file:
             file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
