@@ -273,6 +273,9 @@ def evidence(draws: Estimate) -> str:
     estimate, z = draws.log_evidence, _z(draws)
     if draws.record.mode is not None:
         return _of_mode(draws, draws.record.mode)
+    if math.isnan(estimate) and draws.record.interval is not None:
+        low, high = draws.record.interval
+        return f"{z}: between {_probability(low)} and {_probability(high)} (95 %); so few draws say no more."
     if math.isnan(estimate):
         return f"{z}: not known without weights."
     if draws.record.enumerated:

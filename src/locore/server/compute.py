@@ -21,7 +21,7 @@ from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import LanguageModel, prompt_ids
 from locore.potentials import Target, target_of
-from locore.samplers import BY_NAME
+from locore.samplers import BY_NAME, Quick, Sampler
 from locore.samplers.twist.prepared import settle
 from locore.server.scoring import Scorer
 from locore.server.task import NO_LOGPROBS, Json, Result, Task, Text
@@ -95,9 +95,10 @@ class Run:
     def particles(self, sampler: str | None = None) -> Particles:
         """Weighted texts: by the sampler of the task or its effort, or by this one without a budget."""
         task = self.task
-        chosen, budget = (sampler, None) if sampler is not None else (task.sampler, task.budget)
+        chosen: str | Sampler | None = task.sampler if sampler is None else sampler
+        budget = task.budget if sampler is None else None
         if chosen is None and task.is_free and task.effort != "high":
-            chosen = "quick"
+            chosen = Quick(draws=task.n) if task.wants_draws_alone and not self.aim.factors else "quick"
         return self._generate(self._model)(num_particles=task.particles, sampler=chosen, budget=budget)
 
     def most_probable(self) -> Particles:

@@ -75,6 +75,12 @@ class Task:
         return self.streams and self.logprobs == NO_LOGPROBS and not self.return_ids
 
     @property
+    def wants_draws_alone(self) -> bool:
+        """At low effort: are there only texts to be drawn, and nothing that needs p(α) or may refuse a text afterwards?"""
+        more = self.num_particles is not None or self.return_particles or self.logprobs != NO_LOGPROBS
+        return self.effort == "low" and self.is_free and not more and self.canonical is None
+
+    @property
     def is_free(self) -> bool:
         """Does the effort decide how to sample?"""
         return self.sampler is None and self.budget is None

@@ -1,8 +1,9 @@
 """`locore serve` under load and under faults.
 
-A server in a process of its own, asked over loopback: one client against several, each with prompts and constraints of its own;
-the first byte of a stream; a keep-alive request that computes nothing; a worker that is killed; connections that never send a
-whole header; a stop while requests run. Every row says what was seen, not what was hoped for.
+A server in a process of its own, asked over loopback: one client against several, each with prompts and constraints of its
+own; the first byte of a stream; streams at low effort beside masked ones; a keep-alive request that computes nothing; a worker
+that is killed; connections that never send a whole header; a stop while requests run. Every row says what was seen, not what was
+hoped for.
 """
 
 from __future__ import annotations
@@ -33,12 +34,25 @@ PROMPTS = ("The weather is", "Once upon a time", "A dog", "My friend said", "In 
 WORDS = (" sun", " rain", " dog", " day", " good", " little", " house", " red")
 TOKENS, PARTICLES = 8, 8
 PATIENCE = 300.0
+STREAMED_TOKENS = 20
+FIELDS = {"city": {"enum": ["Rome", "Oslo", "New York"]}, "degrees": {"type": "integer", "minimum": 0, "maximum": 40}}
+STREAMED = {
+    "no constraint": {"type": "true"},
+    "a ban": {"type": "ban", "phrases": [" awful", " bad"]},
+    "a word to mention": {"type": "contains", "text": " sun"},
+    "a sentence": {"type": "regex", "pattern": r"[A-Za-z ,']+\."},
+    "one of three": {"type": "choice", "texts": [" sunny today", " rainy today", " cold and grey"]},
+    "an object": {
+        "type": "json_schema",
+        "schema": {"type": "object", "properties": FIELDS, "required": list(FIELDS), "additionalProperties": False},
+    },
+}
 HALF_OPEN = 2000
 HEADER = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"a" * 10_000
-PARTS = ("latency", "load", "half-open", "constraints", "kill", "stop")
+PARTS = ("latency", "streams", "load", "half-open", "constraints", "kill", "stop")
 
 
-def found(what: str, seen: str) -> Row:
+def tried(what: str, seen: str) -> Row:
     """One thing that was tried, and what was seen."""
     return {"what": what, "seen": seen}
 
@@ -80,6 +94,22 @@ class Server:
             return answer.status, json.loads(answer.read()), time.perf_counter() - start
         except (OSError, HTTPException, ValueError):
             return 0, {}, time.perf_counter() - start
+
+    def streamed(self, body: dict[str, Any]) -> tuple[float, float, int]:
+        """A stream: the worker's seconds on the processor until its first piece and in all, and its pieces."""
+        line, start, pieces, first = self.line(), self.used(), 0, 0.0
+        line.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+        answer = line.getresponse()
+        while (event := answer.readline()) != b"":
+            if event.startswith(b"data: {") and any(choice["text"] for choice in json.loads(event[6:])["choices"]):
+                pieces += 1
+                first = first or self.used() - start
+        return first, self.used() - start, pieces
+
+    def used(self) -> float:
+        """Seconds that the worker has been on a processor."""
+        fields = Path(f"/proc/{self.worker()}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def worker(self) -> int:
         """The process that holds the model."""
@@ -123,7 +153,7 @@ def under_load(server: Server, requests: int, numbers: list[int]) -> Iterator[Ro
             times = f"{rate / alone[mixed][0]:.1f} times the throughput of one, p95 {p95 / alone[mixed][1]:.1f} times"
             kind = "different constraints" if mixed else "one constraint"
             seen = f"{rate:.2f} requests/s, p50 {p50:.2f} s, p95 {p95:.2f} s, p99 {p99:.2f} s, {lost} without a text; {times}"
-            yield found(f"{clients} clients, {kind}", seen)
+            yield tried(f"{clients} clients, {kind}", seen)
 
 
 def latencies(server: Server) -> list[Row]:
@@ -134,14 +164,38 @@ def latencies(server: Server) -> list[Row]:
         line.request("GET", "/health")
         line.getresponse().read()
         found.append(time.perf_counter() - start)
-    kept = found("50 requests for /health on one connection", f"median {1000 * statistics.median(found):.1f} ms")
+    kept = tried("50 requests for /health on one connection", f"median {1000 * statistics.median(found):.1f} ms")
     line, start = server.line(), time.perf_counter()
     long = {**body(server.model, 1), "max_tokens": 200, "num_particles": 64, "stream": True}
     line.request("POST", "/v1/completions", json.dumps(long), {"Content-Type": "application/json"})
     line.getresponse().read(1)
     first = time.perf_counter() - start
     line.close()
-    return [kept, found("first byte of a stream of a long request", f"{first:.2f} s")]
+    return [kept, tried("first byte of a stream of a long request", f"{first:.2f} s")]
+
+
+def streams(server: Server, number: int) -> Iterator[Row]:
+    """Streams at low effort and masked ones (one particle, as engines have it), in turn: until the first piece, and in all.
+
+    Seconds are the worker's on the processor, which other work on the machine hardly changes.
+    """
+    for name, constraint in STREAMED.items():
+        kinds = {"masked": {"sampler": "masked", "num_particles": 1}, "low": {"effort": "low"}}
+        asked = {"model": server.model, "prompt": PROMPTS[0], "max_tokens": STREAMED_TOKENS, "constraint": constraint}
+        for kind in kinds.values():
+            server.streamed({**asked, **kind, "seed": number})  # what is compiled once
+        found: dict[str, list[tuple[float, float, int]]] = {kind: [] for kind in kinds}
+        for seed in range(number):
+            for kind, how in kinds.items():
+                found[kind].append(server.streamed({**asked, **how, "seed": seed}))
+        firsts = {kind: statistics.mean(first for first, _, _ in each) for kind, each in found.items()}
+        wholes = {kind: statistics.mean(whole for _, whole, _ in each) for kind, each in found.items()}
+        pieces = {kind: statistics.mean(pieces for _, _, pieces in each) for kind, each in found.items()}
+        seen = ", ".join(
+            f"{kind}: first piece after {firsts[kind]:.2f} s, all {pieces[kind]:.1f} after {wholes[kind]:.2f} s"
+            for kind in kinds
+        )
+        yield tried(f"streams of {STREAMED_TOKENS} tokens, {name}", f"{seen}; {wholes['low'] / wholes['masked']:.2f} times")
 
 
 def kills(server: Server, requests: int) -> list[Row]:
@@ -154,7 +208,7 @@ def kills(server: Server, requests: int) -> list[Row]:
         found = Counter(_told(one.result()) for one in asked)
     server.wait()
     again = server.ask(body(server.model, 1))[0]
-    return [found(f"kill -9 of the worker during {requests} requests", f"{_listed(found)}; the next request: {again}")]
+    return [tried(f"kill -9 of the worker during {requests} requests", f"{_listed(found)}; the next request: {again}")]
 
 
 def half_open(server: Server) -> list[Row]:
@@ -185,7 +239,7 @@ def half_open(server: Server) -> list[Row]:
         line.close()
     statuses, slowest = _listed(Counter(map(_told, found))), max(seconds for _, _, seconds in found)
     what = f"{HALF_OPEN} half-open connections, which send a byte at a time and come again"
-    return [found(what, f"10 requests meanwhile: {statuses}, at most {slowest:.2f} s")]
+    return [tried(what, f"10 requests meanwhile: {statuses}, at most {slowest:.2f} s")]
 
 
 def many_constraints(server: Server, number: int) -> list[Row]:
@@ -200,7 +254,7 @@ def many_constraints(server: Server, number: int) -> list[Row]:
     with ThreadPoolExecutor(8) as pool:
         found = Counter(map(str, pool.map(ask, range(number))))
     grown = (_resident(server.worker()) - before) / 1e6
-    return [found(f"{number} different constraints", f"{_listed(found)}; the worker grew by {grown:.0f} MB")]
+    return [tried(f"{number} different constraints", f"{_listed(found)}; the worker grew by {grown:.0f} MB")]
 
 
 def stopped(server: Server) -> list[Row]:
@@ -212,7 +266,7 @@ def stopped(server: Server) -> list[Row]:
         server.process.send_signal(signal.SIGTERM)
         found = Counter(_told(one.result()) for one in asked)
         server.process.wait(PATIENCE)
-    return [found("SIGTERM during 40 long requests", f"{_listed(found)}; gone after {time.perf_counter() - start:.1f} s")]
+    return [tried("SIGTERM during 40 long requests", f"{_listed(found)}; gone after {time.perf_counter() - start:.1f} s")]
 
 
 def _told(found: tuple[int, dict[str, Any], float]) -> str:
@@ -233,11 +287,13 @@ def run(
     model: str = "tiny",
     requests: Annotated[int, "of each row under load"] = 100,
     client: Annotated[list[int], "beside each other"] = (1, 4, 16, 100),
+    streamed: Annotated[int, "streams of each kind, with seeds of their own"] = 5,
     only: Annotated[Some, f"some of {', '.join(PARTS)}"] = None,
 ) -> Iterator[Case]:
     server = Server(model)
     work: dict[str, Callable[[], list[Row]]] = {
         "latency": partial(latencies, server),
+        "streams": lambda: list(streams(server, streamed)),
         "load": lambda: list(under_load(server, requests, client)),
         "half-open": partial(half_open, server),
         "constraints": partial(many_constraints, server, requests),
