@@ -76,7 +76,7 @@ def nothing_breaks(reader: LeftToRight, eos_ids: tuple[int, ...]) -> bool:
             return False
         rows = reader.rows[position].long()
         after = torch.cat([rows[going][:, of_ends].flatten(), rows[ended][:, of_ends].flatten()])
-        going, ended = rows[going][:, of_others].unique(), after.unique()
+        going, ended = torch.unique(rows[going][:, of_others]), torch.unique(after)
     return True
 
 

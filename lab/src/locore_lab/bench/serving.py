@@ -1,9 +1,8 @@
 """`locore serve` under load and under faults.
 
-A server in a process of its own, asked over loopback: one client against several, each with prompts and constraints of its
-own; the first byte of a stream; streams at low effort beside masked ones; a keep-alive request that computes nothing; a worker
-that is killed; connections that never send a whole header; a stop while requests run. Every row says what was seen, not what was
-hoped for.
+A server in a process of its own, asked over loopback: one client against several, each with prompts and constraints of its own;
+the first byte of a stream; streams at low effort beside masked ones; a keep-alive request that computes nothing; a worker that
+is killed; connections that never send a whole header; a stop while requests run. Every row says what was seen.
 """
 
 from __future__ import annotations

@@ -36,7 +36,13 @@ def write(output: Path, wishes: Sequence[Wish], seed: int, model_name: str) -> N
     output.parent.mkdir(parents=True, exist_ok=True)
     for wish, each in shown(todo, "temperatures"):
         budget = TEXTS * (TOKENS - 1)
-        asked = {"num_particles": TEXTS, "budget": budget, "sampler": "rejection", "temperature": each, "seed": seed}
+        asked: dict[str, Any] = {
+            "num_particles": TEXTS,
+            "budget": budget,
+            "sampler": "rejection",
+            "temperature": each,
+            "seed": seed,
+        }
         p = locore.generate(model.unprompted(), wish.prompt, ANYTHING, TOKENS, **asked)
         lines = [
             {"wish": wish.name, "seed": number, "tool": f"{each:g}", "text": text, **measured(model, wish, text)}
