@@ -60,7 +60,7 @@ def run(
     with only_writer(output):
         asked = gather(plan, data)
         write_whole(output / "prompts.jsonl", _prompts(asked))  # for models that are asked elsewhere
-        opened = open_models(tuple(models) or MODELS, plan.box, output, asked.split)
+        opened = open_models(tuple(models or MODELS), plan.box, output, asked.split)
         texts = [SavedAnswers(name, path) for name, path in _named_files(answers or ())]
         check_names(texts, opened)
         effort = Effort(samples=plan.samples, answer_tokens=answer_tokens)
