@@ -82,7 +82,7 @@ def test_each_wish_is_kept_by_a_good_text_and_none_by_nonsense(tiny):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_sheet_has_every_text_once_and_no_name(tmp_path, seed):
     rows = _folder(tmp_path, seed)
-    run("sheet", tmp_path, False, (), (), "")
+    run("sheet", tmp_path)
     told = (tmp_path / "sheet.md").read_text()
     assert all(told.count(row["text"]) == 1 for row in rows)
     assert not any(tool.lower() in told.lower() for tool in TOOLS)
@@ -93,7 +93,7 @@ def test_the_sheet_has_every_text_once_and_no_name(tmp_path, seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_table_counts_what_the_grades_say(tmp_path, seed):
     rows = _folder(tmp_path, seed)
-    run("sheet", tmp_path, False, (), (), "")
+    run("sheet", tmp_path)
     grades, key, wins = _grade(tmp_path, seed, "ABC"), _key(tmp_path), 0
     for wish in WISHES:
         totals = dict.fromkeys(TOOLS, 0)
@@ -101,7 +101,8 @@ def test_the_table_counts_what_the_grades_say(tmp_path, seed):
             for letter in "ABC" if each["wish"] == wish.name else "":
                 totals[each[letter]] += grades[number][letter][0]
         wins += totals["Locore"] == max(totals.values())
-    table = run("table", tmp_path, False, (), (), "")
+    run("table", tmp_path)
+    table = (tmp_path / "table.md").read_text()
     assert f"preferred or equal in {wins} of 20 wishes" in table and table.count("\n| ") == 20
     kept = sum(row["kept"] for row in rows if row["tool"] == "masking" and row["wish"] == "tweet")
     assert f"| {kept} of 2 |" in next(line for line in table.splitlines() if line.startswith("| tweet |"))
@@ -109,10 +110,12 @@ def test_the_table_counts_what_the_grades_say(tmp_path, seed):
 
 def test_temperatures_are_graded_by_their_first_texts(tmp_path):
     _folder(tmp_path / "temperatures", 0, temperatures.NAMES, (0, 1, 2))
-    run("sheet", tmp_path, True, (), (), "")
+    run("sheet", tmp_path, heat=True)
     _grade(tmp_path / "temperatures", 0, "ABCD")
     assert len(_key(tmp_path / "temperatures")) == len(WISHES)
-    assert [line.split(" | ")[0] for line in run("table", tmp_path, True, (), (), "").splitlines()[2:]] == [
+    run("table", tmp_path, heat=True)
+    table = (tmp_path / "temperatures" / "table.md").read_text()
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
         "| 0.3",
         "| 0.5",
         "| 0.7",
@@ -122,13 +125,13 @@ def test_temperatures_are_graded_by_their_first_texts(tmp_path):
 
 def test_what_is_wrong_is_said(tmp_path):
     _folder(tmp_path, 0)
-    run("sheet", tmp_path, False, (), (), "")
+    run("sheet", tmp_path)
     grades = _grade(tmp_path, 0, "ABC")
     for wrong in (0, 6, None):
         (tmp_path / "grades.json").write_text(json.dumps(grades | {"7": grades["7"] | {"B": [wrong, ""]}}))
         with pytest.raises(InvalidArgument, match="text B of sheet 7"):
             sheet.table_of(tmp_path)
     with pytest.raises(InvalidArgument, match="no wish 'twet'"):
-        run("write", tmp_path, False, ("twet",), (1,), "tiny")
+        run("write", tmp_path, names=["twet"])
     with pytest.raises(InvalidArgument, match="no step"):
-        run("grade", tmp_path, False, (), (), "")
+        run("grade", tmp_path)

@@ -36,6 +36,7 @@ def run(
         say(f"grade {folder / 'sheet.md'} in {folder / 'grades.json'}: {{number: {{letter: [1 to 5, reason]}}}}")
     else:
         (folder / "table.md").write_text(temperatures.table_of(folder) if heat else sheet.table_of(folder))
+        say(f"{folder / 'table.md'}")
 
 
 def _write(path: Path, heat: bool, names: Sequence[str], seeds: Sequence[int], model: str) -> str:
