@@ -15,7 +15,7 @@ from locore.evidence import Particles
 from locore.evidence.blocks import Block, Blocks, Lineage, Surprise, relative_error
 from locore.models import MarkovModel
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
-from locore.samplers.swor import one_round
+from locore.samplers.swor import Size, one_round
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
 
@@ -178,7 +178,7 @@ def test_draws_at_the_last_position_cost_nothing():
 def test_the_error_does_not_depend_on_how_many_sequences_are_kept(chain):
     """Ẑ does not either: they are drawn last."""
     reader = locore.compile(contains("ab"), chain, LENGTH).reader
-    one, all_of_them = (one_round(chain, reader, 20, torch.Generator().manual_seed(3), wanted=wanted) for wanted in (3, 20))
+    one, all_of_them = (one_round(chain, reader, Size(20, wanted), torch.Generator().manual_seed(3)) for wanted in (3, 20))
     assert len(one.tokens) < len(all_of_them.tokens)
     assert float(one.log_weights.logsumexp(0)) == pytest.approx(float(all_of_them.log_weights.logsumexp(0)))
     assert 0 < one.lineage.variance() == pytest.approx(all_of_them.lineage.variance())

@@ -37,9 +37,8 @@ ARROWS = {
     "evidence.particles": ("automata.stops",),
     "generate": (*("models.by_name", "models.meeting", "potentials.values", "samplers", "shaping", "story", "watching"),),
     "samplers.best_first": ("samplers.free",),
-    "samplers.merit": ("samplers.twist.base",),
-    "samplers.rounds": ("samplers.twist.base", "samplers.twist.outcomes"),
-    "samplers.swor": ("samplers.twist.base", "samplers.twist.outcomes"),
+    "samplers.rounds": ("samplers.twist.outcomes",),
+    "samplers.swor": ("samplers.twist.outcomes",),
 }
 # Modules below the samplers that name one of them in what they say or ask: how many strings.
 HINTS = {

@@ -59,7 +59,7 @@ def answered(
     prompted.require_length(request.max_new_tokens)  # before anything is compiled, which may take long
     circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
     compiled = time.perf_counter() - start
-    counted, mode = Counted(prompted), request.canonical
+    counted, mode, given = Counted(prompted), request.canonical, sampler
     before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
     ending = circuit
     if complete is not None:
@@ -79,7 +79,7 @@ def answered(
     generator = make_generator(seed)
     filtered = scorer is not None or mode is not None or circuit.relaxed
     if filtered and scorer is None and isinstance(sampler, Enumeration | BestFirst):  # nothing is thinned before it is filtered
-        sampler = replace(sampler, critic=Scorer((), base.tokenizer, lambda model: model))
+        sampler = replace(sampler, keep_all=True)
     draws = _drawn(sampler, target, circuit, request, generator)
     # Where all was read, all was kept until it was filtered; elsewhere a sampler may return more than it was asked for.
     whole = draws.record.enumerated or isinstance(sampler, BestFirst)
@@ -98,7 +98,7 @@ def answered(
     if spelling is not None:
         particles = spelling.kept(particles)
     if scorer is not None and particles.record.mode is None:
-        particles = weighed(particles, scorer.of, lambda: scorer.use(getattr(sampler, "critic", None) is not None))
+        particles = weighed(particles, scorer.of, lambda: scorer.use(sampler is not given))
     particles = thinned(particles, most, generator) if filtered else particles
     if before is not None and mode is None:
         particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))

@@ -96,25 +96,22 @@ def test_what_is_said_of_unconstrained_draws_is_what_was_drawn(sampler, seed):
     rng = np.random.default_rng(seed)
     model, length = chain()
     alpha = Count(tuple(range(length)), frozenset({1}), int(rng.integers(1, 7)))
-    critic = NoCritic() if rng.random() < 0.5 else None
+    worth = AllAlike() if rng.random() < 0.5 else None
     budget = int(rng.integers(8, 900))
-    draws = sampler(critic=critic)(
+    draws = sampler(worth=worth)(
         model, compile(alpha, model, length), int(rng.integers(1, 40)), budget, torch.Generator().manual_seed(seed)
     )
     said = re.search(r"(\d+) of (\d+) unconstrained draws", draws.info["why"])
     if said is not None:
         assert 0 < int(said[2]) <= budget / (length - 1)
-        assert ("potentials were not asked" in draws.info["why"]) == (critic is not None)
+        assert ("potentials were not asked" in draws.info["why"]) == (worth is not None)
 
 
-class NoCritic:
+class AllAlike:
     """Says of every text that it is worth the same."""
 
-    steers = False
+    ahead = None
     log_most = 0.0
 
     def of(self, tokens):
-        return torch.zeros(len(tokens), dtype=torch.float64)
-
-    def ahead(self, tokens):
         return torch.zeros(len(tokens), dtype=torch.float64)

@@ -43,7 +43,9 @@ def test_it_looks_ahead_by_the_mean_mass_of_the_local_distributions(eos, context
     drafts = model.sample(contexts, LENGTH, source(3))
     masses = circuit.log_mass(Forward().distributions(model, drafts.tokens))
     expected = torch.logsumexp(masses, 0) - math.log(contexts)
-    assert float(twist.of(0, circuit.reader.initial(1), *torch.full((2, 1), -1))) == pytest.approx(float(expected), abs=1e-5)
+    assert float(twist.of_states(0, circuit.reader.initial(1), *torch.full((2, 1), -1))) == pytest.approx(
+        float(expected), abs=1e-5
+    )
     after = twist.by_state(0, circuit.reader.initial(1))[0]  # after each first token: the mass of what begins so
     for token in circuit.reader.allowed_tokens(0, circuit.reader.initial(1))[0].nonzero()[:, 0].tolist():
         local = Forward().distributions(model, drafts.tokens)

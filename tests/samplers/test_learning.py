@@ -126,7 +126,7 @@ def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced
     circuit = compile(alpha & Literal(0, frozenset({1})) if forced else alpha, model, 3)
     twist = look_ahead(seen_of(kind, model, 3).table(), circuit.reader)
     expected, total = exact_law(
-        monkeypatch, lambda: swor.one_round(model, circuit.reader, 2, torch.Generator(), twist, wanted=1)
+        monkeypatch, lambda: swor.one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), twist)
     )
     assert_proper(expected, total, model, circuit)
 
@@ -140,7 +140,7 @@ def test_the_law_is_exact_where_the_defence_depends_on_what_was_drawn(monkeypatc
     real, shares = swor._History.defence, set()
     monkeypatch.setattr(swor._History, "defence", lambda history: shares.add(real(history)) or real(history))
     expected, total = exact_law(
-        monkeypatch, lambda: swor.one_round(model, circuit.reader, 2, torch.Generator(), twist, wanted=1)
+        monkeypatch, lambda: swor.one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), twist)
     )
     assert len(shares) > 1
     assert_proper(expected, total, model, circuit)
@@ -155,9 +155,10 @@ def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind):
     circuit = compile(Count((0, 1, 2), frozenset({1}), 2, 3), model, 3)
     sampler, ways, real = Twisted(None, blocks=2, seen=seen_of(kind, model, 3)), set(), swor.one_round
 
-    def spied(model, reader, width, generator, twist=None, *rest, tried=None, **options):
-        ways.add("trial" if tried is not None else "plain" if twist is None else "steered")
-        return real(model, reader, width, generator, twist, *rest, tried=tried, **options)
+    def spied(model, reader, size, generator, ahead=None, watch=()):
+        is_trial = any(isinstance(each, rounds.Trial) for each in watch)
+        ways.add("trial" if is_trial else "plain" if ahead is None else "steered")
+        return real(model, reader, size, generator, ahead, watch)
 
     monkeypatch.setattr(rounds, "one_round", spied)
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
@@ -276,7 +277,7 @@ def test_what_forced_tokens_leave_is_spent_later():
     model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
     circuit = compile(Literal(0, frozenset({1})) & Literal(1, frozenset({2})) & Literal(7, frozenset({3})), model, 8)
     counted = Counted(model)
-    found = swor.one_round(counted, circuit.reader, 20, torch.Generator().manual_seed(0), wanted=5)
+    found = swor.one_round(counted, circuit.reader, swor.Size(20, wanted=5), torch.Generator().manual_seed(0))
     assert found.lm_tokens == counted.lm_tokens <= 7 * 20
     assert counted.lm_tokens > 1 + 1 + 6 + 4 * 20
 
@@ -311,7 +312,7 @@ def test_the_twist_of_a_prefix_is_that_of_its_last_two_tokens():
     counts.draft(model, 6, LENGTH, torch.Generator().manual_seed(0))
     table = counts.table()
     twist = look_ahead(table, circuit.reader)
-    assert float(twist.of(0, circuit.reader.initial(1), torch.tensor([-1]), torch.tensor([-1]))) == float(
+    assert float(twist.of_states(0, circuit.reader.initial(1), torch.tensor([-1]), torch.tensor([-1]))) == float(
         twist.log_beta[0][0, int(circuit.reader.initial(1))]
     )
     seen = {divmod(int(key), 4): table.first_pair + place for place, key in enumerate(table.pair_keys)}
@@ -320,7 +321,7 @@ def test_the_twist_of_a_prefix_is_that_of_its_last_two_tokens():
         if int(states) < 0:
             continue
         context = seen.get(pair, int(table.single[pair[1]]))
-        found = twist.of(2, states, torch.tensor(pair[:1]), torch.tensor(pair[1:]))
+        found = twist.of_states(2, states, torch.tensor(pair[:1]), torch.tensor(pair[1:]))
         assert float(found) == float(twist.log_beta[2][context, int(states)])
 
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.models import Counted, MarkovModel, TableModel
+from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
+from locore.samplers.rounds import Trial
 from locore.samplers.selection import select
-from locore.samplers.swor import DEFENCE, LEAST_DEFENCE, WithoutReplacement, _History, one_round
+from locore.samplers.swor import Size, WithoutReplacement, _History, one_round
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
@@ -169,7 +171,7 @@ def test_the_look_ahead_reaches_further_than_single_precision():
     for _ in range(4000):
         counts.add(torch.full((2,), -1), torch.arange(2), law.log().expand(2, 2))
     twist = look_ahead(counts.table(), circuit.reader)
-    found = twist.of(0, circuit.reader.initial(1), *torch.full((2, 1), -1))
+    found = twist.of_states(0, circuit.reader.initial(1), *torch.full((2, 1), -1))
     assert float(found) == pytest.approx(float(circuit.log_mass(law.log().expand(1, length, 2))), abs=0.1)
 
 
@@ -196,9 +198,10 @@ def test_a_trial_tells_a_twist_that_foretells_from_one_that_does_not():
     """Where every prefix is kept, exact forecasts do not change, and those of a twist upside down change more than none."""
     model, circuit, _, twist = chain_and_its_twist()
     right, wrong = (
-        one_round(model, circuit.reader, 4**6, torch.Generator(), tried=tried).trial for tried in (twist, upside_down(twist))
+        trial.steps(one_round(model, circuit.reader, Size(4**6), torch.Generator(), watch=[trial]))
+        for trial in (Trial(twist), Trial(upside_down(twist)))
     )
-    assert right.twisted < 0.05 < 0.5 < right.untwisted == wrong.untwisted < wrong.twisted
+    assert right.foreseen < 0.05 < 0.5 < right.plain == wrong.plain < wrong.foreseen
 
 
 def shares_and_error(monkeypatch, model, circuit, twist, width, seeds):
@@ -214,7 +217,7 @@ def shares_and_error(monkeypatch, model, circuit, twist, width, seeds):
     errors = []
     for seed in range(seeds):
         shares.append([])
-        found = one_round(model, circuit.reader, width, torch.Generator().manual_seed(seed), twist)
+        found = one_round(model, circuit.reader, Size(width), torch.Generator().manual_seed(seed), twist)
         errors.append(float(torch.logsumexp(found.log_weights, 0)) - truth)
     monkeypatch.undo()
     return shares, math.sqrt(sum(error**2 for error in errors) / seeds)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -108,7 +108,12 @@ class Scorer:
                     raise BrokenPotential(INFINITE)
         return total
 
-    def ahead(self, tokens: Tensor) -> Tensor:
+    @property
+    def ahead(self) -> Beginnings | None:
+        """What samplers may be steered by; None where there is nothing to be said of beginnings."""
+        return Beginnings(self) if self.steers else None
+
+    def of_beginnings(self, tokens: Tensor) -> Tensor:
         """f64[num]: about what sequences that begin with Long[num, time] are worth; −inf where all of them are worth nothing.
 
         A text that has ended is a beginning too: what it is worth itself is asked once it is known to be needed.
@@ -143,6 +148,25 @@ class Scorer:
 
     def _texts(self, tokens: Tensor) -> list[str]:
         return [self.tokenizer.decode(y) for y in tokens.tolist()]
+
+
+class HasTokens(Protocol):
+    """Prefixes, as far as texts go: `locore.samplers.base.Prefixes`."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """Long[num, time]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Beginnings:
+    """What factors say of beginnings."""
+
+    scorer: Scorer
+
+    def of(self, prefixes: HasTokens) -> Tensor:
+        """f64[num]: as `Scorer.of_beginnings`."""
+        return self.scorer.of_beginnings(prefixes.tokens)
 
 
 def _beyond(logs: list[float]) -> float:

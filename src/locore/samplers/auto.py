@@ -10,7 +10,7 @@ import torch
 from locore.circuits import Circuit
 from locore.evidence import Draws
 from locore.models import LanguageModel
-from locore.samplers.base import Critic, Sampler
+from locore.samplers.base import Sampler, Worth
 from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Search
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.free import Begun, free_states
@@ -45,12 +45,12 @@ class Auto:
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
-        critic: it says what texts are worth; the choice is then between enumeration and twisted SMC, which learns from it.
+        worth: of texts beyond α; the choice is then between enumeration and twisted SMC, which learns from it.
     """
 
     pilot_draws: int = 32
     name: str = "auto"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    worth: Worth | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -71,7 +71,7 @@ class Auto:
         if circuit.reader is not None:
             prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids, most=most)
         few = _are_few(circuit, prefixes, limit)
-        search = None if self.critic else _searched(model, circuit, prefixes, few, limit, generator)
+        search = None if self.worth else _searched(model, circuit, prefixes, few, limit, generator)
         spent = 0 if search is None else search.walk.contexts
         if search is not None and search.is_done(BestFirst.share):
             read = f"{spent:,} of {prefixes:,.0f} prefixes were read"
@@ -103,8 +103,12 @@ class Auto:
 
         A frugal choice is the cheapest that does; any other is the one that makes most of the limit.
         """
-        if few and (self.critic is None or circuit.count() <= FEW):
-            return Enumeration(max_contexts=limit, critic=self.critic), f"only {prefixes:,.0f} prefixes can be completed", 0
+        if few and (self.worth is None or circuit.count() <= FEW):
+            return (
+                Enumeration(max_contexts=limit, keep_all=self.worth is not None),
+                f"only {prefixes:,.0f} prefixes can be completed",
+                0,
+            )
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         table = None if circuit.reader is None else prepared_table(model)
@@ -115,20 +119,20 @@ class Auto:
             accepted = int(circuit.accepts(seen.draft(model, draws, circuit.length, generator)).sum())
         elif draws:
             accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
-        why = told(accepted, draws, self.critic)
+        why = told(accepted, draws, self.worth)
         likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
-        if likely and self.critic is None and (frugal or circuit.reader is None):
+        if likely and self.worth is None and (frugal or circuit.reader is None):
             return Rejection(), why, draws * price
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
-        if self.critic is not None:
+        if self.worth is not None:
             steered = accepted < OFTEN * draws  # where there was no pilot, a twist would not learn enough either
         else:
             steered = frugal or not (likely or accepted >= max(1, OFTEN * draws))
         if not steered:
-            return WithoutReplacement(critic=self.critic), why, draws * price
+            return WithoutReplacement(worth=self.worth), why, draws * price
         known = "the model's table is there" if table else "no table is prepared for this model"
-        return Twisted(table, seen=seen, critic=self.critic), f"{why}; {known}", draws * price
+        return Twisted(table, seen=seen, worth=self.worth), f"{why}; {known}", draws * price
 
 
 def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
@@ -167,11 +171,11 @@ def _searched(
     return search
 
 
-def told(accepted: int, draws: int, critic: Critic | None) -> str:
+def told(accepted: int, draws: int, worth: Worth | None) -> str:
     """What a pilot found, in words; it asks no potential."""
     if not draws:
         return "unconstrained draws were not tried, which would have cost too much of the LM tokens to be spent"
-    aside = "" if critic is None else "; potentials were not asked about them"
+    aside = "" if worth is None else "; potentials were not asked about them"
     return f"{accepted} of {draws} unconstrained draws satisfy the constraint{aside}"
 
 

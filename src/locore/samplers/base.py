@@ -50,26 +50,30 @@ class Sampler(Protocol):
         """
 
 
-class Critic(Protocol):
-    """What texts are worth beyond α, for samplers whose field `critic` it is; `locore.potentials.Scorer` is one.
+class Ahead(Protocol):
+    """Log of the mass to go, up to a constant: what a sampler may be steered by, see `locore.samplers.ahead`."""
 
-    A sampler that is given one may steer by it, or keep more than it was asked for, so that what is worth little can be thinned
-    out afterwards. Its draws still have the weights of p(y | α): they are multiplied by φ where the run ends.
+    def of(self, prefixes: Prefixes) -> Tensor:
+        """f64[num]: of each prefix. −inf is a promise that nothing is to come; such prefixes are dropped."""
+
+
+class Worth(Protocol):
+    """What finished texts are worth beyond α, φ(y), for samplers whose field `worth` it is; `locore.potentials.Scorer` is one.
+
+    A sampler that is given one may keep more than it was asked for, so that what is worth little can be thinned out afterwards.
+    Its draws still have the weights of p(y | α): they are multiplied by φ where the run ends.
     """
-
-    @property
-    def steers(self) -> bool:
-        """Does it know anything of beginnings?"""
 
     @property
     def log_most(self) -> float:
         """Log of what φ cannot exceed; infinite where that is not known."""
 
+    @property
+    def ahead(self) -> Ahead | None:
+        """What is known of beginnings."""
+
     def of(self, tokens: Tensor) -> Tensor:
         """f64[num]: log φ of finished sequences Long[num, length]."""
-
-    def ahead(self, tokens: Tensor) -> Tensor:
-        """f64[num]: about log φ of what begins with Long[num, time]; −inf where all of that is worth nothing."""
 
 
 def affordable(num_particles: int, price: int, budget: int | None, what: str) -> int:
@@ -132,6 +136,11 @@ class Prefixes:
         """The empty prefix, `num` times."""
         scores = torch.zeros(num, 0, dtype=torch.float64)
         return cls(model, reader, scores.long(), scores, reader.initial(num))
+
+    @classmethod
+    def read(cls, model: LanguageModel, reader: LeftToRight, tokens: Tensor, token_scores: Tensor) -> Prefixes:
+        """Long[num, time] tokens with their f64[num, time] scores."""
+        return cls(model, reader, tokens, token_scores, reader.read(tokens))
 
     def __len__(self) -> int:
         return len(self.tokens)

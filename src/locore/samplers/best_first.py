@@ -23,7 +23,7 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
+from locore.samplers.base import Prefixes, affordable, left_to_right
 from locore.samplers.enumeration import KEPT, Walk
 from locore.samplers.free import Beginnings, Begun
 from locore.samplers.masking import NUMBERS, regrown
@@ -46,13 +46,13 @@ class BestFirst:
     Attributes:
         share: of the probability found, below which what is unread is left to chance.
         max_contexts: LM tokens that may be spent where the caller sets no budget.
-        critic: if there is one, nothing is thinned before it is weighed.
+        keep_all: nothing is thinned before it can be weighed or filtered.
     """
 
     share: float = 0.001
     max_contexts: int = 10_000
     name: str = "best-first"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    keep_all: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1 or self.max_contexts < 1:
@@ -73,7 +73,7 @@ class BestFirst:
             raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
         affordable(1, circuit.length - 1, budget, self.name)
         limit = self.max_contexts if budget is None else budget
-        return Search(model, circuit).run(limit, self.share).draws(num_particles, generator, self.critic is not None)
+        return Search(model, circuit).run(limit, self.share).draws(num_particles, generator, self.keep_all)
 
 
 class Search:

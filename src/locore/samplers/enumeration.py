@@ -19,7 +19,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Critic, Prefixes, left_to_right
+from locore.samplers.base import Prefixes, left_to_right
 from locore.samplers.selection import select
 
 CHUNK_PREFIXES = 1024  # read together
@@ -37,12 +37,12 @@ class Enumeration:
 
     Attributes:
         max_contexts: LM tokens that may be spent where the caller sets no budget.
-        critic: if there is one, all sequences are returned (up to 65,536), so that they are weighed before they are thinned.
+        keep_all: all sequences are returned (up to 65,536), so that they can be weighed or filtered before they are thinned.
     """
 
     max_contexts: int = 100_000
     name: str = "exact"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    keep_all: bool = field(default=False, compare=False, repr=False)
 
     def __call__(
         self,
@@ -64,7 +64,7 @@ class Enumeration:
                 "max_contexts), ask for fewer tokens, or use another sampler."
             )
         walk = Walk(model, reader, limit)
-        num = num_particles if self.critic is None else max(KEPT, num_particles)
+        num = max(KEPT, num_particles) if self.keep_all else num_particles
         tokens, scores, log_weights = _selected(walk, num, generator)
         if not len(tokens):
             raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")

@@ -306,7 +306,7 @@ def _guided(
     run = Rounds(model, reader, num_particles, generator)
     left -= contexts * price
     if contexts:
-        rounds = run.by_twist(blocks, left, local_twist(model, reader, contexts, generator))
+        rounds = run.by_foresight(blocks, left, local_twist(model, reader, contexts, generator))
     else:
         rounds = run.alike(blocks, left, None)
     told = {"contexts": contexts, "left_aside": run.left_aside}

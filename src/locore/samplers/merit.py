@@ -1,16 +1,16 @@
 """What a round without replacement selects the children of prefixes by. Any merit keeps the weights proper.
 
-Steered, a child counts w · p · (β + κ): w is the weight of its prefix, p its probability, β the look-ahead, and κ the defence
-against a β that is wrong about what it has not seen. Unsteered it counts w · p, and a share goes **evenly over the states** of
-the constraint, as half of κ does: by p alone a keyword that was written early, and seldom, is lost to heavier prefixes without
-it, and where the model rules much out nothing can be completed in the end. Where most of what may follow satisfies the
-constraint (a ban) there is nothing to lose, and states do not count.
+Steered, a child counts w · p · (β + κ): w is the weight of its prefix, p its probability, β what is foreseen behind it
+(`locore.samplers.ahead`), and κ the defence against a β that is wrong about what it has not seen. Unsteered it counts w · p,
+and a share goes **evenly over the states** of the constraint, as half of κ does: by p alone a keyword that was written early,
+and seldom, is lost to heavier prefixes without it, and where the model rules much out nothing can be completed in the end.
+Where most of what may follow satisfies the constraint (a ban) there is nothing to lose, and states do not count.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -18,64 +18,15 @@ from torch import Tensor
 
 from locore.circuits import DEAD, LeftToRight
 from locore.numerics import NEG_INF, row_slices, segment_logsumexp
+from locore.samplers.ahead import Children
 from locore.samplers.base import Prefixes
 from locore.samplers.selection import Selection, padded_rows, select_in_place
-from locore.samplers.twist.base import Twist
 
-# Share of a step's selection that defends, to that which goes by foresight: at most, and at least.
-DEFENCE, LEAST_DEFENCE = 0.2, 1e-3
 EVENLY = 0.3  # share that goes evenly over the states where nothing is foreseen, to that which goes by p
 UNLIMITED = math.inf  # log of what is left unread, where that is not known
 RAREST = 1e12  # times that a child may count more than its weight
 PASS_NUMBERS = 2**25  # entries of tables that a pass reads
 CANCELLED = 1e-6  # of a row's weight: less may be lost when what was chosen is taken off in single precision
-
-
-def last_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Long[num] each: the last but one and the last of Long[num, time], −1 where there is none."""
-    padded = torch.nn.functional.pad(tokens, (2, 0), value=-1)
-    return padded[:, -2], padded[:, -1]
-
-
-@dataclass(frozen=True, eq=False)
-class Steered:
-    """The twist at one position.
-
-    Attributes:
-        twist: β.
-        position: of the next token.
-        states: Long[prefixes], before it.
-        last: Long[prefixes], the token before it.
-        log_floor: f32[states after the token], log κ on the twist's device, κ being a share of the mean β of the prefixes, half
-            of it more where a state is rare. β is as wrong as two tokens of context say too little, however often the table
-            has seen them.
-    """
-
-    twist: Twist
-    position: int
-    states: Tensor
-    last: Tensor
-    log_floor: Tensor
-
-    @classmethod
-    def at(cls, twist: Twist, prefixes: Prefixes, weights: Tensor, share: float) -> Steered:
-        """For prefixes with f64[prefixes] log weights; `share` of it defends."""
-        before, last = last_tokens(prefixes.tokens)
-        beta = twist.of(prefixes.position, prefixes.states, before, last).double()
-        floor, rare = _log_floor(beta, weights, share).float(), _rarity(prefixes, weights)
-        if rare is None:
-            floor = floor.expand(len(prefixes.reader.live[prefixes.position + 1]))
-        else:
-            floor = floor + torch.log1p(rare) - math.log(2)
-        return cls(twist, prefixes.position, prefixes.states, last, floor.to(twist.device))
-
-    def by_state(self, states: Tensor) -> Tensor:
-        """As `Twist.by_state`, with κ."""
-        return self.twist.by_state(self.position, states, self.log_floor)
-
-    def known_pairs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """As `Twist.known_pairs`, with κ."""
-        return self.twist.known_pairs(self.position, self.states, self.last, self.log_floor)
 
 
 class Merit:
@@ -85,22 +36,25 @@ class Merit:
     at a time, so that they stay near the processor.
     """
 
-    def __init__(self, prefixes: Prefixes, weights: Tensor, steered: Steered | None, defends: bool) -> None:
-        """Of children of prefixes with f64[prefixes] log weights; unsteered, a share goes by state if it `defends`."""
+    def __init__(self, prefixes: Prefixes, weights: Tensor, ahead: Children | None, defends: bool) -> None:
+        """Of children of prefixes with f64[prefixes] log weights; where states are not foreseen, a share goes by them if it
+        `defends`.
+        """
+        ahead = ahead or Children()
         self._over = weights - prefixes.log_mass
-        rare = _rarity(prefixes, weights) if steered is None and defends else None
-        self._steered, self._worth = steered is not None, False
+        self._steered, self._worth = ahead.by_state is not None, ahead.by_prefix is not None
+        rare = rarity(prefixes, weights) if not self._steered and defends else None
         self._plain = None if rare is None else torch.empty(len(prefixes), dtype=torch.float64)
-        self._matrix = self._filled(prefixes, weights, steered, rare)
+        self._matrix = self._filled(prefixes, weights, ahead, rare)
 
-    def _filled(self, prefixes: Prefixes, weights: Tensor, steered: Steered | None, rare: Tensor | None) -> Tensor:
+    def _filled(self, prefixes: Prefixes, weights: Tensor, children: Children, rare: Tensor | None) -> Tensor:
         log_probs, reader = prefixes.log_probs, prefixes.reader
         device, (batch, vocab) = log_probs.device, log_probs.shape
         distinct, which = torch.unique(prefixes.states, return_inverse=True)
         ahead = reader.log_allowed(prefixes.position, distinct, device)
         more = None if rare is None else _of_tokens(prefixes, distinct, torch.log1p(EVENLY * rare))
-        if steered is not None:
-            ahead += steered.by_state(distinct)
+        if children.by_state is not None:
+            ahead += children.by_state
         matrix = padded_rows(batch, vocab, device)
         by_row, which = weights.to(device), which.to(device)
         for part in row_slices(log_probs):
@@ -109,17 +63,13 @@ class Merit:
             if more is not None and self._plain is not None:
                 self._plain[part] = torch.logsumexp(rows, 1).cpu().double()
                 rows.add_(more[which[part]])
-        if steered is not None:
-            row, token, value = (part.to(device) for part in steered.known_pairs())
+        if children.pairs is not None:
+            row, token, value = (part.to(device) for part in children.pairs)
             value += by_row[row] + log_probs[row, token]
             matrix[row, token] = torch.where(ahead[which[row], token] == NEG_INF, NEG_INF, value)
+        if children.by_prefix is not None:  # it may be nothing where α can be satisfied
+            matrix += children.by_prefix[:, None].to(matrix)
         return matrix
-
-    def times(self, worth: Tensor, weights: Tensor) -> None:
-        """Multiply by f64[prefixes], log of what prefixes of these weights are worth beyond α, and a share of its mean."""
-        floor = torch.logaddexp(worth, _log_floor(worth, weights, DEFENCE))
-        self._matrix += torch.where(worth > NEG_INF, floor, NEG_INF)[:, None].to(self._matrix)
-        self._worth = True  # and it may be nothing where α can be satisfied
 
     def select(self, most: int, uniform: float) -> tuple[Selection, Tensor, Tensor]:
         """At most so many children, Long[chosen] the rows of their prefixes, and their tokens. It uses the matrix up."""
@@ -157,7 +107,7 @@ class Merit:
         return replace(selection, log_total=total, drawn=min(1.0, drawn))
 
 
-def _rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:
+def rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:
     """f32[states after the next token]: how much more than its weight a child in each state counts, if all states count alike.
 
     That is M / (S · M_s): M_s is the weight of the children in state s, M that of all, S the number of states with children.
@@ -213,8 +163,3 @@ def _of_tokens(prefixes: Prefixes, states: Tensor, of_targets: Tensor) -> Tensor
     reader, device = prefixes.reader, prefixes.log_probs.device
     target = reader.rows[prefixes.position][states].long().clamp_min(0)
     return of_targets[target].to(device).gather(1, reader.classes_on(device).expand(len(states), -1))
-
-
-def _log_floor(worth: Tensor, weights: Tensor, share: float) -> Tensor:
-    """f64[]: log of this share of the mean of what prefixes with f64[prefixes] log weights are worth, f64[prefixes] in logs."""
-    return torch.logsumexp(weights + worth, 0) - torch.logsumexp(weights, 0) + math.log(share)

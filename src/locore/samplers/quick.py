@@ -15,7 +15,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws
 from locore.models import LanguageModel
 from locore.samplers.auto import FEW, told
-from locore.samplers.base import Critic, Prefixes, Sampler
+from locore.samplers.base import Prefixes, Sampler, Worth
 from locore.samplers.enumeration import Enumeration, price_of_enumeration
 from locore.samplers.few import few_draws
 from locore.samplers.lcr import LocallyConstrainedResampling
@@ -45,13 +45,13 @@ class Quick:
         draws: how many texts will be drawn from what comes back, where that is all it is for; None where p(α) is wanted too.
             They are then exact where a text may end at once and the first token is likely: as many plain draws, each given up
             where it breaks the constraint, and tried four times. If that fails, or elsewhere, without a pilot.
-        critic: it says what texts are worth beyond α; the sampler that is chosen goes by it where it can.
+        worth: of texts beyond α; the sampler that is chosen goes by it where it can.
     """
 
     pilot_draws: int = 2
     draws: int | None = None
     name: str = "quick"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    worth: Worth | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -78,7 +78,7 @@ class Quick:
     def _may_be_plain(self, model: LanguageModel, circuit: Circuit, prefixes: float, limit: int) -> bool:
         """Are a few draws wanted, and does the constraint only forbid, so that the model by itself would likely keep to it?"""
         ends, reader = list(model.tokenizer.eos_ids), circuit.reader
-        if self.draws is None or self.critic is not None or reader is None or circuit.relaxed or prefixes <= min(FEW, limit):
+        if self.draws is None or self.worth is not None or reader is None or circuit.relaxed or prefixes <= min(FEW, limit):
             return False
         return bool(Prefixes.start(model, reader).allowed()[0, ends].any()) and _is_likely(model, reader)
 
@@ -95,7 +95,7 @@ class Quick:
         reader = circuit.reader
         if prefixes <= min(FEW, limit):
             return (
-                Enumeration(max_contexts=limit, critic=self.critic),
+                Enumeration(max_contexts=limit, keep_all=self.worth is not None),
                 f"only {prefixes:,.0f} prefixes can be completed",
                 0,
                 limit,
@@ -103,7 +103,7 @@ class Quick:
         likely = reader is None or (self.draws is None and _is_likely(model, reader))
         draws = min(self.pilot_draws, limit // (PATIENCE * price)) if likely else 0
         accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum()) if draws else 0
-        why, spent = told(accepted, draws, self.critic), draws * price
+        why, spent = told(accepted, draws, self.worth), draws * price
         if not likely:
             why = MOSTLY_BROKEN if self.draws is None else NOT_PLAIN
         if draws > 1 and accepted == draws:
@@ -112,8 +112,8 @@ class Quick:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", spent, limit
         table = prepared_table(model)
         known = "the model's table is there" if table else "no table is prepared for this model"
-        critic = self.critic
-        swor = WithoutReplacement(critic=critic) if table is None else Twisted(table, critic=critic)
+        worth = self.worth
+        swor = WithoutReplacement(worth=worth) if table is None else Twisted(table, worth=worth)
         return swor, f"{why}; {known}", spent, limit
 
 

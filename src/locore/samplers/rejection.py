@@ -16,7 +16,7 @@ from locore.evidence.bounds import binomial_bounds
 from locore.evidence.record import Factors
 from locore.limits import expected as may_cost
 from locore.models import LanguageModel
-from locore.samplers.base import Critic, affordable
+from locore.samplers.base import Worth, affordable
 
 DRAWS_PER_PARTICLE = 256  # the limit where the caller sets no budget
 BATCH = 256
@@ -33,12 +33,12 @@ class Rejection:
     both ways of stopping (Clopper and Pearson 1934).
 
     Attributes:
-        critic: it says what texts are worth, at most e^most: a text that satisfies α is accepted with probability φ/e^most, so
+        worth: of texts beyond α, at most e^most: a text that satisfies α is accepted with probability φ/e^most, so
             that accepted texts are exact draws from p(y | α) · φ(y), normalised.
     """
 
     name: str = "rejection"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    worth: Worth | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -49,7 +49,7 @@ class Rejection:
         generator: torch.Generator,
     ) -> Draws:
         """Sequences of equal weight; see `Sampler`."""
-        most, most_worth = self._most_draws(circuit.length, num_particles, budget), _most_worth(self.critic)
+        most, most_worth = self._most_draws(circuit.length, num_particles, budget), _most_worth(self.worth)
         kept: list[Tensor] = []
         scores: list[Tensor] = []
         accepted = drawn = 0
@@ -60,8 +60,8 @@ class Rejection:
             may_cost(min(expected, most - drawn) * max(1, circuit.length - 1))
             drafts = model.sample(batch, circuit.length, generator)
             holds = circuit.accepts(drafts.tokens)
-            if self.critic is not None:
-                holds = _accepted(self.critic, drafts.tokens, holds, generator)
+            if self.worth is not None:
+                holds = _accepted(self.worth, drafts.tokens, holds, generator)
             if int(holds.sum()) >= needed:  # stop at the very draw that is the last one needed
                 last = int(holds.nonzero()[needed - 1]) + 1
                 holds[last:] = False
@@ -80,7 +80,7 @@ class Rejection:
         log_weight = math.log(num_particles / (drawn - 1) if enough else accepted / drawn) + most_worth
         tokens = torch.cat(kept)[:num_particles]
         details = {"draws": drawn, "accepted": accepted}
-        factors = None if self.critic is None else Factors(log_most=most_worth)
+        factors = None if self.worth is None else Factors(log_most=most_worth)
         known = _counted(accepted, drawn, enough, most_worth)
         record = Record(drawn=drawn - enough, details=details, factors=factors, **known)
         weights = torch.full((len(tokens),), log_weight, dtype=torch.float64)
@@ -127,25 +127,25 @@ class Oversampling:
         return keep_positive(drafts.tokens, weights, drafts.token_scores, weight_cap=0.0, details={"draws": num}, **known)
 
 
-def _most_worth(critic: Critic | None) -> float:
+def _most_worth(worth: Worth | None) -> float:
     """Log of what φ cannot exceed; 0 where there is none."""
-    if critic is None:
+    if worth is None:
         return 0.0
-    if critic.log_most == math.inf:
+    if worth.log_most == math.inf:
         raise InvalidArgument(
             "rejection accepts a text with probability φ over the largest φ there is, and that is not known: give the "
             "potential bound=..., the largest number that it ever returns, or use another sampler."
         )
-    return critic.log_most
+    return worth.log_most
 
 
-def _accepted(critic: Critic, tokens: Tensor, holds: Tensor, generator: torch.Generator) -> Tensor:
+def _accepted(worth: Worth, tokens: Tensor, holds: Tensor, generator: torch.Generator) -> Tensor:
     """Bool[num]: which of the sequences that satisfy α, Bool[num], are accepted for what they are worth."""
     rows = holds.nonzero()[:, 0]
     chances = torch.rand(len(rows), generator=generator, dtype=torch.float64).log()
     accepted = torch.zeros_like(holds)
     if len(rows):
-        accepted[rows] = chances < critic.of(tokens[rows]) - critic.log_most
+        accepted[rows] = chances < worth.of(tokens[rows]) - worth.log_most
     return accepted
 
 

@@ -26,7 +26,7 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Surprise
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.samplers.base import Critic, Prefixes, UnreadMass, affordable, left_to_right
+from locore.samplers.base import Ahead, Prefixes, UnreadMass, affordable, left_to_right
 from locore.samplers.swor import Round, pooled, width_of
 
 GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle
@@ -44,12 +44,12 @@ class SequentialMonteCarlo:
             particles; 0 for never.
         blocks: independent repetitions that share the particles, and whose spread is the error of
             the evidence.
-        critic: it says what beginnings are worth, and weights are multiplied by that on their way.
+        ahead: weights are multiplied by it on their way.
     """
 
     ess_threshold: float = 0.5
     blocks: int = 4
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    ahead: Ahead | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -82,8 +82,8 @@ class SequentialMonteCarlo:
             prefixes.settle()
             if not prefixes.are_complete:
                 unread.add(before.log_mass + following.left_by(row, token))
-                if self.critic is not None and self.critic.steers:
-                    particles, prefixes = particles.steered(self.critic.ahead(prefixes.tokens), prefixes)
+                if self.ahead is not None:
+                    particles, prefixes = particles.steered(self.ahead.of(prefixes), prefixes)
                 going = prefixes.going()
                 nominal += int(going[particles.prefix].sum())
                 known = prefixes.log_mass
@@ -133,7 +133,7 @@ class Population:
             −inf.
         surprise: f64[blocks], the sum over positions of the variance within a block of the logs of
             what its weights were multiplied by, nats².
-        worth: f64[particles], log of what a critic makes of a prefix, by which its weight is multiplied on the way.
+        worth: f64[particles], log of what is foreseen behind a prefix, by which its weight is multiplied on the way.
     """
 
     width: int

@@ -1,16 +1,15 @@
-"""Which samplers can carry potentials, and how: by a critic, by a product of models, or by their weights alone."""
+"""Which samplers can carry potentials, and how: by what they foresee, by a product of models, or by their weights alone."""
 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
-from typing import cast
 
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore.potentials import Scorer
 from locore.samplers.auto import Auto
-from locore.samplers.base import Critic, Sampler
+from locore.samplers.base import Sampler, Worth
 from locore.samplers.baselines.asap import ASAp
 from locore.samplers.baselines.isir import IteratedSIR
 from locore.samplers.baselines.mcmc import MarkovChain
@@ -35,22 +34,25 @@ def steered(sampler: Sampler, model: LanguageModel, circuit: Circuit, scorer: Sc
     Raises:
         InvalidArgument: the sampler's draws have no proper weights that potentials could multiply.
     """
-    known = with_critic(sampler, scorer)
+    known = told(sampler, scorer)
     if isinstance(sampler, READS_PREFIXES) and circuit.reader is not None:
         return known, scorer.tilted(model)
     return known, model
 
 
-def with_critic(sampler: Sampler, critic: Critic) -> Sampler:
-    """A sampler that knows of potentials, where it has a place for them; others are weighed when they are done.
+def told(sampler: Sampler, worth: Worth) -> Sampler:
+    """A sampler that knows what texts are worth, where it has a place for it; others are weighed when they are done.
 
     Raises:
         InvalidArgument: its draws have no proper weights that potentials could multiply.
     """
     check_proper(sampler)
-    if is_dataclass(sampler) and any(part.name == "critic" for part in fields(sampler)):
-        return cast(Sampler, replace(sampler, critic=critic))
-    return sampler
+    places = {"worth": worth, "ahead": worth.ahead, "keep_all": True}
+    own: set[str] = {part.name for part in fields(sampler)} if is_dataclass(sampler) else set()
+    if "worth" in own:  # it asks what is known of beginnings itself, and keeps a foresight of its own
+        del places["ahead"]
+    known = {name: value for name, value in places.items() if name in own}
+    return replace(sampler, **known) if known else sampler  # type: ignore[type-var]
 
 
 def check_proper(sampler: Sampler) -> None:

@@ -8,7 +8,7 @@ A language model is peaked, so SMC with replacement spends most of its budget on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -23,10 +23,10 @@ from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, distinct, segment_logsumexp
-from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
-from locore.samplers.merit import DEFENCE, LEAST_DEFENCE, UNLIMITED, Merit, Steered, last_tokens
+from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, children_of, product
+from locore.samplers.base import Ahead, Prefixes, Worth, affordable, left_to_right
+from locore.samplers.merit import UNLIMITED, Merit
 from locore.samplers.selection import Selection, select
-from locore.samplers.twist.base import Twist
 from locore.samplers.twist.outcomes import Outcomes
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
@@ -34,11 +34,9 @@ STRETCHED = 2  # times the width: what a position may keep if earlier ones kept 
 LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 WORTH_LESSONS = 16  # prefixes at a position from which the first half of them can teach the second
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
-# Times the steps that forecasts take without a twist. Where foresight is missing it shows less in a lucky round than in others,
-# and going without then costs far more than a twist that is not needed: so it takes plain evidence to leave it out.
-MISLEADS = 3.0
-Worth = Callable[[Tensor], Tensor]  # of prefixes Long[num, time], f64[num], log of about what is to be multiplied with them
-Recorder = Callable[[Tensor, Tensor, Tensor], None]  # (first, second) last tokens and the distributions after them
+Watch = Callable[
+    [Prefixes, Tensor], None
+]  # is told the prefixes of each position before they are read on, and f64[num] log weights
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,15 @@ class WithoutReplacement:
     Attributes:
         blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
             accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one.
-        critic: it says what beginnings and texts are worth beyond α. Selection goes by the first, and by what is learned from
-            the texts of earlier blocks.
+        ahead: selection goes by it too.
+        worth: of texts beyond α. Selection goes by what is known of beginnings, and by what is learned from the texts of
+            earlier blocks.
     """
 
     blocks: int | None = None
     name: str = "swor"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    ahead: Ahead | None = field(default=None, compare=False, repr=False)
+    worth: Worth | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -68,23 +68,39 @@ class WithoutReplacement:
         reader = left_to_right(circuit)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
         prefixes = num_particles if budget is None else budget // max(1, circuit.length - 1)
-        if self.critic is not None and self.blocks is None and prefixes >= WORTH_LESSONS:
+        if self.worth is not None and self.blocks is None and prefixes >= WORTH_LESSONS:
             blocks = max(blocks, LESSONS)
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
-        tokens = None if budget is None else budget // blocks
-        wanted = math.ceil(num_particles / blocks)
-        outcomes = None if self.critic is None else Outcomes(self.critic)
+        size = Size(width, math.ceil(num_particles / blocks), None if budget is None else budget // blocks)
+        outcomes = None if self.worth is None else Outcomes(self.worth)
 
         def made() -> Iterator[Round]:
             for left in range(blocks - 1, -1, -1):
-                worth = None if outcomes is None else outcomes.worth
-                one = one_round(model, reader, width, generator, wanted=wanted, lm_tokens=tokens, worth=worth)
+                one = one_round(model, reader, size, generator, product(self.ahead, outcomes))
                 if outcomes is not None and left:
-                    outcomes.add(one.tokens, one.log_weights)
+                    outcomes.add(Prefixes.read(model, reader, one.tokens, one.token_scores), one.log_weights)
                 yield one
 
         rounds, notes = until_ended(made(), blocks)
         return pooled(rounds, num_particles, generator, notes=notes)
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a round may keep.
+
+    Where few prefixes can be completed, or texts have ended, fewer LM tokens are spent; later positions keep more prefixes for
+    them, up to `STRETCHED` times the width. Complete sequences need no further evaluation.
+
+    Attributes:
+        width: prefixes at each position.
+        wanted: complete sequences; 0: as many as the width.
+        lm_tokens: that may be spent; None: as many as the width at each position.
+    """
+
+    width: int
+    wanted: int = 0
+    lm_tokens: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +114,7 @@ class Round:
         surprise, lineage: what they say of their error, see `locore.evidence.blocks`; None where nothing does.
         lm_tokens: what it cost, where that is counted.
         bounds: certain ones of log p(α).
-        trial: what it says of a twist that was put to the test.
+        totals: log of the weight before each selection, which keeps it.
     """
 
     tokens: Tensor
@@ -108,33 +124,13 @@ class Round:
     lineage: Lineage | None = None
     lm_tokens: int = 0
     bounds: Bounds = UNKNOWN
-    trial: Trial | None = None
+    totals: tuple[float, ...] = ()
 
     @classmethod
     def nothing(cls, length: int, lm_tokens: int, bounds: Bounds) -> Round:
         """An estimate of zero: nothing that was kept led anywhere."""
         scores = torch.zeros(0, length, dtype=torch.float64)
         return cls(scores.long(), scores.sum(1), scores, lm_tokens=lm_tokens, bounds=bounds)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """How well a twist β would have foretold a round that it did not steer.
-
-    Were β right, the sum of w · β over the prefixes that are kept would be p(α) at every position; were all prefixes as good as
-    each other, so would the sum of w be.
-
-    Attributes:
-        untwisted, twisted: root of the sum of the squares of the steps that these sums take, nats.
-    """
-
-    untwisted: float
-    twisted: float
-
-    @property
-    def misleads(self) -> bool:
-        """Would the round have been foretold far worse with the twist than without?"""
-        return self.twisted > MISLEADS * self.untwisted
 
 
 class _History:
@@ -186,23 +182,19 @@ class _History:
         before = self._selections[:-1] or self._selections
         drawn = max(one.drawn for one in self._selections)
         width = sum(len(one.chosen) for one in before) / len(before)
-        return Surprise(_steps(self._totals[1:]), drawn, width)
-
-    def trial(self, foretold: list[float]) -> Trial:
-        """Of a twist that foretold these sums of w · β; at the end nothing is left to foretell."""
-        return Trial(_steps(self._totals), _steps([*foretold, self._totals[-1]]))
+        return Surprise(size_of_steps(self.totals[1:]), drawn, width)
 
     def lineage(self) -> Lineage:
         raises = tuple(one.log_raise for one in self._selections)
         return Lineage(tuple(self._parents), raises, self._selections[-1].log_rows)
 
     @property
-    def _totals(self) -> list[float]:
+    def totals(self) -> tuple[float, ...]:
         """Log of the weight before each selection, which keeps it."""
-        return [one.log_total for one in self._selections]
+        return tuple(one.log_total for one in self._selections)
 
 
-def _steps(sums: list[float]) -> float:
+def size_of_steps(sums: Sequence[float]) -> float:
     """Root of the sum of the squares of the steps between numbers."""
     return float(torch.tensor(sums, dtype=torch.float64).diff().square().sum().sqrt())
 
@@ -229,41 +221,26 @@ def width_of(num_particles: int, length: int, budget: int | None, blocks: int, w
 def one_round(
     model: LanguageModel,
     reader: LeftToRight,
-    width: int,
+    size: Size,
     generator: torch.Generator,
-    twist: Twist | None = None,
-    record: Recorder | None = None,
-    wanted: int = 0,
-    lm_tokens: int | None = None,
-    tried: Twist | None = None,
-    worth: Worth | None = None,
+    ahead: Ahead | None = None,
+    watch: Sequence[Watch] = (),
 ) -> Round:
-    """One pass over the positions, keeping `width` prefixes at each.
+    """One pass over the positions, keeping so many prefixes at each.
 
-    Where few prefixes can be completed, or texts have ended, fewer LM tokens are spent; later positions keep more prefixes for
-    them, up to `STRETCHED` times `width`. `lm_tokens` are those that may be spent, by default `width` at each position.
-
-    Complete sequences need no further evaluation, so the last position keeps as many as are `wanted` (0: `width`). Prefixes are
-    selected by p(prefix) · (β(prefix) + κ); the twist β never enters the weight, and κ limits what a wrong one can do.
-    A twist that is `tried` steers nothing. What a prefix is `worth` beyond α multiplies its children's merit, as a twist does.
+    Prefixes are selected by p(prefix) · (β(prefix) + κ), β being what is foreseen, which never enters the weight, and κ what
+    limits what a wrong β can do. What watches steers nothing.
     """
     prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
-    allowed = left = width * (reader.length - 1) if lm_tokens is None else lm_tokens
-    history, foretold = _History(), []
+    allowed = left = size.width * (reader.length - 1) if size.lm_tokens is None else size.lm_tokens
+    history = _History()
     while not prefixes.are_complete:
         remaining = reader.length - 1 - prefixes.position
-        before, last = last_tokens(prefixes.tokens)
-        if tried is not None and prefixes.position:
-            beta = tried.of(prefixes.position, prefixes.states, before, last)
-            foretold.append(float(torch.logsumexp(weights + beta, 0)))
-        if record is not None:
-            record(before, last, prefixes.log_probs)
-        steered = Steered.at(twist, prefixes, weights, history.defence()) if twist is not None and remaining else None
-        merit = Merit(prefixes, weights, steered, bool(remaining))
-        if worth is not None and prefixes.position:
-            merit.times(worth(prefixes.tokens), weights)
+        for each in watch:
+            each(prefixes, weights)
+        merit = Merit(prefixes, weights, children_of(ahead, prefixes, weights, history.defence()), bool(remaining))
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        kept = min(left // remaining, STRETCHED * width) if remaining else (wanted or width)
+        kept = min(left // remaining, STRETCHED * size.width) if remaining else (size.wanted or size.width)
         selection, row, token = merit.select(kept, uniform)
         prefixes = prefixes.extended(row, token)
         prefixes.settle()
@@ -278,8 +255,7 @@ def one_round(
         if not going:  # only padding is to come
             prefixes = prefixes.padded()
             history.end()
-    trial, bounds = None if tried is None else history.trial(foretold), history.bounds(prefixes.log_mass)
-    known = (history.surprise(), history.lineage(), allowed - left, bounds, trial)
+    known = (history.surprise(), history.lineage(), allowed - left, history.bounds(prefixes.log_mass), history.totals)
     return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
 
 

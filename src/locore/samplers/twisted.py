@@ -15,13 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.evidence import Draws, TableUse
 from locore.models import LanguageModel
-from locore.samplers.base import Critic, left_to_right
+from locore.samplers.ahead import last_tokens
+from locore.samplers.base import Prefixes, Worth, left_to_right
 from locore.samplers.rounds import Rounds, tried
-from locore.samplers.swor import LESSONS, Round, blocks_for, pooled, width_of
+from locore.samplers.swor import LESSONS, Round, Watch, blocks_for, pooled, width_of
 from locore.samplers.twist.lookahead import LookAhead, look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare, prepared_table
@@ -41,15 +43,15 @@ class Twisted:
             from those before it, and None makes two of them at least.
         seen: distributions of the prompted model that were recorded before the call; learning begins with them instead of
             drafts. They must not depend on the generator's numbers that are still to come, and nothing else is asked of them.
-        critic: it says what beginnings and texts are worth beyond α. Rounds are steered by the first, and by what the texts of
-            earlier rounds with the same beginning were worth.
+        worth: of texts beyond α. Rounds are steered by what is known of beginnings, and by what the texts of earlier rounds
+            with the same beginning were worth.
     """
 
     table: NGramTable | Literal["prepared", "model"] | None = "prepared"
     blocks: int | None = None
     seen: NGramCounts | None = field(default=None, compare=False, repr=False)
     name: str = "twisted"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    worth: Worth | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -66,11 +68,11 @@ class Twisted:
         price = max(1, circuit.length - 1)
         left = width * blocks * price if budget is None else budget
         table, use = self._table(model)
-        run = _Lessons(model, reader, num_particles, generator, self.critic)
+        run = _Lessons(model, reader, num_particles, generator, self.worth)
         if not reader.tabulated:  # a twist needs the table of all states
             rounds = run.alike(blocks, left, None)
         elif table is not None:
-            rounds = run.by_twist(blocks, left, look_ahead(table, reader, model.device))
+            rounds = run.by_foresight(blocks, left, look_ahead(table, reader, model.device))
         else:
             rounds = run.by_lessons(max(blocks, LESSONS) if self.blocks is None else blocks, blocks, left, self.seen)
         if run.left_aside:
@@ -104,7 +106,7 @@ class _Lessons(Rounds):
         counts = NGramCounts(self.model.vocab_size, self.model.tokenizer.eos_ids) if seen is None else seen.copy()
         if drafts:
             counts.draft(self.model, drafts, self.reader.length, self.generator)
-        self.left_aside, cost = self.misleads(prefixes, self._twist(counts), counts.add)
+        self.left_aside, cost = self.misleads(prefixes, self._twist(counts), recording(counts))
         left = budget - drafts * self.price - cost
         if self.left_aside:
             return self.alike(blocks, left, None)
@@ -114,11 +116,20 @@ class _Lessons(Rounds):
     def _taught(self, number: int, left: int, counts: NGramCounts) -> Iterator[Round]:
         """Each by all that was seen before it."""
         for remaining in range(number, 0, -1):
-            record = counts.add if remaining > 1 else None
-            one = self.one(left // remaining, number, self._twist(counts), record)
+            watch = (recording(counts),) if remaining > 1 else ()
+            one = self.one(left // remaining, number, self._twist(counts), watch)
             left -= one.lm_tokens
             yield one
 
     def _twist(self, counts: NGramCounts) -> LookAhead:
         """By all that was counted so far."""
         return look_ahead(counts.table(), self.reader, self.model.device)
+
+
+def recording(counts: NGramCounts) -> Watch:
+    """Counts what the model says behind the prefixes of a round."""
+
+    def record(prefixes: Prefixes, weights: Tensor) -> None:
+        counts.add(*last_tokens(prefixes.tokens), prefixes.log_probs)
+
+    return record

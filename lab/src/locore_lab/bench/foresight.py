@@ -16,7 +16,8 @@ import torch
 import locore
 from locore.models import Counted
 from locore.samplers.base import left_to_right
-from locore.samplers.swor import one_round
+from locore.samplers.rounds import Trial
+from locore.samplers.swor import Size, one_round
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore_lab.harness import Case, Row, Some, measurement
@@ -37,11 +38,13 @@ def trial_of(task: Task, budget: int, seed: int) -> Row:
     drafts = max(1, int(budget * SHARE) // price)
     accepted = int(circuit.accepts(counts.draft(model, drafts, circuit.length, generator)).sum())
     twist = look_ahead(counts.table(), reader)
-    trial = one_round(model, reader, max(2, int(budget * SHARE) // price), generator, tried=twist)
-    assert trial.trial is not None
+    watch = Trial(twist)
+    trial = one_round(model, reader, Size(max(2, int(budget * SHARE) // price)), generator, watch=[watch])
+    found = watch.steps(trial)
+    assert found is not None
     truth = stored_truth(task.problem)
     error = float(torch.logsumexp(trial.log_weights, 0)) - (truth.log_z if truth else math.nan)
-    steps = {"without": trial.trial.untwisted, "with": trial.trial.twisted}
+    steps = {"without": found.plain, "with": found.foreseen}
     return {"length": circuit.length, "accepted": accepted, "drafts": drafts, **steps, "error": error}
 
 

@@ -83,7 +83,7 @@ def by_table(counts: NGramCounts, readers: list[LeftToRight], first: Tensor, sec
     table, found = counts.table(), []
     for reader in readers:
         states = reader.initial(len(first))
-        found.append(look_ahead(table, reader).of(0, states, first, second).double().exp())
+        found.append(look_ahead(table, reader).of_states(0, states, first, second).double().exp())
     return torch.stack(found, 1)
 
 

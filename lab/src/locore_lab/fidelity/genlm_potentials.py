@@ -21,7 +21,7 @@ from torch import Tensor
 from locore.circuits import DEAD, LeftToRight
 from locore.models import Cursor, LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Critic
+from locore.potentials import Scorer
 
 Context = list[int]
 
@@ -33,7 +33,7 @@ def weighted_sequences(
     ess_threshold: float,
     rejection: bool,
     seed: int,
-    critic: Critic | None = None,
+    critic: Scorer | None = None,
 ) -> tuple[Tensor, Tensor, int]:
     """SMC as genlm-control does it, with nothing kept from earlier runs.
 
@@ -168,7 +168,7 @@ class ModelPotential(_FixedLength):
 class CriticPotential(_FixedLength):
     """What a critic of ours says: of beginnings on the way, if it steers, and of finished sequences at their end."""
 
-    def __init__(self, critic: Critic, vocab_size: int, length: int) -> None:
+    def __init__(self, critic: Scorer, vocab_size: int, length: int) -> None:
         super().__init__(vocab_size, length)
         self._critic = critic
 
@@ -183,7 +183,7 @@ class CriticPotential(_FixedLength):
     def _scores(self, contexts: list[Context]) -> Tensor:
         if not self._critic.steers:
             return torch.zeros(len(contexts), dtype=torch.float64)
-        return self._critic.ahead(torch.tensor(contexts))
+        return self._critic.of_beginnings(torch.tensor(contexts))
 
     def _next(self, contexts: list[Context]) -> Tensor:
         raise NotImplementedError  # critics are asked for scores only

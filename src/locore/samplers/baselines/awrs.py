@@ -27,7 +27,7 @@ from locore.errors import InvalidArgument
 from locore.evidence import Draws
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Critic, Prefixes, affordable, left_to_right
+from locore.samplers.base import Ahead, Prefixes, affordable, left_to_right
 from locore.samplers.baselines.adaptive_rejection import log_evidence
 from locore.samplers.smc import GATHERED_NUMBERS, Population, check_threshold
 from locore.samplers.swor import pooled, width_of
@@ -43,14 +43,14 @@ class AWRS:
         ess_threshold: as in `SequentialMonteCarlo`.
         accepts: checks go on until so many tokens were accepted, at least 2.
         blocks: as in `SequentialMonteCarlo`.
-        critic: the tokens that are tried are checked by it too: what it says no text may begin with is put aside.
+        ahead: what it says nothing is to come behind is put aside too, of the tokens that are tried.
     """
 
     ess_threshold: float = 0.5
     accepts: int = 2
     blocks: int = 4
     name: str = "awrs"
-    critic: Critic | None = field(default=None, compare=False, repr=False)
+    ahead: Ahead | None = field(default=None, compare=False, repr=False)
 
     def __call__(
         self,
@@ -85,13 +85,13 @@ class AWRS:
         return pooled(particles.rounds(prefixes), most, generator, details=cost)
 
     def _check(self, prefixes: Prefixes) -> Check | None:
-        """What the critic says of tokens after these prefixes; None if it says nothing."""
-        critic = self.critic
-        if critic is None or not critic.steers:
+        """What is known of tokens after these prefixes; None if nothing is."""
+        ahead = self.ahead
+        if ahead is None:
             return None
 
         def passes(rows: Tensor, tokens: Tensor) -> Tensor:
-            return critic.ahead(torch.cat([prefixes.tokens[rows], tokens[:, None]], 1)) > NEG_INF
+            return ahead.of(prefixes.extended(rows, tokens)) > NEG_INF
 
         return passes
 

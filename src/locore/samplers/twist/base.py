@@ -1,20 +1,27 @@
-"""What a round asks of a twist, whatever it was made of."""
+"""Foresight by the states of a constraint and the last tokens, whatever it was made of."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
+from locore.samplers.ahead import Children, last_tokens, log_floor
+from locore.samplers.base import Prefixes
+from locore.samplers.merit import rarity
 
-class Twist(Protocol):
-    """An estimate β of how probable the constraint still is after a prefix. It steers; weights stay exact whatever it is."""
+
+class Twist(ABC):
+    """An estimate β of how probable the constraint still is after a prefix: an `AheadByToken` where all states are known."""
 
     @property
+    @abstractmethod
     def device(self) -> torch.device:
         """Where β is."""
 
+    @abstractmethod
     def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
         """log β after each possible next token, as if nothing were known of the tokens before it.
 
@@ -27,13 +34,14 @@ class Twist(Protocol):
             f32[states, vocab] on the device; tokens that cannot be completed have no meaning here.
         """
 
-    def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    @abstractmethod
+    def of_states(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """f32[batch], log β of prefixes in Long[batch] states whose last tokens are these; −1 where there is none."""
 
     def known_pairs(
         self, position: int, states: Tensor, last: Tensor, log_floor: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """What is known better than by state, for some next tokens.
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """What is known better than by state, for some next tokens; None where nothing is.
 
         Args:
             position: of the next token.
@@ -45,6 +53,29 @@ class Twist(Protocol):
             Long[pairs] rows of the batch, Long[pairs] next tokens, and f32[pairs] log β on the device, which replaces
             `by_state`.
         """
+        return None
+
+    def of(self, prefixes: Prefixes) -> Tensor:
+        """f64[num], as `Ahead.of`."""
+        return self.of_states(prefixes.position, prefixes.states, *last_tokens(prefixes.tokens)).double()
+
+    def after(self, prefixes: Prefixes, weights: Tensor, share: float) -> Children | None:
+        """As `AheadByToken.after`; of whole sequences there is nothing to foresee.
+
+        κ is a share of the mean β of the prefixes, half of it more where a state is rare. β is as wrong as two tokens of
+        context say too little, however often the table has seen them.
+        """
+        position, states = prefixes.position, prefixes.states
+        if position + 1 == prefixes.reader.length:
+            return None
+        floor, rare = log_floor(self.of(prefixes), weights, share).float(), rarity(prefixes, weights)
+        if rare is None:
+            floor = floor.expand(len(prefixes.reader.live[position + 1]))
+        else:
+            floor = floor + torch.log1p(rare) - math.log(2)
+        floor, last = floor.to(self.device), last_tokens(prefixes.tokens)[1]
+        by_state = self.by_state(position, torch.unique(states), floor)
+        return Children(by_state=by_state, pairs=self.known_pairs(position, states, last, floor))
 
 
 def raised(log_beta: Tensor, log_floor: Tensor | None, target: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from locore.circuits import DEAD, LeftToRight
 from locore.local import Forward
 from locore.models import LanguageModel
-from locore.samplers.twist.base import raised
+from locore.samplers.twist.base import Twist, raised
 
 RELATIVE_FLOOR = 1e-12  # of the largest β at a position: what no context reaches must stay possible
 TOGETHER = 2**23  # numbers of local distributions that are worked on together
@@ -26,18 +26,21 @@ PASS_NUMBERS = 2**31  # of the whole pass, which bound how many contexts it read
 
 
 @dataclass(frozen=True, eq=False)
-class LocalTwist:
+class LocalTwist(Twist):
     """log β for every position and state; see `Twist`.
 
     Attributes:
         reader: the states.
         log_beta: for each position 0..n, f32[states] on the device.
-        device: the model's.
     """
 
     reader: LeftToRight
     log_beta: tuple[Tensor, ...]
-    device: torch.device
+
+    @property
+    def device(self) -> torch.device:
+        """The model's."""
+        return self.log_beta[0].device
 
     def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
         """f32[states, vocab], as `Twist.by_state`."""
@@ -45,16 +48,9 @@ class LocalTwist:
         beta = raised(self.log_beta[position + 1][of_classes], log_floor, of_classes)
         return beta[:, self.reader.classes_on(self.device)]
 
-    def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """f32[batch], as `Twist.of`; the tokens say nothing beyond the state."""
+    def of_states(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """f32[batch], as `Twist.of_states`; the tokens say nothing beyond the state."""
         return self.log_beta[position][states.to(self.device)].cpu()
-
-    def known_pairs(
-        self, position: int, states: Tensor, last: Tensor, log_floor: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """None, as `Twist.known_pairs`."""
-        none = torch.zeros(0, dtype=torch.long)
-        return none, none, torch.zeros(0, device=self.device)
 
 
 def local_twist(model: LanguageModel, reader: LeftToRight, contexts: int, generator: torch.Generator) -> LocalTwist:
@@ -83,7 +79,7 @@ def _mean(reader: LeftToRight, around: Tensor, device: torch.device) -> LocalTwi
     means = [(mass.mean(0), log_scale) for mass, log_scale in _backward(reader, around)]
     tops = [float(mean.max()) for mean, _ in means]
     logs = [(mean + RELATIVE_FLOOR * top).log() + scale for (mean, scale), top in zip(means, tops, strict=True)]
-    return LocalTwist(reader, tuple(one.float().to(device) for one in reversed(logs)), device)
+    return LocalTwist(reader, tuple(one.float().to(device) for one in reversed(logs)))
 
 
 def _backward(reader: LeftToRight, around: Tensor) -> Iterator[tuple[Tensor, float]]:

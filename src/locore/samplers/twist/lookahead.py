@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import DEAD, LeftToRight
-from locore.samplers.twist.base import raised
+from locore.samplers.twist.base import Twist, raised
 from locore.samplers.twist.ngram import NGramTable
 
 ROW_ENTRIES = 64  # entries of a row that the backward pass reads, beside the tokens that the constraint singles out
@@ -36,7 +36,7 @@ SMALLEST = 1e-300  # a scale that may be divided by
 
 
 @dataclass(frozen=True, eq=False)
-class LookAhead:
+class LookAhead(Twist):
     """log β for every position, state and context; see `Twist`.
 
     Attributes:
@@ -62,8 +62,8 @@ class LookAhead:
         target = of_classes[:, self.reader.classes_on(self.device)]
         return raised(self.log_beta[position + 1][self.single, target], log_floor, target)
 
-    def of(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """f32[batch], as `Twist.of`."""
+    def of_states(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """f32[batch], as `Twist.of_states`."""
         context = torch.where(second >= 0, self.table.after(first, second.clamp_min(0)), 0)
         return self.log_beta[position][context.to(self.device), states.to(self.device)].cpu()
 

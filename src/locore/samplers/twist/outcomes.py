@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from locore.numerics import NEG_INF
-from locore.samplers.base import Critic
+from locore.samplers.base import Prefixes, Worth
 
 LEAN = 1.0  # texts of mean weight that a parent counts for
 RIDGE = 1.0  # squared counts: a token that one text has once is believed by half
@@ -33,32 +33,38 @@ LEAST = 4  # texts of which something can be learned
 
 
 class Outcomes:
-    """All rounds so far, on top of what a critic says of beginnings by itself."""
+    """An `Ahead`: all rounds so far, on top of what is known of beginnings by itself."""
 
-    def __init__(self, critic: Critic) -> None:
+    def __init__(self, worth: Worth) -> None:
         """Nothing has been finished yet."""
-        self._critic = critic
+        self._worth = worth
         self._tokens = torch.zeros(0, 0, dtype=torch.long)
         self._weights = torch.zeros(0, dtype=torch.float64)
+        self._foreseen = torch.zeros(0, dtype=torch.float64)  # of the finished texts, as beginnings
         self._linear: _Linear | None = None
         self._tree: _Tree | None = None
 
-    def worth(self, tokens: Tensor) -> Tensor:
-        """f64[num]: log of what prefixes Long[num, time] are worth."""
-        known = self._critic.ahead(tokens) if self._critic.steers else torch.zeros(len(tokens), dtype=torch.float64)
+    def of(self, prefixes: Prefixes) -> Tensor:
+        """f64[num]: log of what prefixes are worth."""
+        known = self._by_itself(prefixes)
         for learned in (self._linear, self._tree):
-            known = known if learned is None else known + learned.of(tokens)
+            known = known if learned is None else known + learned.of(prefixes.tokens)
         return known
 
-    def add(self, tokens: Tensor, log_weights: Tensor) -> None:
-        """Finished sequences Long[num, length] with log weights of p(y | α), f64[num]."""
-        self._tokens = torch.cat([self._tokens, tokens]) if len(self._tokens) else tokens
+    def _by_itself(self, prefixes: Prefixes) -> Tensor:
+        ahead = self._worth.ahead
+        return torch.zeros(len(prefixes), dtype=torch.float64) if ahead is None else ahead.of(prefixes)
+
+    def add(self, prefixes: Prefixes, log_weights: Tensor) -> None:
+        """Finished sequences with log weights of p(y | α), f64[num]."""
+        self._tokens = torch.cat([self._tokens, prefixes.tokens]) if len(self._tokens) else prefixes.tokens
         self._weights = torch.cat([self._weights, log_weights])
-        factors = self._critic.of(self._tokens)
+        self._foreseen = torch.cat([self._foreseen, self._by_itself(prefixes).nan_to_num(neginf=0.0)])
+        factors = self._worth.of(self._tokens)
         finite = factors > NEG_INF
         if int(finite.sum()) < LEAST:
             return
-        left = factors - self._critic.ahead(self._tokens).nan_to_num(neginf=0.0) if self._critic.steers else factors
+        left = factors - self._foreseen
         self._linear = _Linear.fitted(self._tokens[finite], left[finite])
         if self._linear is not None:
             left = left - self._linear.of(self._tokens)
