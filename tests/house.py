@@ -35,7 +35,19 @@ STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)  # an import is one, 
 KERNEL = frozenset(
     "locore." + name
     for name in (
-        *("numerics", "errors", "limits", "lists", "request", "ending", "tokenizer", "chat", "answering", "generate"),
+        *(
+            "numerics",
+            "errors",
+            "limits",
+            "certain",
+            "lists",
+            "request",
+            "ending",
+            "tokenizer",
+            "chat",
+            "answering",
+            "generate",
+        ),
         *("models.base", "models.cursor", "models.validation", "automata.tables", "automata.lift"),
         *(f"constraints.{name}" for name in ("base", "structure", "sequence", "tokens", "counting", "function", "spelling")),
         *("constraints.serial", "circuits", "circuits.chain", "circuits.circuit", "circuits.upward", "circuits.downward"),
@@ -49,7 +61,8 @@ KERNEL = frozenset(
             "samplers.smc",
             "samplers.swor",
         ),
-        *(f"samplers.{name}" for name in ("merit", "rounds", "rejection", "enumeration", "best_first", "masking")),
+        *(f"samplers.{name}" for name in ("merit", "rounds", "without_replacement", "rejection", "enumeration", "masking")),
+        "samplers.best_first",
         *(f"evidence.{name}" for name in ("advice", "blocks", "bounds", "joining", "pareto", "particles", "record", "unseen")),
         *("evidence", "evidence.values", "evidence.verdict", "evidence.weighing"),
     )
@@ -269,17 +282,17 @@ MEASURES = {
     "smc": Measure(
         "files reached by names from SequentialMonteCarlo",
         lambda: len(reached(Place("locore.samplers", "SequentialMonteCarlo"))),
-        21,
+        22,
         20,
     ),
     "generate": Measure(
-        "files reached by names from generate", lambda: len(reached(Place("locore.generate", "generate"))), 133, 60
+        "files reached by names from generate", lambda: len(reached(Place("locore.generate", "generate"))), 127, 60
     ),
-    "entered": Measure("files entered by a default call", entered_by_default, 69, 40),
-    "arrows": Measure("arrows out of the kernel", lambda: sum(map(len, arrows().values())), 50, 0),
-    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 12_700, 9_000),
+    "entered": Measure("files entered by a default call", entered_by_default, 73, 40),
+    "arrows": Measure("arrows out of the kernel", lambda: sum(map(len, arrows().values())), 48, 0),
+    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 13_150, 9_000),
     "circles": Measure("circles of imports", lambda: len(circles(for_types=False)), 0, 0),
-    "samplers": Measure("classes of samplers", sampler_classes, 17, 7),
+    "samplers": Measure("classes of samplers", sampler_classes, 8, 7),
     "compilers": Measure("ways to compile", ways_to_compile, 7, 5),
     "library": Measure("lines of the library", lambda: lines(MODULES), 52_000, 40_000),
 }

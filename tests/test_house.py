@@ -35,10 +35,21 @@ ARROWS = {
     "constraints.function": ("constraints.view",),
     "constraints.tokens": ("automata.lazily", "automata.pushdown"),
     "evidence.particles": ("automata.stops",),
-    "generate": (*("models.by_name", "models.meeting", "potentials.values", "samplers", "shaping", "story", "watching"),),
+    "generate": (
+        *(
+            "automata.stops",
+            "models.by_name",
+            "models.meeting",
+            "potentials.values",
+            "samplers",
+            "shaping",
+            "story",
+            "streaming",
+        ),
+        "watching",
+    ),
     "samplers.best_first": ("samplers.free",),
     "samplers.rounds": ("samplers.twist.outcomes",),
-    "samplers.swor": ("samplers.twist.outcomes",),
 }
 # Modules below the samplers that name one of them in what they say or ask: how many strings.
 HINTS = {
@@ -46,9 +57,7 @@ HINTS = {
     "circuits.followed": 1,
     "circuits.unwritten": 1,
     "compilers.lazily": 1,
-    "evidence.verdict": 6,
     "models.engines.vllm": 1,
-    "request": 18,
 }
 # Pairs of files of which one says of what type the other is; nothing is imported twice when they run.
 CIRCLES_OF_TYPES = [

@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import fields
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -9,8 +10,8 @@ import locore
 from locore.batch.settings import Settings
 from locore.errors import InvalidArgument
 from locore.limits import Limits
-from locore.request import SAMPLERS, Request, help_of
-from locore.samplers import BY_NAME, sampler_by_name
+from locore.request import Request, help_of
+from locore.samplers import BY_NAME, Rejection, register, sampler_by_name
 
 
 def test_generate_has_the_options_of_a_request_with_their_defaults():
@@ -21,9 +22,8 @@ def test_generate_has_the_options_of_a_request_with_their_defaults():
     assert {name: option.default for name, option in options.items()} == {name: getattr(Request, name) for name in options}
 
 
-def test_every_option_has_help_and_every_sampler_a_name():
+def test_every_option_has_help():
     assert all(help_of(option.name) for option in fields(Request))
-    assert set(SAMPLERS) == set(BY_NAME)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,24 @@ def test_a_sampler_that_is_not_known_is_told_what_was_meant(slip, meant):
 
 def test_each_sampler_reports_the_name_that_it_is_called_by():
     assert {name: sampler.name for name, sampler in BY_NAME.items()} == {name: name for name in BY_NAME}
+
+
+def test_a_sampler_of_another_distribution_has_a_name(monkeypatch):
+    """By `register`, or by an entry point that is looked for when the name is asked for."""
+    mine = Rejection(name="mine")
+    monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
+    with pytest.raises(InvalidArgument, match="unknown sampler 'mine'"):
+        sampler_by_name("mine")
+    register("mine", mine)
+    assert sampler_by_name("mine") is mine and "mine" in BY_NAME and len(BY_NAME) == len(list(BY_NAME))
+    register("mine", mine)  # twice is once
+    with pytest.raises(InvalidArgument, match="already"):
+        register("mine", Rejection())
+    with pytest.raises(InvalidArgument, match="already"):
+        register("smc", mine)
+    point = EntryPoint("yours", "locore.samplers:SequentialMonteCarlo", "locore.samplers")
+    monkeypatch.setattr(locore.samplers, "entry_points", lambda group, name: [point] if name == point.name else [])
+    assert sampler_by_name("yours").name == "smc"
 
 
 @pytest.mark.parametrize("kind", [Request, Settings])

@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 
 import locore
 from locore import ban, bonus, choice, contains, ends_with, regex, starts_with, word_count
-from locore.automata.stops import cut_before
+from locore.automata.stops import cut_before, sure_before
 from locore.certain import Certain
 from locore.compilers import compile
 from locore.constraints import Constant, before
@@ -159,7 +159,7 @@ def test_what_is_certain_is_what_all_that_may_come_begin_with(name, stops):
         all_that_may_come = [cut(TOKENS.text_bytes(y)) for y in good if y[:time] in begun]
         same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*all_that_may_come, strict=False))
         right = bytes(column[0] for column in same)
-        certain = Certain(TOKENS, stops, lambda piece: None)
+        certain = Certain(TOKENS, sure_before(tuple(stops)), lambda piece: None)
         certain.hear(tokens, reader, reader.read(tokens), None)
         assert right.decode(errors="replace").startswith(certain.said) or right.startswith(certain.said.encode())
         if not stops and not any(7 in y for y in begun):

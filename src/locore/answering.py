@@ -29,10 +29,11 @@ from locore.numerics import make_generator
 from locore.potentials import Scorer, Target
 from locore.remarks import missing_space, share_cut_off
 from locore.request import Ending, Request
-from locore.samplers import BestFirst, Enumeration, Sampler
+from locore.samplers import Sampler
+from locore.samplers.base import promised
 from locore.samplers.most_probable import MostProbable
 from locore.samplers.selection import select
-from locore.samplers.steering import steered
+from locore.samplers.steering import keeping_all, steered
 from locore.stopping import ending_of, stopped
 from locore.tokenizer import Tokenizer
 
@@ -78,15 +79,15 @@ def answered(
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
     filtered = scorer is not None or mode is not None or circuit.relaxed
-    if filtered and scorer is None and isinstance(sampler, Enumeration | BestFirst):  # nothing is thinned before it is filtered
-        sampler = replace(sampler, keep_all=True)
+    if filtered and scorer is None:  # nothing is thinned before it is filtered
+        sampler = keeping_all(sampler)
     draws = _drawn(sampler, target, circuit, request, generator)
     # Where all was read, all was kept until it was filtered; elsewhere a sampler may return more than it was asked for.
-    whole = draws.record.enumerated or isinstance(sampler, BestFirst)
+    whole = draws.record.enumerated or hasattr(sampler, "keep_all")
     most = request.num_particles if whole else max(request.num_particles, len(draws))
     draws = with_all_of_blocks(draws) if filtered else draws
     seconds = time.perf_counter() - start
-    run = Run(sampler.name, seed, chosen, seconds, compiled, **counted.account(), slow_because=counted.slow_because)
+    run = _run(sampler, seed, chosen, (seconds, compiled), counted)
     notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
     notes += () if circuit.reader is None else circuit.reader.notes()
     notes += _cut_characters(constraint, draws, base.tokenizer)
@@ -117,6 +118,12 @@ def _drawn(sampler: Sampler, model: LanguageModel, circuit: Circuit, request: Re
         only(torch.zeros(1, 0, dtype=torch.long), circuit.reader, circuit.reader.initial(1))
     with nullcontext() if type(sampler).__module__.startswith("locore.") else apart():
         return sampler(model, circuit, request.num_particles, request.budget, generator)
+
+
+def _run(sampler: Sampler, seed: int, ending: Ending, seconds: tuple[float, float], counted: Counted) -> Run:
+    """Settings and cost; seconds in all, and of compiling."""
+    cost = {**counted.account(), "slow_because": counted.slow_because, "remedy": promised(sampler, "remedy")}
+    return Run(sampler.name, seed, ending, *seconds, **cost)
 
 
 def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, chosen: Ending) -> Scorer | None:

@@ -25,7 +25,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from locore.automata.stops import sure_before
 from locore.errors import LocoreError
 from locore.tokenizer import Tokenizer
 
@@ -55,10 +54,11 @@ class Certain:
         said: all that was told so far.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], tell: Callable[[str], None]) -> None:
-        """Of texts that are cut before the first of these strings; `tell` is called with each piece, none of them empty."""
-        self._tokenizer, self._tell = tokenizer, tell
-        self._sure = sure_before(tuple(stops))
+    def __init__(self, tokenizer: Tokenizer, sure: Callable[[bytes], bytes], tell: Callable[[str], None]) -> None:
+        """Of texts that are cut, of which `sure` says what stays of a beginning; `tell` is called with each piece, none of them
+        empty.
+        """
+        self._tokenizer, self._tell, self._sure = tokenizer, tell, sure
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._content = b""  # of the text that is cut
         self.said = ""

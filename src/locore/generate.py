@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from locore.answering import drawn_from, drawn_seed, warn_of
+from locore.automata.stops import sure_before
 from locore.certain import Certain, heard, listening
 from locore.chat import Prompt, is_chat
 from locore.constraints import Constraint
@@ -228,7 +229,7 @@ def stream(
 
     def run(tell: Callable[[str], None]) -> Particles:
         base = model if isinstance(model, LanguageModel) else load(model)
-        certain = Certain(base.tokenizer, Request(stop=options.get("stop", ())).stop, tell)
+        certain = Certain(base.tokenizer, sure_before(Request(stop=options.get("stop", ())).stop), tell)
         with listening(certain):
             particles = generate(base, prompt, constraint, max_new_tokens, **options)
         certain.end(drawn_from(particles, 1).bytes[0])

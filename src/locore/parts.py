@@ -24,6 +24,7 @@ from locore.numerics import make_generator
 from locore.potentials import Stratum, Target, strata_of
 from locore.request import Request
 from locore.samplers import Sampler
+from locore.samplers.base import promised
 from locore.samplers.most_probable import MostProbable
 from locore.samplers.steering import check_proper
 
@@ -124,4 +125,5 @@ def _run(parts: Sequence[Part], sampler: Sampler, seed: int, seconds: float) -> 
         lm_tokens=sum(run.lm_tokens or 0 for run in runs),
         lm_contexts=sum(run.lm_contexts or 0 for run in runs),
         model_seconds=sum(run.model_seconds or 0.0 for run in runs),
+        remedy=promised(sampler, "remedy"),
     )

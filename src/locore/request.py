@@ -18,10 +18,6 @@ from locore.lists import items_of
 
 Ending = Literal["eos", "complete"]
 Canonical = Literal["alpha", "only"]
-SAMPLERS = (  # by name, those that pages recommend first
-    *("auto", "quick", "exact", "best-first", "rejection", "twisted", "swor", "masked", "smc", "masked-is", "lcr"),
-    *("lcr-published", "cars", "ars", "oversampling", "awrs", "mcmc", "isir", "particle-gibbs", "asap"),
-)
 # What others call it, or how it is done here.
 SLIPS = {
     **dict.fromkeys(("max_tokens", "max_length", "max_gen_tokens", "length", "horizon"), "did you mean max_new_tokens?"),

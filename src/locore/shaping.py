@@ -12,15 +12,9 @@ from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Temp
 from locore.parts import answered_by_parts
 from locore.potentials import Target
 from locore.request import Law, Request
-from locore.samplers import Sampler
-from locore.samplers.auto import PILOT_SHARE
+from locore.samplers import Sampler, sampler_by_name
 from locore.samplers.most_probable import MostProbable
-from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.story import told, with_prompt
-
-# Samplers that without a budget spend what their particles, or those of a verdict, need; rejection says itself what it expects.
-LOOKED_AT = 2 * PILOT_SHARE  # by "auto", before it chooses: the likeliest prefixes, and a pilot
-BOUNDED = (None, "auto", "twisted", "swor", "masked", "masked-is", "oversampling")
 
 
 def shaped(model: LanguageModel, law: Law, stops: tuple[str, ...] = ()) -> LanguageModel:
@@ -79,10 +73,6 @@ def most_spent(request: Request) -> int | None:
     """LM tokens that a request may spend, for who waits; None where nothing limits them beforehand."""
     if request.budget is not None:
         return request.budget
-    if request.sampler not in BOUNDED:
-        return None
-    particles = request.num_particles
-    if request.sampler in (None, "auto", "twisted") and not request.most_probable:
-        particles = max(particles, JUDGED_BLOCKS * JUDGED_WIDTH)
-    price = max(1, request.max_new_tokens - 1) * particles
-    return price + int(price * LOOKED_AT) if request.sampler in (None, "auto") else price
+    sampler = MostProbable() if request.most_probable else sampler_by_name(request.sampler)
+    found = getattr(sampler, "most_prefixes", lambda num: None)(request.num_particles)
+    return None if found is None else int(max(1, request.max_new_tokens - 1) * found)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from locore_lab.baselines import MarkovChain
 from scipy import stats
 
 import locore
@@ -213,7 +214,7 @@ def test_arguments_that_mean_nothing_are_refused():
     with pytest.raises(InvalidConstraint, match=f"at most {MOST_BONUSES}"):
         locore.generate(MODEL, "", many, LENGTH)
     with pytest.raises(InvalidArgument, match="no proper weights"):
-        locore.generate(MODEL, "", ONE, LENGTH, sampler="mcmc")
+        locore.generate(MODEL, "", ONE, LENGTH, sampler=MarkovChain())
 
 
 def test_a_text_is_explained_and_checked():

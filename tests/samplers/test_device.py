@@ -11,9 +11,8 @@ from locore.errors import ZeroWeights
 from locore.models import Cursor, LanguageModel
 from locore.models.base import Wrapper
 from locore.models.table import MarkovModel
-from locore.samplers import BY_NAME
+from locore.samplers import BY_NAME, Twisted
 from locore.samplers.twist.ngram import ENTRIES_PER_ROW, NGramCounts
-from locore.samplers.twisted import Twisted
 from locore.stopping import stopped
 from tests.pretend_device import DEVICE, Pretend, pretended
 

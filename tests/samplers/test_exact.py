@@ -12,10 +12,10 @@ from locore.constraints import Constant, Count, Literal
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.models import TopK as TopKModel
-from locore.samplers import Rejection, enumeration
+from locore.samplers import Enumeration, Rejection, enumeration
 from locore.samplers.baselines import adaptive_rejection
 from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection, log_evidence
-from locore.samplers.enumeration import Enumeration, price_of_enumeration
+from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting
 from tests.effort import runs
 

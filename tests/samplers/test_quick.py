@@ -13,8 +13,8 @@ from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal
 from locore.models import Counted, TableModel
 from locore.samplers import Quick
+from locore.samplers.auto import PATIENCE
 from locore.samplers.few import few_draws, nothing_breaks
-from locore.samplers.quick import PATIENCE
 from locore.testing import proper_weighting
 from tests.effort import runs
 from tests.samplers.test_auto import chain

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.models import Counted, MarkovModel, TableModel
+from locore.samplers import Twisted, WithoutReplacement
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
 from locore.samplers.rounds import Trial
 from locore.samplers.selection import select
-from locore.samplers.swor import Size, WithoutReplacement, _History, one_round
+from locore.samplers.swor import Size, _History, one_round
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
-from locore.samplers.twisted import Twisted
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
 from tests.effort import examples, runs, some

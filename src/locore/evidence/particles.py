@@ -249,7 +249,7 @@ class Particles(Estimate):
     @cached_property
     def verdict(self) -> Verdict:
         """How far these weights can be trusted, and why."""
-        level, reason = diagnose(self, self.run.sampler)
+        level, reason = diagnose(self, self.run.remedy)
         details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
         lines = [f"Texts: {level}; {use_of(level, self)}.", evidence(self), f"Why: {reason}"]
         settled = more_time(self, self.run) if level in ("rough", "do not trust") and not is_out_of_sight(self) else None

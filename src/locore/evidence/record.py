@@ -231,7 +231,8 @@ class Record:
 @dataclass(frozen=True)
 class Run:
     """What the caller of a sampler knows: settings and cost. `lm_tokens` and the like are those of `models.Counted`;
-    `slow_because` is that of the model, `law` how it was changed.
+    `slow_because` is that of the model, `law` how it was changed, `remedy` what the sampler's makers advise where draws are not
+    to be trusted.
     """
 
     sampler: str = "unknown"
@@ -244,10 +245,11 @@ class Run:
     model_seconds: float | None = None
     slow_because: str | None = None
     law: str | None = None
+    remedy: str = ""
 
     def info(self) -> dict[str, Any]:
         """What is known, by the names of `Particles.info`."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None and name != "remedy"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -52,12 +52,15 @@ class Verdict:
     details: str = field(repr=False)
 
 
-def diagnose(draws: Draws, sampler: str) -> Judgement:
-    """Judge draws by each thing that can go wrong; the worst counts, the first of equals is the reason given."""
-    return max(_judgements(draws, sampler), key=lambda judgement: LEVELS.index(judgement[0]))
+def diagnose(draws: Draws, remedy: str = "") -> Judgement:
+    """Judge draws by each thing that can go wrong; the worst counts, the first of equals is the reason given.
+
+    The remedy is what the sampler's makers advise; "" for more particles.
+    """
+    return max(_judgements(draws, remedy), key=lambda judgement: LEVELS.index(judgement[0]))
 
 
-def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
+def _judgements(draws: Draws, advised: str) -> Iterator[Judgement]:
     record = draws.record
     if record.guarantee == "biased":
         yield "biased", "these sequences satisfy the constraint, but are not distributed as p(y | α)."
@@ -76,7 +79,7 @@ def _judgements(draws: Draws, sampler: str) -> Iterator[Judgement]:
     if math.isnan(draws.log_evidence_error) and record.refused and record.blocks is None:
         yield "not judged", _refused(draws)
         return
-    remedy = _remedy(draws, sampler)
+    remedy = _remedy(draws, advised)
     yield from _by_certain_bounds(draws, remedy)
     if is_out_of_sight(draws):
         yield "rough", _out_of_sight(record)
@@ -107,7 +110,7 @@ def _out_of_sight(record: Record) -> str:
         steers, table = "what steers these particles to it was learned from them", "`locore prepare MODEL`, once"
     else:
         steers = "nothing steers these particles to it"
-        table = "sampler='twisted' with the table that `locore prepare MODEL` makes once"
+        table = "the default sampler with the table that `locore prepare MODEL` makes once"
     remedy = "use many more particles" if record.tables_mislead else f"use many more particles, or {table}"
     return f"the constraint is rare and {steers}, so they may all have missed where it is likely; {remedy}."
 
@@ -214,14 +217,14 @@ def _by_exact_draws(number: int, remedy: str) -> Judgement:
     return "trust", f"{found}; too few for averages. {remedy}"
 
 
-def _remedy(draws: Draws, sampler: str) -> str:
+def _remedy(draws: Draws, advised: str) -> str:
     if draws.log_evidence < HARDLY_EVER and draws.record.factors is None:
         return (
             f"This model would hardly ever write such a text (p(α) ≈ e^{draws.log_evidence:.0f}): a prompt that leads "
             "there, or a model that knows such texts, helps more than draws."
         )
-    if sampler in ("lcr", "lcr-published", "masked", "smc"):
-        return "Try sampler='twisted', or 'rejection' if the constraint is likely."
+    if advised:
+        return advised
     more = max(4 * draws.drawn, 128)
     table = draws.record.table
     if table is not None and table.origin == "learned in the call" and not draws.record.tables_mislead:

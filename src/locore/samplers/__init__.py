@@ -1,52 +1,113 @@
-"""Samplers of p(y | α): one file for each algorithm; those that no page recommends are in `baselines`."""
+"""Samplers of p(y | α), each a class that says what it promises, and the names that every face knows them by.
 
+A new one is a file, and a line in `NAMED`; one of another distribution is registered: `register("mine", MySampler())`, or by an
+entry point of the group `locore.samplers`. Nothing is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
 
 from locore.errors import InvalidArgument
-from locore.evidence import Draws, keep_positive
-from locore.samplers.auto import Auto
-from locore.samplers.base import Sampler
-from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection
-from locore.samplers.baselines.asap import ASAp
-from locore.samplers.baselines.awrs import AWRS
-from locore.samplers.baselines.isir import IteratedSIR
-from locore.samplers.baselines.mcmc import MarkovChain
-from locore.samplers.baselines.particle_gibbs import ParticleGibbs
-from locore.samplers.best_first import BestFirst
-from locore.samplers.enumeration import Enumeration
-from locore.samplers.lcr import LocallyConstrainedResampling
-from locore.samplers.masking import Masking
-from locore.samplers.quick import Quick
-from locore.samplers.rejection import Oversampling, Rejection
-from locore.samplers.smc import SequentialMonteCarlo
-from locore.samplers.swor import WithoutReplacement
-from locore.samplers.twisted import Twisted
+from locore.lazy import lazy_names
 
-BY_NAME: dict[str, Sampler] = {
-    "auto": Auto(),
-    "quick": Quick(),
-    "masked": Masking(),
-    "lcr": LocallyConstrainedResampling(),
-    "lcr-published": LocallyConstrainedResampling(as_published=True, name="lcr-published"),
-    "rejection": Rejection(),
-    "oversampling": Oversampling(),
-    "exact": Enumeration(),
-    "best-first": BestFirst(),
-    "cars": AdaptiveRejection(),
-    "ars": AdaptiveRejection("failed"),
-    "smc": SequentialMonteCarlo(),
-    "masked-is": SequentialMonteCarlo(ess_threshold=0.0),
-    "swor": WithoutReplacement(),
-    "twisted": Twisted(),
-    "mcmc": MarkovChain(),
-    "isir": IteratedSIR(),
-    "particle-gibbs": ParticleGibbs(),
-    "asap": ASAp(),
-    "awrs": AWRS(),
+if TYPE_CHECKING:
+    from locore.evidence import Draws, keep_positive
+    from locore.samplers.auto import Auto, Quick
+    from locore.samplers.base import Promises, Sampler
+    from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection
+    from locore.samplers.baselines.awrs import AWRS
+    from locore.samplers.best_first import BestFirst, Enumeration
+    from locore.samplers.lcr import LocallyConstrainedResampling
+    from locore.samplers.rejection import Oversampling, Rejection
+    from locore.samplers.smc import Masking, SequentialMonteCarlo
+    from locore.samplers.twist.lessons import Twisted
+    from locore.samplers.without_replacement import WithoutReplacement
+
+_HOME = {
+    "AWRS": "baselines.awrs",
+    "AdaptiveRejection": "baselines.adaptive_rejection",
+    "Auto": "auto",
+    "BestFirst": "best_first",
+    "Draws": "base",
+    "Enumeration": "best_first",
+    "LocallyConstrainedResampling": "lcr",
+    "Masking": "smc",
+    "Oversampling": "rejection",
+    "Promises": "base",
+    "Quick": "auto",
+    "Rejection": "rejection",
+    "Sampler": "base",
+    "SequentialMonteCarlo": "smc",
+    "Twisted": "twist.lessons",
+    "WithoutReplacement": "without_replacement",
+    "keep_positive": "smc",
+}
+# By name, those that pages recommend first: the class, or what was one, and its arguments.
+NAMED: dict[str, tuple[str, dict[str, Any]]] = {
+    "auto": ("Auto", {}),
+    "quick": ("Quick", {}),
+    "exact": ("Enumeration", {}),
+    "best-first": ("BestFirst", {}),
+    "rejection": ("Rejection", {}),
+    "twisted": ("Twisted", {}),
+    "swor": ("WithoutReplacement", {}),
+    "masked": ("Masking", {}),
+    "smc": ("SequentialMonteCarlo", {}),
+    "masked-is": ("SequentialMonteCarlo", {"ess_threshold": 0.0}),
+    "lcr": ("LocallyConstrainedResampling", {}),
+    "lcr-published": ("LocallyConstrainedResampling", {"as_published": True, "name": "lcr-published"}),
+    "cars": ("AdaptiveRejection", {}),
+    "ars": ("AdaptiveRejection", {"records": "failed"}),
+    "oversampling": ("Oversampling", {}),
+    "awrs": ("AWRS", {}),
 }
 DEFAULT = "auto"
+GROUP = "locore.samplers"  # entry points of other distributions: classes by the names of their samplers
 # What others call them. Nothing here decodes greedily: a masked text is drawn, token by token, from what is allowed.
 OTHERWISE = {"greedy": "masked", "mask": "masked", "enumeration": "exact", "enumerate": "exact", "importance": "masked-is"}
+
+
+class _ByName(Mapping[str, "Sampler"]):
+    """Samplers with their defaults, made when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Sampler] = {}
+
+    def __getitem__(self, name: str) -> Sampler:
+        if name not in self._made:
+            kind, options = NAMED[name]
+            made = getattr(import_module(f"{__name__}.{_HOME[kind]}"), kind)
+            self._made[name] = made(**options)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*NAMED, *self._made]))
+
+    def __len__(self) -> int:
+        return len(NAMED.keys() | self._made.keys())
+
+    def add(self, name: str, sampler: Sampler) -> None:
+        """Of another distribution."""
+        self._made[name] = sampler
+
+
+BY_NAME = _ByName()
+
+
+def register(name: str, sampler: Sampler) -> None:
+    """Let a sampler be asked for by this name, in this process.
+
+    Raises:
+        InvalidArgument: another one has this name.
+    """
+    if name in BY_NAME and BY_NAME[name] != sampler:
+        raise InvalidArgument(f"there is a sampler {name!r} already; choose another name.")
+    BY_NAME.add(name, sampler)
 
 
 def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
@@ -58,11 +119,15 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
     if sampler is None:
         return BY_NAME[DEFAULT]
     if not isinstance(sampler, str):
-        if isinstance(sampler, type):
-            raise InvalidArgument(f"sampler is the class {sampler.__name__}; make an object of it: {sampler.__name__}().")
+        kind = getattr(sampler, "__name__", "")
+        if isinstance(sampler, type) or kind in _HOME:  # some of them are functions now
+            raise InvalidArgument(f"sampler is the class {kind}; make an object of it: {kind}().")
         if not callable(sampler):
             raise InvalidArgument(f"sampler must be a name or an object of locore.samplers, got {sampler!r}.")
         return sampler
+    if sampler not in BY_NAME:
+        for point in entry_points(group=GROUP, name=sampler):
+            register(sampler, point.load()())
     if sampler not in BY_NAME:
         near = OTHERWISE.get(sampler.lower()) or next(iter(get_close_matches(sampler.lower(), BY_NAME, n=1)), None)
         meant = f"did you mean {near!r}? Known" if near else "known"
@@ -70,21 +135,20 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
     return BY_NAME[sampler]
 
 
+__getattr__ = lazy_names(__name__, _HOME)
+
 __all__ = [
     "AWRS",
     "BY_NAME",
-    "ASAp",
     "AdaptiveRejection",
     "Auto",
     "BestFirst",
     "Draws",
     "Enumeration",
-    "IteratedSIR",
     "LocallyConstrainedResampling",
-    "MarkovChain",
     "Masking",
     "Oversampling",
-    "ParticleGibbs",
+    "Promises",
     "Quick",
     "Rejection",
     "Sampler",
@@ -92,5 +156,6 @@ __all__ = [
     "Twisted",
     "WithoutReplacement",
     "keep_positive",
+    "register",
     "sampler_by_name",
 ]

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 
-from locore.circuits import Circuit
+from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws
 from locore.models import LanguageModel
-from locore.samplers.base import Sampler, Worth
-from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Search
-from locore.samplers.enumeration import Enumeration, price_of_enumeration
+from locore.samplers.base import Prefixes, Promises, Sampler, Worth
+from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Enumeration, Search
+from locore.samplers.enumeration import price_of_enumeration
+from locore.samplers.few import few_draws
 from locore.samplers.free import Begun, free_states
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
-from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH, WithoutReplacement
+from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
+from locore.samplers.twist.lessons import Twisted
 from locore.samplers.twist.ngram import NGramCounts
 from locore.samplers.twist.prepared import prepared_table
-from locore.samplers.twisted import Twisted
+from locore.samplers.without_replacement import WithoutReplacement
 
 LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
 FOR_ONE = 16  # prefixes at a position for each particle that is asked for, up to those of a verdict
 OFTEN = 1 / 2  # share of accepted pilot draws, however few, from which nothing has to be steered
 PILOT_SHARE = 1 / 8  # of a budget, at most
-FEW = 128  # prefixes that can be completed and are simply enumerated
 BEFORE_ALL = 1 / 4  # of the price of all prefixes: what the likeliest may cost before all are read
+FEW = 128  # prefixes that can be completed and are simply enumerated
+LIKELY_FIRST = math.log(1 / 2)  # of the first token's being one with which the constraint can be satisfied
+PATIENCE = 4  # times the price of plain draws, that rejection may cost where it is likely to succeed
+PLAIN = "the first draws of the model that satisfy the constraint"
+MOSTLY_BROKEN = "the model's first token mostly breaks the constraint"
+NOT_PLAIN = "draws of the model by itself would hardly satisfy the constraint"
 WITHIN_SIGHT = 100  # times the limit: so many prefixes may be spellings of a few likely texts
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(Promises):
     """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
 
     Few prefixes left: enumeration. More of them: the likeliest first, which is as good where they are spellings of a few texts,
@@ -46,11 +54,24 @@ class Auto:
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
         worth: of texts beyond α; the choice is then between enumeration and twisted SMC, which learns from it.
+        soon: an answer is wanted that costs no more than as many plain draws as particles; see `quickly`.
+        draws: of an answer that is wanted soon: how many texts will be drawn from what comes back, where that is all it is for;
+            None where p(α) is wanted too. They are then exact where a text may end at once and the first token is likely: as
+            many plain draws, each given up where it breaks the constraint, and tried four times. If that fails, or elsewhere,
+            without a pilot.
     """
+
+    reads_prefixes: ClassVar[bool] = True
 
     pilot_draws: int = 32
     name: str = "auto"
     worth: Worth | None = field(default=None, compare=False, repr=False)
+    soon: bool = False
+    draws: int | None = None
+
+    def most_prefixes(self, num_particles: int) -> float | None:
+        """Those of a verdict, and what it looks at before it chooses: the likeliest prefixes, and a pilot."""
+        return None if self.soon else (1 + 2 * PILOT_SHARE) * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
 
     def __call__(
         self,
@@ -61,6 +82,8 @@ class Auto:
         generator: torch.Generator,
     ) -> Draws:
         """As the sampler that is chosen; its name and the reason are in `info`."""
+        if self.soon:
+            return quickly(self, model, circuit, num_particles, budget, generator)
         price = max(1, circuit.length - 1)
         enough = JUDGED_BLOCKS * JUDGED_WIDTH  # prefixes for a verdict
         judged = price * max(num_particles, enough)
@@ -78,15 +101,15 @@ class Auto:
             if search.begun:
                 read = f"{spent:,} prefixes were read, up to where the rest of the text is free"
             why = f"{read}; what they leave out is below {BestFirst.share:.1%} of p(α)"
-            return _named(search.draws(num_particles, generator, budget=budget), BestFirst.name, why)
+            return named(search.draws(num_particles, generator, budget=budget), BestFirst(), why)
         budget = None if budget is None else budget - spent
         spare = limit - spent - price * enough
         pilot = spare if budget is not None and spare >= 0 else limit - spent
         chosen, why, cost = self._choose(model, circuit, prefixes, few, limit, pilot, budget is None, generator)
         rest = None if budget is None else budget - cost
-        if budget is None and isinstance(chosen, Twisted):
+        if budget is None and isinstance(chosen, WithoutReplacement) and chosen.foresight is not None:
             rest = judged if limit == judged else limit - spent - cost
-        return _named(chosen(model, circuit, num_particles, rest, generator), chosen.name, why)
+        return named(chosen(model, circuit, num_particles, rest, generator), chosen, why)
 
     def _choose(
         self,
@@ -106,7 +129,7 @@ class Auto:
         if few and (self.worth is None or circuit.count() <= FEW):
             return (
                 Enumeration(max_contexts=limit, keep_all=self.worth is not None),
-                f"only {prefixes:,.0f} prefixes can be completed",
+                few_left(prefixes),
                 0,
             )
         price = max(1, circuit.length - 1)
@@ -171,6 +194,68 @@ def _searched(
     return search
 
 
+def Quick(pilot_draws: int = 2, draws: int | None = None, worth: Worth | None = None) -> Auto:  # noqa: N802  # a class once
+    """`Auto` for an answer that is wanted soon."""
+    return Auto(pilot_draws, "quick", worth, True, draws)
+
+
+def quickly(
+    sampler: Auto,
+    model: LanguageModel,
+    circuit: Circuit,
+    num_particles: int,
+    budget: int | None,
+    generator: torch.Generator,
+) -> Draws:
+    """At the price of `num_particles` plain draws: (length − 1) LM tokens for each.
+
+    Few prefixes left: enumeration. Both of two unconstrained draws satisfy the constraint: rejection. Otherwise SMC without
+    replacement on as many prefixes as the price allows, twisted by the model's table if `locore prepare` has made it. Nothing
+    is learned in the call, and fewer than 96 prefixes leave no verdict on their error. What takes time is the number of passes
+    after each other, and on a CPU their rows, so nothing is drawn in vain where the first token alone says that draws would
+    hardly do; where draws are all that is wanted, each is one row if the model by itself would likely keep to the constraint,
+    and if not nothing is tried beforehand.
+    """
+    worth, price, reader, prefixes = sampler.worth, max(1, circuit.length - 1), circuit.reader, math.inf
+    limit = num_particles * price if budget is None else budget
+    if reader is not None:
+        prefixes = price_of_enumeration(reader, model.tokenizer.eos_ids, most=FEW)
+    if prefixes <= min(FEW, limit):
+        exact = Enumeration(max_contexts=limit, keep_all=worth is not None)
+        return named(exact(model, circuit, num_particles, limit, generator), exact, few_left(prefixes))
+    if sampler.draws is not None and worth is None and _only_forbids(model, circuit):
+        few = few_draws(model, circuit, sampler.draws, PATIENCE, generator)
+        if few is not None:
+            return named(few, Rejection(), PLAIN)
+    likely = reader is None or (sampler.draws is None and _is_likely(model, reader))
+    draws = min(sampler.pilot_draws, limit // (PATIENCE * price)) if likely else 0
+    accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum()) if draws else 0
+    why = told(accepted, draws, worth) if likely else MOSTLY_BROKEN if sampler.draws is None else NOT_PLAIN
+    chosen: Sampler
+    if draws > 1 and accepted == draws:
+        chosen, limit = Rejection(), PATIENCE * limit
+    elif reader is None:
+        chosen, why = LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading"
+    else:
+        table = prepared_table(model)
+        why += "; the model's table is there" if table else "; no table is prepared for this model"
+        chosen = WithoutReplacement(worth=worth) if table is None else Twisted(table, worth=worth)
+    return named(chosen(model, circuit, num_particles, limit - draws * price, generator), chosen, why)
+
+
+def _only_forbids(model: LanguageModel, circuit: Circuit) -> bool:
+    """May a text end at once, and is the first token likely, so that the model by itself would likely keep to it?"""
+    ends, reader = list(model.tokenizer.eos_ids), circuit.reader
+    if reader is None or circuit.relaxed:
+        return False
+    return bool(Prefixes.start(model, reader).allowed()[0, ends].any()) and _is_likely(model, reader)
+
+
+def _is_likely(model: LanguageModel, reader: LeftToRight) -> bool:
+    """Is the first token one with which the constraint can be satisfied?"""
+    return float(Prefixes.start(model, reader).masked().logsumexp(-1)) >= LIKELY_FIRST
+
+
 def told(accepted: int, draws: int, worth: Worth | None) -> str:
     """What a pilot found, in words; it asks no potential."""
     if not draws:
@@ -179,5 +264,11 @@ def told(accepted: int, draws: int, worth: Worth | None) -> str:
     return f"{accepted} of {draws} unconstrained draws satisfy the constraint{aside}"
 
 
-def _named(draws: Draws, name: str, why: str) -> Draws:
-    return replace(draws, record=replace(draws.record, chosen=name, why=why))
+def few_left(prefixes: float) -> str:
+    """Why a constraint is enumerated."""
+    return f"only {prefixes:,.0f} prefixes can be completed"
+
+
+def named(draws: Draws, chosen: Sampler, why: str) -> Draws:
+    """Draws that say who made them."""
+    return replace(draws, record=replace(draws.record, chosen=chosen.name, why=why))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -13,15 +13,42 @@ from locore.certain import only
 from locore.circuits import Circuit, LeftToRight
 from locore.ending import is_end
 from locore.errors import BudgetExceeded, InvalidArgument
-from locore.evidence import Draws
+from locore.evidence import Draws, Guarantee
 from locore.evidence.record import Bounds
 from locore.models import Cursor, LanguageModel
 from locore.models.cursor import chosen
 from locore.numerics import NEG_INF, exp_, row_slices
 
 
+class Promises:
+    """What is true of all objects of a class of samplers. A sampler that does not say so is taken to promise what stands here.
+
+    Attributes:
+        guarantee: of its draws; only proper weights can be multiplied by potentials.
+        reads_prefixes: does it weigh prefixes by what the model says of them, normalised or not, so that a product of models
+            can stand in the model's place?
+        remedy: what to do where its draws are not to be trusted; "" for more particles.
+    """
+
+    guarantee: ClassVar[Guarantee] = "proper"
+    reads_prefixes: ClassVar[bool] = False
+    remedy: ClassVar[str] = ""
+
+    def most_prefixes(self, num_particles: int) -> float | None:
+        """At each position, that it reads where no budget is set; None where nothing limits them beforehand."""
+        return None
+
+
+def promised(sampler: Sampler, what: Literal["guarantee", "reads_prefixes", "remedy"]) -> Any:
+    """What a sampler promises, also one of somebody who has never heard of `Promises`."""
+    return getattr(sampler, what, getattr(Promises, what))
+
+
+LESS_SPREAD = "Try sampler='twisted', or 'rejection' if the constraint is likely."  # remedy of samplers whose weights vary
+
+
 class Sampler(Protocol):
-    """An algorithm with its settings: a frozen dataclass."""
+    """An algorithm with its settings: a frozen dataclass, which may be a `Promises`."""
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,8 +24,8 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import Prefixes, affordable, left_to_right
-from locore.samplers.enumeration import KEPT, Walk
+from locore.samplers.base import Prefixes, Promises, affordable, left_to_right
+from locore.samplers.enumeration import KEPT, Walk, enumerated
 from locore.samplers.free import Beginnings, Begun
 from locore.samplers.masking import NUMBERS, regrown
 from locore.samplers.selection import select
@@ -38,16 +39,19 @@ REST = 4  # sequences that stand for what was not read
 
 
 @dataclass(frozen=True)
-class BestFirst:
-    """Enumeration of what is likely, with certain bounds; exact where nothing is left.
+class BestFirst(Promises):
+    """Enumeration of what is likely, with certain bounds; exact where nothing is left, and with a share of 0.
 
     It suits constraints that leave few *texts*, and is at a loss where the likely beginnings are not those of α.
 
     Attributes:
-        share: of the probability found, below which what is unread is left to chance.
+        share: of the probability found, below which what is unread is left to chance. 0: all is read, in large passes, or
+            nothing where that would cost too much.
         max_contexts: LM tokens that may be spent where the caller sets no budget.
         keep_all: nothing is thinned before it can be weighed or filtered.
     """
+
+    reads_prefixes: ClassVar[bool] = True
 
     share: float = 0.001
     max_contexts: int = 10_000
@@ -71,9 +75,16 @@ class BestFirst:
         """See `Sampler`. With a small budget more is left to chance."""
         if num_particles < 1:
             raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
-        affordable(1, circuit.length - 1, budget, self.name)
+        affordable(1, circuit.length - 1, budget if self.share else None, self.name)
         limit = self.max_contexts if budget is None else budget
+        if not self.share:
+            return enumerated(model, circuit, num_particles, limit, generator, self.keep_all)
         return Search(model, circuit).run(limit, self.share).draws(num_particles, generator, self.keep_all)
+
+
+def Enumeration(max_contexts: int = 100_000, keep_all: bool = False) -> BestFirst:  # noqa: N802  # a class once
+    """Exact, where few enough prefixes can be completed."""
+    return BestFirst(0.0, max_contexts, "exact", keep_all)
 
 
 class Search:

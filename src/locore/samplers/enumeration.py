@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,49 +26,36 @@ CHUNK_NUMBERS = 2**24  # next-token probabilities held together
 KEPT = 2**16  # sequences held before they are thinned to the number asked for
 
 
-@dataclass(frozen=True)
-class Enumeration:
-    """Exact, where few enough prefixes can be completed.
+def enumerated(
+    model: LanguageModel, circuit: Circuit, num_particles: int, limit: int, generator: torch.Generator, keep_all: bool = False
+) -> Draws:
+    """All sequences that satisfy the constraint, with w = p(y), if they are at most `num_particles`; otherwise the most
+    probable, and some of the others with equal weights in their stead.
 
-    All sequences that satisfy the constraint are returned if there are at most `num_particles`,
-    with w = p(y); otherwise the most probable, and some of the others with equal weights in their
-    stead.
+    Args:
+        model, circuit, num_particles, generator: as of a `Sampler`.
+        limit: LM tokens that may be spent.
+        keep_all: up to 65,536 are returned.
 
-    Attributes:
-        max_contexts: LM tokens that may be spent where the caller sets no budget.
-        keep_all: all sequences are returned (up to 65,536), so that they can be weighed or filtered before they are thinned.
+    Raises:
+        BudgetExceeded: it would cost more; its message names the price.
     """
-
-    max_contexts: int = 100_000
-    name: str = "exact"
-    keep_all: bool = field(default=False, compare=False, repr=False)
-
-    def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
-    ) -> Draws:
-        """See `Sampler`; BudgetExceeded names the price where it is too high."""
-        if num_particles < 1:
-            raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
-        reader = left_to_right(circuit)
-        limit = self.max_contexts if budget is None else budget
-        price = price_of_enumeration(reader, model.tokenizer.eos_ids)
-        if model.full_support and price > limit:
-            raise BudgetExceeded(
-                f"enumeration needs {price:,.0f} LM tokens, the limit is {limit:,}; raise the budget (or "
-                "max_contexts), ask for fewer tokens, or use another sampler."
-            )
-        walk = Walk(model, reader, limit)
-        num = max(KEPT, num_particles) if self.keep_all else num_particles
-        tokens, scores, log_weights = _selected(walk, num, generator)
-        if not len(tokens):
-            raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
-        record = Record(evidence="exact", sequences=walk.sequences)
-        return Draws(tokens, log_weights + math.log(len(tokens)), scores, record)
+    if num_particles < 1:
+        raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
+    reader = left_to_right(circuit)
+    price = price_of_enumeration(reader, model.tokenizer.eos_ids)
+    if model.full_support and price > limit:
+        raise BudgetExceeded(
+            f"enumeration needs {price:,.0f} LM tokens, the limit is {limit:,}; raise the budget (or "
+            "max_contexts), ask for fewer tokens, or use another sampler."
+        )
+    walk = Walk(model, reader, limit)
+    num = max(KEPT, num_particles) if keep_all else num_particles
+    tokens, scores, log_weights = _selected(walk, num, generator)
+    if not len(tokens):
+        raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
+    record = Record(evidence="exact", sequences=walk.sequences)
+    return Draws(tokens, log_weights + math.log(len(tokens)), scores, record)
 
 
 def _selected(walk: Walk, num: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

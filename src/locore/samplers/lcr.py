@@ -24,7 +24,8 @@ Several y from one context, and the sum of the weights of equal y (Rao-Blackwell
 sixteen (`locore reproduce overview`), and so the weights vanish. Only what is still to come need be guessed: a prefix is
 extended by the model itself, p(y_t | y_<t), times p̃_ỹ(α | y_≤t), the probability that the circuit gives α where the rest comes
 from around ỹ. The weight is p(y) over the probability of having been kept, whatever p̃_ỹ is; no way back to ỹ is needed, and no
-weight is zero. Contexts cost an eighth of the budget, prefixes are selected without replacement (`locore.samplers.swor`).
+weight is zero. Contexts cost an eighth of the budget, prefixes are selected without replacement (`Contexts` in
+`locore.samplers.twist.local`).
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit, LeftToRight
+from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Constant
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
@@ -47,10 +48,9 @@ from locore.evidence.pareto import pareto_k
 from locore.local import Exact, Kernel, Lazy, kernel_by_name
 from locore.models import Drafts, LanguageModel
 from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.samplers.base import affordable
-from locore.samplers.rounds import Rounds
-from locore.samplers.swor import blocks_for, pooled, width_of
-from locore.samplers.twist.local import local_twist
+from locore.samplers.base import LESS_SPREAD, Promises, affordable
+from locore.samplers.twist.local import Contexts
+from locore.samplers.without_replacement import WithoutReplacement
 from locore.tokenizer import Tokenizer
 
 TOGETHER = 2**23  # numbers of local distributions that are worked on together
@@ -61,7 +61,6 @@ IMPOSSIBLE = "the model gives the text, or the kernel the way back to ỹ, no pr
 DEFAULT_BUDGET = 5_000_000  # LM tokens for all particles, where the caller sets no limit
 BLOCKS = 4
 PUBLISHED = "topk"  # the kernel of pairs
-CONTEXTS, LEAST_CONTEXTS = 1 / 8, 4  # from left to right: of all prefixes at a position; fewer contexts mislead
 KEPT_DRAFTS = 2**26  # numbers of next-token distributions that are kept from the drafts: 256 MiB
 
 
@@ -152,7 +151,7 @@ def _padded(vocab_size: int, eos_ids: tuple[int, ...], length: int) -> Circuit:
 
 
 @dataclass(frozen=True)
-class LocallyConstrainedResampling:
+class LocallyConstrainedResampling(Promises):
     """The paper's sampler, from left to right unless something is asked for that only pairs (ỹ, y) have.
 
     Attributes:
@@ -166,6 +165,8 @@ class LocallyConstrainedResampling:
         weights: "augmented" (the paper) or "mixture".
         per_context: how many y are drawn around each ỹ; `num_particles` counts the y.
     """
+
+    remedy: ClassVar[str] = LESS_SPREAD
 
     kernel: str | Kernel | None = None
     draft: LanguageModel | None = None
@@ -190,7 +191,8 @@ class LocallyConstrainedResampling:
     ) -> Draws:
         """See `Sampler`; `num_particles` counts pairs, or the prefixes at every position, those of contexts included."""
         if circuit.reader is not None and not self.in_pairs:
-            return _guided(model, circuit.reader, num_particles, budget, generator)
+            guided = WithoutReplacement(name="lcr", foresight=Contexts())
+            return guided(model, circuit, num_particles, budget, generator)
         return self._pairs(model, circuit, num_particles, budget, generator)
 
     @property
@@ -286,32 +288,6 @@ class LocallyConstrainedResampling:
                 f"{limit:,}; raise the budget, or use kernel='topk'."
             )
         return affordable(wanted, price, budget, "lcr"), price
-
-
-def _guided(
-    model: LanguageModel, reader: LeftToRight, num_particles: int, budget: int | None, generator: torch.Generator
-) -> Draws:
-    """From left to right: p(y_t | y_<t), looking ahead by the distributions around contexts.
-
-    There is no look-ahead in a reading whose states are not all there (`tabulated`), nor where contexts would cost more than a
-    quarter of the budget.
-    """
-    price = max(1, reader.length - 1)
-    blocks = blocks_for(None, num_particles, reader.length, budget)
-    width = width_of(num_particles, reader.length, budget, blocks, "lcr")
-    left = width * blocks * price if budget is None else budget
-    prefixes = left // price
-    contexts = max(LEAST_CONTEXTS, round(prefixes * CONTEXTS)) if reader.tabulated else 0
-    contexts = contexts if 4 * contexts <= prefixes else 0
-    run = Rounds(model, reader, num_particles, generator)
-    left -= contexts * price
-    if contexts:
-        rounds = run.by_foresight(blocks, left, local_twist(model, reader, contexts, generator))
-    else:
-        rounds = run.alike(blocks, left, None)
-    told = {"contexts": contexts, "left_aside": run.left_aside}
-    # Not `guided`: around ỹ no token depends on the one before it, so a word of two tokens may be out of sight of every round.
-    return pooled(rounds, num_particles, generator, details=told)
 
 
 def audit(

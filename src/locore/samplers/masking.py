@@ -1,7 +1,7 @@
-"""Masked decoding: at each step only tokens that can still be completed, renormalised. With its weight it is proper.
+"""Sequences of masked decoding: at each step only tokens that can still be completed, renormalised; and what that costs.
 
-Everybody ships this without the weight Π_t Z_t, Z_t the model's mass of the allowed tokens, and so samples
-p^myopic(y) = Π_t p(y_t | y_<t) 1[y_t allowed] / Z_t instead of p(y | α) (paper, Section 2.3).
+Without the weight Π_t Z_t, Z_t the model's mass of the allowed tokens, they come from p^myopic(y) = Π_t p(y_t | y_<t)
+1[y_t allowed] / Z_t instead of p(y | α) (paper, Section 2.3), which is what everybody ships.
 """
 
 from __future__ import annotations
@@ -12,72 +12,11 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
-from locore.evidence.record import UNKNOWN, Draws, keep_positive
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, categorical, distinct
-from locore.samplers.base import Prefixes, UnreadMass, affordable, left_to_right
+from locore.numerics import NEG_INF, categorical
+from locore.samplers.base import Prefixes
 
-NO_TOKEN = "the model gives no allowed token any probability"
-NOT_COMPLETE = "the text ended without satisfying the constraint"
 NUMBERS = 2**24  # next-token probabilities that are held together
-
-
-@dataclass(frozen=True)
-class Masking:
-    """Independent masked sequences, weighted by what the mask cost.
-
-    Attributes:
-        look_ahead: mask by what can be completed within the length. False reproduces engines that do not know the length: they
-            mask by what can be completed at some length, and run out of tokens; such sequences have weight zero.
-    """
-
-    look_ahead: bool = True
-    name: str = "masked"
-
-    def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
-    ) -> Draws:
-        """One sequence for each particle, n − 1 LM tokens each; see `Sampler`."""
-        reader = left_to_right(circuit)
-        num = affordable(num_particles, circuit.length - 1, budget, self.name)
-        uniforms = torch.rand(num, circuit.length, generator=generator, dtype=torch.float64)
-        prefixes, weights = Prefixes.start(model, reader, num), torch.zeros(num, dtype=torch.float64)
-        number = torch.zeros(num, dtype=torch.long)  # one for each distinct prefix
-        unread, bounds, cap = UnreadMass(), UNKNOWN, 0.0
-        while not prefixes.are_complete:
-            position, masked = prefixes.position, prefixes.masked(self.look_ahead)
-            mass = torch.logsumexp(masked, -1)
-            cap = cap if position else float(mass[0])  # the first factor is the same for all, no other exceeds 1
-            going = (mass > NEG_INF).nonzero()[:, 0]  # the weights of the others are zero
-            if not len(going):
-                return keep_positive(prefixes.tokens, torch.full_like(weights, NEG_INF), drawn=num)
-            weights, number, uniforms = (weights + mass)[going], number[going], uniforms[going]
-            token = categorical(masked[going], uniforms[:, position])
-            first, number = distinct(number)
-            joint = prefixes.log_mass[going[first], None] + masked[going[first]]
-            if position + 1 < circuit.length:
-                unread.leave(joint, number, token)
-            else:  # without look-ahead more is allowed than satisfies α
-                bounds = unread.bounds(joint.masked_fill(~prefixes.allowed()[going[first]], NEG_INF))
-            number = number * circuit.vocab_size + token
-            prefixes = prefixes.extended(going, token, self.look_ahead)
-            prefixes.settle()
-        complete = reader.accepting(prefixes.states)
-        zeros = {NO_TOKEN: 1 - len(weights) / num, NOT_COMPLETE: int((~complete).sum()) / num}
-        return keep_positive(
-            prefixes.tokens,
-            weights.masked_fill(~complete, NEG_INF),
-            prefixes.token_scores,
-            drawn=num,
-            zeros={reason: share for reason, share in zeros.items() if share},
-            bounds=bounds,
-            weight_cap=cap,
-        )
 
 
 @dataclass(frozen=True, eq=False)

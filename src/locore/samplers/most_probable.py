@@ -45,6 +45,10 @@ class MostProbable:
     worth: Callable[[Tensor], Tensor] | None = field(default=None, compare=False, repr=False)
     log_most: float = 0.0
 
+    def most_prefixes(self, num_particles: int) -> float:
+        """One is drawn, and scored under the law itself."""
+        return max(2, num_particles)
+
     def __call__(
         self,
         model: LanguageModel,
@@ -59,7 +63,7 @@ class MostProbable:
             ZeroWeights: nothing was found.
         """
         price = max(1, circuit.length - 1)
-        limit = price * max(2, num_particles) if budget is None else budget
+        limit = int(price * self.most_prefixes(num_particles)) if budget is None else budget
         affordable(1, 2 * price, limit, self.name)  # one is drawn, and scored under the law itself
         search = None if circuit.reader is None else Search(model, circuit)
         if search is not None:

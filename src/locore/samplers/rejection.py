@@ -1,9 +1,9 @@
-"""Rejection and oversampling: draws from the model itself, kept if they satisfy the constraint."""
+"""Rejection: draws from the model itself, kept if they satisfy the constraint; until there are enough, or a fixed number."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from locore.evidence.bounds import binomial_bounds
 from locore.evidence.record import Factors
 from locore.limits import expected as may_cost
 from locore.models import LanguageModel
-from locore.samplers.base import Worth, affordable
+from locore.samplers.base import Promises, Worth, affordable
 
 DRAWS_PER_PARTICLE = 256  # the limit where the caller sets no budget
 BATCH = 256
@@ -24,7 +24,7 @@ NO_DRAW = "the draw of the model does not satisfy the constraint"
 
 
 @dataclass(frozen=True)
-class Rejection:
+class Rejection(Promises):
     """Exact draws from p(· | α): the model is sampled until enough sequences satisfy the constraint.
 
     Sampling goes on until one sequence more than asked for is accepted, at draw T, or until the budget is spent. Accepted
@@ -35,10 +35,21 @@ class Rejection:
     Attributes:
         worth: of texts beyond α, at most e^most: a text that satisfies α is accepted with probability φ/e^most, so
             that accepted texts are exact draws from p(y | α) · φ(y), normalised.
+        draws_all: `num_particles` draws, of which those are returned that satisfy α; none may, and then there is nothing to
+            return. Potentials are left to the weights.
     """
 
     name: str = "rejection"
     worth: Worth | None = field(default=None, compare=False, repr=False)
+    draws_all: bool = False
+
+    def most_prefixes(self, num_particles: int) -> float | None:
+        """Of a fixed number of draws; others say themselves what they expect."""
+        return num_particles if self.draws_all else None
+
+    def told(self, worth: Worth) -> Rejection:
+        """With what texts are worth."""
+        return self if self.draws_all else replace(self, worth=worth)
 
     def __call__(
         self,
@@ -49,6 +60,8 @@ class Rejection:
         generator: torch.Generator,
     ) -> Draws:
         """Sequences of equal weight; see `Sampler`."""
+        if self.draws_all:
+            return _drawn_once(model, circuit, num_particles, budget, generator)
         most, most_worth = self._most_draws(circuit.length, num_particles, budget), _most_worth(self.worth)
         kept: list[Tensor] = []
         scores: list[Tensor] = []
@@ -100,31 +113,22 @@ class Rejection:
         return budget // price
 
 
-@dataclass(frozen=True)
-class Oversampling:
-    """The paper's "oversampling": `num_particles` draws from the model, weighted by 1[y ⊨ α].
+def Oversampling() -> Rejection:  # noqa: N802  # a class once
+    """The paper's "oversampling": `num_particles` draws from the model, weighted by 1[y ⊨ α]."""
+    return Rejection(name="oversampling", draws_all=True)
 
-    If none satisfies the constraint there is nothing to return: ZeroWeights.
-    """
 
-    name: str = "oversampling"
-
-    def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
-    ) -> Draws:
-        """A fixed number of draws, of which those that hold are returned; see `Sampler`."""
-        num = affordable(num_particles, circuit.length - 1, budget, self.name)
-        drafts = model.sample(num, circuit.length, generator)
-        holds = circuit.accepts(drafts.tokens)
-        weights = torch.where(holds, 0.0, float("-inf")).double()
-        accepted = int(holds.sum())
-        known = _counted(accepted, num, False) if accepted else {}
-        return keep_positive(drafts.tokens, weights, drafts.token_scores, weight_cap=0.0, details={"draws": num}, **known)
+def _drawn_once(
+    model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
+) -> Draws:
+    """A fixed number of draws, of which those that hold are returned."""
+    num = affordable(num_particles, circuit.length - 1, budget, "oversampling")
+    drafts = model.sample(num, circuit.length, generator)
+    holds = circuit.accepts(drafts.tokens)
+    weights = torch.where(holds, 0.0, float("-inf")).double()
+    accepted = int(holds.sum())
+    known = _counted(accepted, num, False) if accepted else {}
+    return keep_positive(drafts.tokens, weights, drafts.token_scores, weight_cap=0.0, details={"draws": num}, **known)
 
 
 def _most_worth(worth: Worth | None) -> float:

@@ -80,9 +80,12 @@ class Rounds:
         num_particles: int,
         generator: torch.Generator,
         worth: Worth | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
+        """Of a sampler with these fields."""
         self.model, self.reader, self.generator = model, reader, generator
         self.outcomes = None if worth is None else Outcomes(worth)
+        self._always = product(ahead, self.outcomes)
         self.num_particles = num_particles
         self.price = max(1, reader.length - 1)
         self.twisted = self.left_aside = False
@@ -117,7 +120,7 @@ class Rounds:
     def one(self, budget: int, number: int, ahead: Ahead | None, watch: Sequence[Watch] = ()) -> Round:
         """One of `number` within LM tokens."""
         size = Size(budget // self.price, math.ceil(self.num_particles / number), budget)
-        done = one_round(self.model, self.reader, size, self.generator, product(ahead, self.outcomes), watch)
+        done = one_round(self.model, self.reader, size, self.generator, product(ahead, self._always), watch)
         if self.outcomes is not None and number > 1:
             self.outcomes.add(Prefixes.read(self.model, self.reader, done.tokens, done.token_scores), done.log_weights)
         return done

@@ -17,23 +17,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.evidence import Draws, Surprise
+from locore.evidence import Draws, Surprise, keep_positive
+from locore.evidence.record import UNKNOWN
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.samplers.base import Ahead, Prefixes, UnreadMass, affordable, left_to_right
+from locore.numerics import NEG_INF, categorical, distinct, effective_sample_size, segment_logsumexp
+from locore.samplers.base import LESS_SPREAD, Ahead, Prefixes, Promises, UnreadMass, affordable, left_to_right
 from locore.samplers.swor import Round, pooled, width_of
 
+NO_TOKEN = "the model gives no allowed token any probability"
+NOT_COMPLETE = "the text ended without satisfying the constraint"
 GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle
 
 
 @dataclass(frozen=True)
-class SequentialMonteCarlo:
+class SequentialMonteCarlo(Promises):
     """Masked SMC; without resampling it is masked importance sampling.
 
     Particles on equal prefixes share one evaluation of the model, so fewer LM tokens are asked for
@@ -45,16 +49,36 @@ class SequentialMonteCarlo:
         blocks: independent repetitions that share the particles, and whose spread is the error of
             the evidence.
         ahead: weights are multiplied by it on their way.
+        apart: nothing is resampled, and particles on equal prefixes are not merged: masked decoding, each sequence with its
+            weight.
+        look_ahead: mask by what can be completed within the length. False (of particles that stay apart) reproduces engines
+            that do not know the length: they mask by what can be completed at some length, and run out of tokens; such
+            sequences have weight zero.
     """
+
+    reads_prefixes: ClassVar[bool] = True
+    remedy: ClassVar[str] = LESS_SPREAD
 
     ess_threshold: float = 0.5
     blocks: int = 4
     ahead: Ahead | None = field(default=None, compare=False, repr=False)
+    apart: bool = False
+    look_ahead: bool = True
+
+    def __post_init__(self) -> None:
+        if not (self.look_ahead or self.apart):
+            raise InvalidArgument(
+                "particles that do not look ahead have to stay apart: SequentialMonteCarlo(apart=True, look_ahead=False)."
+            )
 
     @property
     def name(self) -> str:
         """What the report calls it."""
-        return "smc" if self.ess_threshold else "masked-is"
+        return "masked" if self.apart else "smc" if self.ess_threshold else "masked-is"
+
+    def most_prefixes(self, num_particles: int) -> float | None:
+        """One for each particle, of which each block has one at least."""
+        return max(num_particles, self.blocks)
 
     def __call__(
         self,
@@ -66,6 +90,8 @@ class SequentialMonteCarlo:
     ) -> Draws:
         """`num_particles` particles, or as many as the budget pays for; equal ones are merged. See `Sampler`."""
         check_threshold(self.ess_threshold)
+        if self.apart:
+            return drawn_apart(model, circuit, num_particles, budget, generator, self.look_ahead)
         reader = left_to_right(circuit)
         affordable(num_particles, 0, None, self.name)
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
@@ -94,6 +120,62 @@ class SequentialMonteCarlo:
         most = num_particles if budget is None else None
         cost = {"nominal_lm_tokens": nominal}
         return pooled(particles.rounds(prefixes), most, generator, bounds=bounds, details=cost)
+
+
+def drawn_apart(
+    model: LanguageModel,
+    circuit: Circuit,
+    num_particles: int,
+    budget: int | None,
+    generator: torch.Generator,
+    look_ahead: bool = True,
+) -> Draws:
+    """Independent masked sequences, weighted by what the mask cost: one for each particle, n − 1 LM tokens each.
+
+    Args:
+        model, circuit, num_particles, budget, generator: as of a `Sampler`.
+        look_ahead: as in `SequentialMonteCarlo`.
+    """
+    reader = left_to_right(circuit)
+    num = affordable(num_particles, circuit.length - 1, budget, "masked")
+    uniforms = torch.rand(num, circuit.length, generator=generator, dtype=torch.float64)
+    prefixes, weights = Prefixes.start(model, reader, num), torch.zeros(num, dtype=torch.float64)
+    number = torch.zeros(num, dtype=torch.long)  # one for each distinct prefix
+    unread, bounds, cap = UnreadMass(), UNKNOWN, 0.0
+    while not prefixes.are_complete:
+        position, masked = prefixes.position, prefixes.masked(look_ahead)
+        mass = torch.logsumexp(masked, -1)
+        cap = cap if position else float(mass[0])  # the first factor is the same for all, no other exceeds 1
+        going = (mass > NEG_INF).nonzero()[:, 0]  # the weights of the others are zero
+        if not len(going):
+            return keep_positive(prefixes.tokens, torch.full_like(weights, NEG_INF), drawn=num)
+        weights, number, uniforms = (weights + mass)[going], number[going], uniforms[going]
+        token = categorical(masked[going], uniforms[:, position])
+        first, number = distinct(number)
+        joint = prefixes.log_mass[going[first], None] + masked[going[first]]
+        if position + 1 < circuit.length:
+            unread.leave(joint, number, token)
+        else:  # without look-ahead more is allowed than satisfies α
+            bounds = unread.bounds(joint.masked_fill(~prefixes.allowed()[going[first]], NEG_INF))
+        number = number * circuit.vocab_size + token
+        prefixes = prefixes.extended(going, token, look_ahead)
+        prefixes.settle()
+    complete = reader.accepting(prefixes.states)
+    zeros = {NO_TOKEN: 1 - len(weights) / num, NOT_COMPLETE: int((~complete).sum()) / num}
+    return keep_positive(
+        prefixes.tokens,
+        weights.masked_fill(~complete, NEG_INF),
+        prefixes.token_scores,
+        drawn=num,
+        zeros={reason: share for reason, share in zeros.items() if share},
+        bounds=bounds,
+        weight_cap=cap,
+    )
+
+
+def Masking(look_ahead: bool = True) -> SequentialMonteCarlo:  # noqa: N802  # a class once
+    """Masked decoding, each sequence with its weight: SMC whose particles stay apart."""
+    return SequentialMonteCarlo(ess_threshold=0.0, blocks=1, apart=True, look_ahead=look_ahead)
 
 
 def check_threshold(ess_threshold: float) -> None:

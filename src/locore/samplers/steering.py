@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore.potentials import Scorer
-from locore.samplers.auto import Auto
-from locore.samplers.base import Sampler, Worth
-from locore.samplers.baselines.asap import ASAp
-from locore.samplers.baselines.isir import IteratedSIR
-from locore.samplers.baselines.mcmc import MarkovChain
-from locore.samplers.baselines.particle_gibbs import ParticleGibbs
-from locore.samplers.best_first import BestFirst
-from locore.samplers.enumeration import Enumeration
-from locore.samplers.masking import Masking
-from locore.samplers.smc import SequentialMonteCarlo
-from locore.samplers.swor import WithoutReplacement
-from locore.samplers.twisted import Twisted
+from locore.samplers.base import Sampler, Worth, promised
 
-NOT_PROPER = (ASAp, IteratedSIR, MarkovChain, ParticleGibbs)
-READS_PREFIXES = (Auto, BestFirst, Enumeration, Masking, SequentialMonteCarlo, Twisted, WithoutReplacement)
+
+@runtime_checkable
+class HasPlace(Protocol):
+    """A sampler that says itself what it does with what texts are worth."""
+
+    def told(self, worth: Worth) -> Sampler:
+        """One that knows of it."""
 
 
 def steered(sampler: Sampler, model: LanguageModel, circuit: Circuit, scorer: Scorer) -> tuple[Sampler, LanguageModel]:
@@ -35,7 +30,7 @@ def steered(sampler: Sampler, model: LanguageModel, circuit: Circuit, scorer: Sc
         InvalidArgument: the sampler's draws have no proper weights that potentials could multiply.
     """
     known = told(sampler, scorer)
-    if isinstance(sampler, READS_PREFIXES) and circuit.reader is not None:
+    if promised(sampler, "reads_prefixes") and circuit.reader is not None:
         return known, scorer.tilted(model)
     return known, model
 
@@ -47,12 +42,19 @@ def told(sampler: Sampler, worth: Worth) -> Sampler:
         InvalidArgument: its draws have no proper weights that potentials could multiply.
     """
     check_proper(sampler)
-    places = {"worth": worth, "ahead": worth.ahead, "keep_all": True}
+    if isinstance(sampler, HasPlace):
+        return sampler.told(worth)
     own: set[str] = {part.name for part in fields(sampler)} if is_dataclass(sampler) else set()
-    if "worth" in own:  # it asks what is known of beginnings itself, and keeps a foresight of its own
-        del places["ahead"]
+    places: dict[str, Any] = {"worth": worth, "keep_all": True}
+    if "worth" not in own:  # who knows of texts asks what is known of beginnings too
+        places["ahead"] = worth.ahead
     known = {name: value for name, value in places.items() if name in own}
     return replace(sampler, **known) if known else sampler  # type: ignore[type-var]
+
+
+def keeping_all(sampler: Sampler) -> Sampler:
+    """A sampler that thins nothing before it is weighed or filtered, where it can be told so."""
+    return replace(sampler, keep_all=True) if hasattr(sampler, "keep_all") else sampler  # type: ignore[type-var]
 
 
 def check_proper(sampler: Sampler) -> None:
@@ -61,7 +63,7 @@ def check_proper(sampler: Sampler) -> None:
     Raises:
         InvalidArgument: it is one of those.
     """
-    if isinstance(sampler, NOT_PROPER):
+    if promised(sampler, "guarantee") != "proper":
         raise InvalidArgument(
             f"sampler={sampler.name!r} has no proper weights, so it cannot carry potentials; use 'auto', 'twisted', 'swor', "
             "'smc', 'exact', 'rejection' or 'awrs'."

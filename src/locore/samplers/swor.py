@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,17 +17,16 @@ import torch
 from torch import Tensor
 
 from locore.certain import apart, beside
-from locore.circuits import Circuit, LeftToRight
+from locore.circuits import LeftToRight
 from locore.errors import InvalidArgument, TimedOut, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, distinct, segment_logsumexp
-from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, children_of, product
-from locore.samplers.base import Ahead, Prefixes, Worth, affordable, left_to_right
+from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, children_of
+from locore.samplers.base import Ahead, Prefixes, affordable
 from locore.samplers.merit import UNLIMITED, Merit
 from locore.samplers.selection import Selection, select
-from locore.samplers.twist.outcomes import Outcomes
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
@@ -37,52 +36,6 @@ ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
 Watch = Callable[
     [Prefixes, Tensor], None
 ]  # is told the prefixes of each position before they are read on, and f64[num] log weights
-
-
-@dataclass(frozen=True)
-class WithoutReplacement:
-    """SMC without replacement with exact look-ahead to the length.
-
-    Attributes:
-        blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
-            accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one.
-        ahead: selection goes by it too.
-        worth: of texts beyond α. Selection goes by what is known of beginnings, and by what is learned from the texts of
-            earlier blocks.
-    """
-
-    blocks: int | None = None
-    name: str = "swor"
-    ahead: Ahead | None = field(default=None, compare=False, repr=False)
-    worth: Worth | None = field(default=None, compare=False, repr=False)
-
-    def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
-    ) -> Draws:
-        """Up to `num_particles` distinct prefixes at every position; see `Sampler`."""
-        reader = left_to_right(circuit)
-        blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
-        prefixes = num_particles if budget is None else budget // max(1, circuit.length - 1)
-        if self.worth is not None and self.blocks is None and prefixes >= WORTH_LESSONS:
-            blocks = max(blocks, LESSONS)
-        width = width_of(num_particles, circuit.length, budget, blocks, self.name)
-        size = Size(width, math.ceil(num_particles / blocks), None if budget is None else budget // blocks)
-        outcomes = None if self.worth is None else Outcomes(self.worth)
-
-        def made() -> Iterator[Round]:
-            for left in range(blocks - 1, -1, -1):
-                one = one_round(model, reader, size, generator, product(self.ahead, outcomes))
-                if outcomes is not None and left:
-                    outcomes.add(Prefixes.read(model, reader, one.tokens, one.token_scores), one.log_weights)
-                yield one
-
-        rounds, notes = until_ended(made(), blocks)
-        return pooled(rounds, num_particles, generator, notes=notes)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import locore
 from locore.answering import drawn_from
-from locore.automata.stops import cut_before
+from locore.automata.stops import cut_before, sure_before
 from locore.certain import Certain, listening
 from locore.chat import is_chat
 from locore.circuits import Circuit
@@ -132,7 +132,7 @@ class Run:
             LocoreError: as `locore.generate`.
         """
         task = self.task
-        certain = Certain(self.tokenizer, task.stop, tell) if task.comes_in_pieces else None
+        certain = Certain(self.tokenizer, sure_before(tuple(task.stop)), tell) if task.comes_in_pieces else None
         if certain is not None and task.echo:
             tell(self._echoed)
         with nullcontext() if certain is None else listening(certain):

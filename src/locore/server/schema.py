@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import locore
 from locore import io
-from locore.request import SAMPLERS, SLIPS, Law, help_of
+from locore.request import SLIPS, Law, help_of
+from locore.samplers import NAMED
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Prompt, Task
 from locore.server.tools import STYLE
@@ -233,7 +234,7 @@ class Sampling(Strict):
         default=0, description="The text may not end before; part of the constraint."
     )
     num_particles: Count | None = Field(default=None, description=help_of("num_particles"))
-    sampler: Literal[SAMPLERS] | None = None  # type: ignore[valid-type]
+    sampler: Literal[tuple(NAMED)] | None = None  # type: ignore[valid-type]
     budget: Count | None = Field(default=None, le=2**63 - 1, description=help_of("budget"))
     effort: Effort = Field(default="normal", description="How well to sample where neither sampler nor budget is given.")
     seed: Seed | None = None

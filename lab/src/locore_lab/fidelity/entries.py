@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import locore_lab.baselines  # noqa: F401  # their names
 from locore import samplers
 from locore.errors import InvalidArgument
 from locore.local import Exact
-from locore.samplers import Auto, LocallyConstrainedResampling, Sampler, SequentialMonteCarlo
-from locore.samplers.swor import WithoutReplacement
+from locore.samplers import Auto, LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, Twisted, WithoutReplacement
 from locore.samplers.twist.ngram import NGramTable
-from locore.samplers.twisted import Twisted
 from locore_lab.fidelity.peers import GenLM, TransformersMasking, missing
 from locore_lab.harness import say
 from locore_lab.shared import check_known

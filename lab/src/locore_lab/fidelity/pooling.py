@@ -12,8 +12,8 @@ from locore.circuits import Circuit
 from locore.errors import LocoreError, ZeroWeights
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
+from locore.samplers import Twisted
 from locore.samplers.twist.ngram import NGramTable
-from locore.samplers.twisted import Twisted
 from locore_lab.fidelity.problems import Problem
 from locore_lab.fidelity.runs import seed_of
 from locore_lab.fidelity.truth import Truth, pooled

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from torch import Tensor
 from locore.circuits import DEAD, LeftToRight
 from locore.local import Forward
 from locore.models import LanguageModel
+from locore.samplers.rounds import Rounds
+from locore.samplers.swor import Round
 from locore.samplers.twist.base import Twist, raised
 
 RELATIVE_FLOOR = 1e-12  # of the largest β at a position: what no context reaches must stay possible
@@ -51,6 +54,35 @@ class LocalTwist(Twist):
     def of_states(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """f32[batch], as `Twist.of_states`; the tokens say nothing beyond the state."""
         return self.log_beta[position][states.to(self.device)].cpu()
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """A `Foresight` of `WithoutReplacement`: texts are drawn, and what is to come is taken to come from around them.
+
+    There is no look-ahead in a reading whose states are not all there (`tabulated`), nor where contexts would cost more than a
+    quarter of the budget.
+
+    Attributes:
+        share: of all prefixes at a position, that go on contexts.
+        least: contexts; fewer mislead.
+    """
+
+    share: float = 1 / 8
+    least: int = 4
+
+    def rounds(self, run: Rounds, blocks: int, asked: int | None, budget: int) -> tuple[list[Round], dict[str, Any]]:
+        """As `Foresight.rounds`."""
+        prefixes = budget // run.price
+        contexts = max(self.least, round(prefixes * self.share)) if run.reader.tabulated else 0
+        contexts = contexts if 4 * contexts <= prefixes else 0
+        if contexts:
+            ahead = local_twist(run.model, run.reader, contexts, run.generator)
+            rounds = run.by_foresight(blocks, budget - contexts * run.price, ahead)
+        else:
+            rounds = run.alike(blocks, budget, None)
+        # Not `guided`: around ỹ no token depends on the one before it: a word of two may be out of sight of every round.
+        return rounds, {"details": {"contexts": contexts, "left_aside": run.left_aside}}
 
 
 def local_twist(model: LanguageModel, reader: LeftToRight, contexts: int, generator: torch.Generator) -> LocalTwist:

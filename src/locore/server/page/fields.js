@@ -1,7 +1,7 @@
 // The fields of the form beside the constraint: read, written, and checked before anything is sent.
 import { $, h } from "./dom.js";
 
-export const SAMPLERS = ["exact", "rejection", "twisted", "swor", "smc", "masked", "masked-is", "lcr", "cars", "mcmc"];
+export const SAMPLERS = ["exact", "rejection", "twisted", "swor", "smc", "masked", "masked-is", "lcr", "cars"];
 export const NUMBERS = ["max_tokens", "num_particles", "seed", "temperature", "top_p", "min_tokens"];
 const CHOICES = ["sampler", "ending"];
 const PARTICLES = 32; // as in `locore.generate`: many are slow where texts are long and the model is large

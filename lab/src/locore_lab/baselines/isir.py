@@ -24,8 +24,8 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical
 from locore.samplers.base import Sampler, left_to_right
-from locore.samplers.baselines.chains import Anytime, Visit, pick, require_mass
 from locore.samplers.masking import masked_sequences
+from locore_lab.baselines.chains import Anytime, Visit, pick, require_mass
 
 
 @dataclass(frozen=True)

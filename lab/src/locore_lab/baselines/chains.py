@@ -12,17 +12,17 @@ import math
 import time
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument, ZeroWeights
-from locore.evidence import Blocks, Draws, Record
+from locore.evidence import Blocks, Draws, Guarantee, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import affordable
+from locore.samplers.base import Promises, affordable
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Anytime:
+class Anytime(Promises):
     """Independent chains, run until the budget or the time is spent.
 
     Without either, they run until every particle asked for is a state of its own. States before the
@@ -68,6 +68,8 @@ class Anytime:
         burn_in: share of the iterations whose states are dropped.
         seconds: stop after the first iteration that ends later than this.
     """
+
+    guarantee: ClassVar[Guarantee] = "asymptotic"
 
     particles: int = 16
     chains: int = 4

@@ -6,14 +6,7 @@ import math
 
 import pytest
 import torch
-
-from locore.compilers import compile
-from locore.constraints import Count, Literal
-from locore.errors import InvalidArgument, ZeroWeights
-from locore.local import Exact, Forward, Lazy, TopK, Window
-from locore.models import TableModel, TopP
-from locore.samplers import LocallyConstrainedResampling, Rejection
-from locore.samplers.baselines.mcmc import (
+from locore_lab.baselines.mcmc import (
     MarkovChain,
     Regrow,
     WindowMove,
@@ -22,9 +15,15 @@ from locore.samplers.baselines.mcmc import (
     moved,
     window_law,
 )
+
+from locore.compilers import compile
+from locore.constraints import Count, Literal
+from locore.errors import InvalidArgument, ZeroWeights
+from locore.local import Exact, Forward, Lazy, TopK, Window
+from locore.models import TableModel, TopP
+from locore.samplers import LocallyConstrainedResampling, Rejection, WithoutReplacement
 from locore.samplers.lcr import conditional
 from locore.samplers.masking import masked_sequences, read
-from locore.samplers.swor import WithoutReplacement
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs, some
 

@@ -7,18 +7,17 @@ import time
 
 import pytest
 import torch
+from locore_lab.baselines.chains import Visit, effective_draws, upper_bound
+from locore_lab.baselines.isir import IteratedSIR
+from locore_lab.baselines.particle_gibbs import ParticleGibbs
 
 from locore.compilers import compile
 from locore.constraints import Literal
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.local import TopK
 from locore.models import TableModel
-from locore.samplers import LocallyConstrainedResampling, Masking, Oversampling
-from locore.samplers.baselines.chains import Visit, effective_draws, upper_bound
-from locore.samplers.baselines.isir import IteratedSIR
-from locore.samplers.baselines.particle_gibbs import ParticleGibbs
+from locore.samplers import LocallyConstrainedResampling, Masking, Oversampling, WithoutReplacement
 from locore.samplers.masking import read
-from locore.samplers.swor import WithoutReplacement
 from tests.effort import runs
 
 from .chains import (

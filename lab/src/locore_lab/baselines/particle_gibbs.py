@@ -21,8 +21,8 @@ from locore.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical
 from locore.samplers.base import Prefixes, left_to_right
-from locore.samplers.baselines.chains import Anytime, Visit, pick, require_mass
 from locore.samplers.masking import drawable
+from locore_lab.baselines.chains import Anytime, Visit, pick, require_mass
 
 
 @dataclass(frozen=True)

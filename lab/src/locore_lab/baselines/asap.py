@@ -12,25 +12,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from locore.circuits import Circuit
 from locore.errors import ZeroWeights
-from locore.evidence import Draws, Record
+from locore.evidence import Draws, Guarantee, Record
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF
-from locore.samplers.base import affordable, left_to_right
+from locore.samplers.base import Promises, affordable, left_to_right
 from locore.samplers.baselines.adaptive_rejection import Trie
 
 
 @dataclass(frozen=True)
-class ASAp:
+class ASAp(Promises):
     """Adaptive sampling with approximate expected futures.
 
     With a budget it makes all the iterations that surely pays for, and returns the last
     `num_particles`.
     """
+
+    guarantee: ClassVar[Guarantee] = "biased"
 
     name: str = "asap"
 

@@ -21,21 +21,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument
-from locore.evidence import Draws
+from locore.evidence import Draws, Guarantee
 from locore.local import Kernel, TopK, kernel_by_name
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, effective_sample_size
-from locore.samplers.base import Sampler, affordable, left_to_right
+from locore.samplers.base import Promises, Sampler, affordable, left_to_right
 from locore.samplers.lcr import conditional, is_exact
-from locore.samplers.masking import Masked, Masking, read, regrown
-from locore.samplers.smc import systematic
+from locore.samplers.masking import Masked, read, regrown
+from locore.samplers.smc import Masking, systematic
 
 SWEEPS = 5  # where no budget says how many
 
@@ -174,11 +174,11 @@ def log_acceptance_of_regrowth(new: Masked, old: Masked, cuts: Tensor) -> Tensor
 
 
 @dataclass(frozen=True)
-class MarkovChain:
+class MarkovChain(Promises):
     """Moves from properly weighted particles.
 
     Attributes:
-        moves: "window", "regrow", or objects of `locore.samplers.baselines.mcmc`; a sweep makes each once.
+        moves: "window", "regrow", or objects of `locore_lab.baselines.mcmc`; a sweep makes each once.
         window: r, how many tokens "window" draws anew, 1 to 4.
         sweeps: how often; None for as many as half of the budget pays for, 5 without a budget.
         kernel: the local distribution of "window", by name or as an object of `locore.local`.
@@ -186,6 +186,8 @@ class MarkovChain:
         resample: draw the chains by weight first, so that all weigh the same: proper too, and moves
             then part the copies.
     """
+
+    guarantee: ClassVar[Guarantee] = "asymptotic"
 
     moves: tuple[str | Move, ...] = ("window", "regrow")
     window: int = 2
