@@ -98,7 +98,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
         """From a tokenizer.json."""
-        fast = PreTrainedTokenizerFast(tokenizer_object=FastTokenizer.from_file(str(path)), eos_token=END)
+        fast = PreTrainedTokenizerFast(tokenizer_object=FastTokenizer.from_file(str(path)), eos_token=END)  # type: ignore[no-untyped-call]
         return cls(fast, locore.Tokenizer.from_huggingface(fast))
 
     @property

@@ -62,7 +62,7 @@ class LLGuidance(Engine):
 
         if case.kind == "json":
             item, key = case.separators
-            options = {"whitespace_flexible": False, "item_separator": item, "key_separator": key}
+            options: Any = {"whitespace_flexible": False, "item_separator": item, "key_separator": key}
             return LLMatcher(self.json, LLMatcher.grammar_from_json_schema(json.dumps(case.what), defaults=options))
         if case.kind == "regex":
             return LLMatcher(self.general, LLMatcher.grammar_from_regex(case.what))
