@@ -20,8 +20,19 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md"), ROOT / "lab/results/README.md"]
 COMMANDS = {**MODULES, **EXPERIMENTS}
 ELSEWHERE = {"tools", "prefix-cache", "heads"}  # clients and services that are not installed everywhere
-IN_SECONDS = ["steps", "succinctness", "rewards", "verdicts"]
-IN_A_MINUTE = ["batch", "combinatorial", "guided", "leaks", "long-outputs", "most-probable", "paths", "sharing", "together"]
+IN_SECONDS = ["steps", "succinctness", "rewards"]
+IN_A_MINUTE = [
+    "batch",
+    "combinatorial",
+    "guided",
+    "leaks",
+    "long-outputs",
+    "most-probable",
+    "paths",
+    "sharing",
+    "together",
+    "verdicts",
+]
 SMALLER = {"verdicts": ["--models", "nowhere"]}
 
 
