@@ -55,7 +55,10 @@ def run(
 ) -> dict[str, list[Record]]:
     """Continuations without banned phrases, their toxicity and perplexity, with and without the constraint.
 
-    More rows, prompts or generations join what is in the folder. Returns the tables by their titles.
+    More rows, prompts or generations join what is in the folder.
+
+    Returns:
+        The tables by their titles.
 
     Raises:
         InvalidArgument: neither data nor quick, a number out of range, no such row, or the folder holds results of other

@@ -45,7 +45,10 @@ def run(
 ) -> dict[str, Any]:
     """Who samples from p(y | constraint), at what price: distance from the truth against LM tokens.
 
-    What is in the folder already is not measured again. Returns settings and all rows, as in `results.json`.
+    What is in the folder already is not measured again.
+
+    Returns:
+        Settings and all rows, as in `results.json`.
     """
     plan = QUICK if quick else FidelityPlan()
     plan = replace(plan, seed=seed, runs=runs or plan.runs, budgets=tuple(budgets or plan.budgets))

@@ -32,7 +32,10 @@ def run(
 ) -> list[dict[str, Any]]:
     """What Locore costs: CPU seconds as ratios to what it is compared with in the same run.
 
-    What is in the folder already is not measured again. Returns all rows of the folder, each with its `part`.
+    What is in the folder already is not measured again.
+
+    Returns:
+        All rows of the folder, each with its `part`.
     """
     plan = replace(plan or (QUICK if quick else FULL), device=device)
     names = _known("model", models or (), [BUNDLED, *plan.shapes])
