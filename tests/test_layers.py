@@ -28,6 +28,7 @@ ROWS = {
     "patterns": 3,
     "numerics": 1,
     "patience": 1,
+    "picture": 1,
     "request": 1,
     "watching": 1,
     "tokenizer": 1,

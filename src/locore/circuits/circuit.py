@@ -11,11 +11,14 @@ from torch import Tensor
 
 from locore.circuits import downward, upward
 from locore.circuits.chain import FALSE, FIRST_LEAF, Block, Chain
+from locore.circuits.draw import MAX_NODES, picture_of
 from locore.circuits.left_to_right import LeftToRight
 from locore.circuits.upward import satisfiable
-from locore.errors import InvalidArgument, LocoreError, ZeroWeights
+from locore.errors import BudgetExceeded, InvalidArgument, LocoreError, ZeroWeights
 from locore.numerics import NEG_INF, make_generator
+from locore.tokenizer import Tokenizer
 
+SHOWN_NODES, MOST_SLOTS = 120, 10_000  # nodes in a notebook, and slots whose nodes are counted for that
 SMALL_VOCABULARY = 64  # up to it weights are always read in double precision, which costs next to nothing
 Distributions = Tensor | Callable[[int], Tensor]
 Scope = int  # a set of positions as a bit mask
@@ -58,6 +61,27 @@ class Circuit(Chain):
     def num_edges(self) -> int:
         """Arcs into Or nodes (And nodes with their two factors), counted like the nodes."""
         return upward.size(self)[1]
+
+    def dot(self, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> str:
+        """The circuit in Graphviz's language, for `dot -Tsvg`; a notebook shows a picture of a small circuit by itself.
+
+        Args:
+            tokenizer: spells the tokens; without it, or if it has no text, leaves name token ids.
+            max_nodes: a larger circuit is not drawn, as nobody reads such drawings.
+
+        Raises:
+            BudgetExceeded: it has more nodes.
+            InvalidArgument: the tokenizer is of another vocabulary, or the circuit was never written down.
+        """
+        return picture_of(self, tokenizer, max_nodes).dot()
+
+    def _repr_svg_(self) -> str | None:
+        """For notebooks: its gates, where it is small enough for a picture."""
+        try:
+            written = sum(block.num_slots for block in set(self.blocks))
+            return None if max(self.length, written) > MOST_SLOTS else picture_of(self, None, SHOWN_NODES).svg()
+        except BudgetExceeded:
+            return None
 
     def count(self) -> int:
         """Exact number of sequences that satisfy the constraint, of any size; of those that a relaxed circuit lets through."""

@@ -1,4 +1,7 @@
-"""Drawings of a circuit: its gates for Graphviz, with the tokens of each leaf spelled out (paper, Figure 2), or a trellis."""
+"""Drawings of a circuit: its gates, with the tokens of each leaf spelled out (paper, Figure 2).
+
+Drawn is the chain of blocks that a circuit is, so that a circuit can draw itself.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from locore.circuits.chain import FALSE, TRUE, Block, classes_of_range
-from locore.circuits.circuit import Circuit
-from locore.circuits.left_to_right import DEAD
+from locore.circuits.chain import FALSE, TRUE, Block, Chain, classes_of_range
+from locore.circuits.upward import size
 from locore.errors import BudgetExceeded, InvalidArgument
+from locore.picture import Box, Picture
 from locore.tokenizer import Tokenizer
 
 MAX_NODES = 400
-MAX_ARCS = 400
 SPELLED = 6  # tokens named in a leaf; of the rest only the number is given
-
-_STYLES = {"or": 'label="OR", shape=ellipse', "and": 'label="AND", shape=box, style=rounded'}
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Gate:
     classes: frozenset[int] = frozenset()
 
 
-def to_dot(circuit: Circuit, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> str:
-    """The circuit in Graphviz's language, for `dot -Tsvg`.
+def picture_of(circuit: Chain, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> Picture:
+    """The gates of a circuit.
 
     Chains of binary Or gates are drawn as one gate, and the ranges that make up a set of tokens as one leaf, so a drawing has
     fewer nodes than `circuit.num_nodes`.
@@ -54,20 +54,16 @@ def to_dot(circuit: Circuit, tokenizer: Tokenizer | None = None, max_nodes: int 
         )
     gates, root = gates_of(circuit, max_nodes)
     speller = Speller(circuit, tokenizer)
-    lines = ["digraph circuit {", '  graph [ordering=out, ranksep=0.4]; node [fontname="Helvetica"]; edge [dir=none];']
-    for index in _reachable(gates, root):
-        gate = gates[index]
-        style = _STYLES.get(gate.kind) or f"label={_quoted(speller.leaf(gate))}, shape=plaintext"
-        lines.append(f"  n{index} [{style}];")
-        lines.extend(f"  n{index} -> n{child};" for child in gate.children)
-    return "\n".join([*lines, "}"]) + "\n"
+    boxes = [Box(speller.leaf(gate) if gate.kind == "leaf" else gate.kind.upper(), gate.kind, gate.children) for gate in gates]
+    return Picture(tuple(boxes), root)
 
 
-def gates_of(circuit: Circuit, max_nodes: int = MAX_NODES) -> tuple[list[Gate], int]:
+def gates_of(circuit: Chain, max_nodes: int = MAX_NODES) -> tuple[list[Gate], int]:
     """The gates of a drawing, children before parents, and the index of the root; some gates may be unused."""
-    if circuit.num_nodes > max_nodes:
+    nodes = size(circuit)[0]
+    if nodes > max_nodes:
         raise BudgetExceeded(
-            f"the circuit has {circuit.num_nodes:,} nodes, too many for a drawing (at most {max_nodes}); draw it for "
+            f"the circuit has {nodes:,} nodes, too many for a drawing (at most {max_nodes}); draw it for "
             "fewer tokens or a simpler constraint (or, in Python, raise max_nodes)."
         )
     drawing = _Gates()
@@ -84,7 +80,7 @@ class _Gates:
         self.gates = [Gate("false"), Gate("true")]  # at the indices FALSE and TRUE
         self._index: dict[Gate, int] = {}
 
-    def add(self, block: Block, positions: tuple[int, ...], handed: list[int], circuit: Circuit) -> list[int]:
+    def add(self, block: Block, positions: tuple[int, ...], handed: list[int], circuit: Chain) -> list[int]:
         """The gates of a block's outputs, given those of its inputs."""
         slots = [FALSE, TRUE]
         for position, heap in block.leaves.tolist():
@@ -140,18 +136,6 @@ class _Gates:
         return leaf if first.kind == "leaf" else self._put(Gate("and", (leaf, first.children[1])))
 
 
-def _reachable(gates: list[Gate], root: int) -> list[int]:
-    """Indices from the root downwards, parents before children where a drawing needs it."""
-    reached: dict[int, None] = {}
-    pending = [root]
-    while pending:
-        index = pending.pop()
-        if index not in reached:
-            reached[index] = None
-            pending.extend(reversed(gates[index].children))
-    return list(reached)
-
-
 class Speller:
     """Names sets of tokens.
 
@@ -160,7 +144,7 @@ class Speller:
         tokenizer: spells tokens; without it, or if it has no text, they are named by their ids.
     """
 
-    def __init__(self, circuit: Circuit, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, circuit: Chain, tokenizer: Tokenizer | None) -> None:
         self._members: list[list[int]] = [[] for _ in range(circuit.num_classes)]
         for token, number in enumerate(circuit.token_class.tolist()):
             self._members[number].append(token)
@@ -195,71 +179,3 @@ class Speller:
             return "end of text"
         content = None if self._tokenizer is None else self._tokenizer.token_bytes[token]
         return f"token {token}" if content is None else json.dumps(content.decode(errors="replace"), ensure_ascii=False)
-
-
-def _quoted(text: str) -> str:
-    """A string of Graphviz's language."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-@dataclass(frozen=True)
-class Arc:
-    """From a state to one at the next position, by a token of these classes."""
-
-    source: int
-    target: int
-    classes: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Trellis:
-    """The left-to-right reading of a circuit: a column of states for each position, joined by sets of tokens.
-
-    It holds what can be reached and still be completed.
-
-    Attributes:
-        columns: for each position 0..n, the numbers of its states, in the order in which they are first reached; those of the
-            last column satisfy the constraint.
-        arcs: for each position 0..n-1, how its token leads on; one arc for each pair of states.
-    """
-
-    columns: tuple[tuple[int, ...], ...]
-    arcs: tuple[tuple[Arc, ...], ...]
-
-    @property
-    def num_arcs(self) -> int:
-        """Of all positions."""
-        return sum(map(len, self.arcs))
-
-
-def trellis_of(circuit: Circuit, max_arcs: int = MAX_ARCS) -> Trellis:
-    """The trellis of a circuit, for a drawing; its paths, with a token chosen on each arc, are the models of the circuit.
-
-    Args:
-        circuit: what to draw; of a relaxed one, the drawing is that of the relaxation.
-        max_arcs: BudgetExceeded above this many arcs, found before all of them are made.
-
-    Raises:
-        InvalidArgument: the circuit has no left-to-right reading.
-        BudgetExceeded: it is too large.
-    """
-    reader = circuit.reader
-    if reader is None:
-        raise InvalidArgument("this circuit cannot be read from left to right, so it has no trellis; draw it with to_dot.")
-    columns: list[tuple[int, ...]] = [(reader.start,)]
-    arcs: list[tuple[Arc, ...]] = []
-    total = 0
-    for position in range(circuit.length):
-        rows, live = reader.rows[position], reader.live[position + 1].tolist()
-        classes_of: dict[tuple[int, int], set[int]] = {}
-        for source in columns[-1]:
-            for number, target in enumerate(rows[source].tolist()):
-                if target != DEAD and live[target]:
-                    classes_of.setdefault((source, target), set()).add(number)
-            if total + len(classes_of) > max_arcs:
-                raise BudgetExceeded(f"the circuit has more than {max_arcs} arcs, too many for a drawing of them.")
-        total += len(classes_of)
-        columns.append(tuple(dict.fromkeys(target for _, target in classes_of)))
-        arcs.append(tuple(Arc(*pair, frozenset(classes)) for pair, classes in classes_of.items()))
-    return Trellis(tuple(columns), tuple(arcs))

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from locore.circuits.circuit import Circuit, Distributions
+from locore.circuits.draw import MAX_NODES
 from locore.circuits.left_to_right import DEAD, LeftToRight
 from locore.errors import InvalidArgument
+from locore.tokenizer import Tokenizer
 
 UNWRITTEN = (
     "this constraint is read from left to right as far as texts go (it has a grammar or a large search in it) and is never "
@@ -38,6 +40,13 @@ class UnwrittenCircuit(Circuit):
     def num_edges(self) -> int:
         """None."""
         return 0
+
+    def dot(self, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> str:
+        """There is nothing to draw: `InvalidArgument`."""
+        self._refuse("a drawing")
+
+    def _repr_svg_(self) -> None:
+        """None: notebooks show its name."""
 
     def count(self) -> int:
         """The number of sequences, where all states fit into a table; elsewhere not known: `InvalidArgument`."""

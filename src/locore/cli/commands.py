@@ -239,9 +239,7 @@ def compile(
         )
     seconds = time.perf_counter() - start
     if dot is not None:
-        from locore.circuits.draw import to_dot
-
-        write_text(dot, to_dot(compiled.circuit, tokenizer))
+        write_text(dot, compiled.circuit.dot(tokenizer))
     _show_compiled(compiled, seconds, err=dot == "-")
 
 

@@ -286,13 +286,13 @@ class Several(Constraint):
 class And(Several):
     """All of them hold."""
 
-    neutral = True
+    neutral, gate = True, "and"
 
 
 class Or(Several):
     """At least one of them holds."""
 
-    neutral = False
+    neutral, gate = False, "or"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -300,6 +300,7 @@ class Not(Constraint):
     """It does not hold."""
 
     of: Constraint
+    gate = "not"
 
     def children(self) -> tuple[Constraint, ...]:
         """The one part."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, overload
 
 import numpy as np
@@ -21,9 +21,11 @@ from locore.constraints.structure import fold
 from locore.constraints.tokens import Literal
 from locore.constraints.view import Sum, TokensView
 from locore.errors import BudgetExceeded, InvalidConstraint, LocoreError
+from locore.picture import Box, Picture
 
 Function = Callable[[Any], Any]
 MAX_PATHS = 10_000
+DRAWN_LENGTHS = (4, 8, 16, 1, 2, 3)
 
 
 @overload
@@ -98,6 +100,18 @@ class PythonFunction(Constraint):
 
     def __repr__(self) -> str:
         return f"PythonFunction({self.name})"
+
+    def picture(self) -> Picture | None:
+        """What it computes at the first of a few lengths at which it can be traced; `c.at(n)` has the picture at another."""
+        for length in DRAWN_LENGTHS:
+            try:
+                traced = self.at(length)
+            except LocoreError:
+                continue
+            drawn = traced.picture() or Picture((Box(repr(traced), "leaf"),), 0)
+            top = Box(f"{self.name}, of {length} tokens", "leaf", (drawn.root,))
+            return replace(drawn, boxes=(*drawn.boxes, top), root=len(drawn.boxes))
+        return None
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         # A decorated function has taken the place of the plain one in its module: pickle its name.

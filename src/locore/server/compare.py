@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.circuits.draw import Speller, Trellis, trellis_of
+from locore.circuits.draw import Speller
+from locore.circuits.trellis import Trellis, trellis_of
 from locore.ending import live_lengths
 from locore.errors import BudgetExceeded, LocoreError
 from locore.evidence import Particles
