@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,43 @@ RETRIES = 16  # of a reading that contradicts the circuit: does it contradict it
 RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A request made ready to be drawn from.
+
+    Attributes:
+        base: the model before the prompt.
+        counted: the prompted model, which counts what it is asked.
+        law: what is drawn from, given the circuit: the prompted model, stopped or steered.
+        sampler: the one asked for, or one that knows of factors and filters; `steered` says which.
+        ending: as it was chosen.
+        before: the ids of the prompt; None where it has none.
+        spelling: the filter by tokenisation.
+        scorer: the factors.
+        started, compiled: when the work began, and how many seconds compiling took.
+    """
+
+    request: Request
+    base: LanguageModel
+    constraint: Constraint
+    circuit: Circuit
+    counted: Counted
+    law: LanguageModel
+    sampler: Sampler
+    steered: bool
+    ending: Ending
+    before: list[int] | None
+    spelling: Spelling | None
+    scorer: Scorer | None
+    started: float
+    compiled: float
+
+    @property
+    def filters(self) -> bool:
+        """May sequences that are drawn be dropped or weighed anew?"""
+        return self.scorer is not None or self.request.canonical is not None or self.circuit.relaxed
+
+
 def answered(
     request: Request,
     base: LanguageModel,
@@ -51,79 +88,112 @@ def answered(
     sampler: Sampler,
     complete: Constraint | None = None,
 ) -> Particles:
-    """Compile, sample, read again, filter by tokenisation, and multiply by factors: `generate` after its arguments are checked.
+    """Draw, check, filter, weigh: `generate` after its arguments are checked.
 
     With ending="complete" texts end where the constraint `complete` is, by default the target's own.
     """
-    start, constraint = time.perf_counter(), aim.constraint
-    prompted = base.prompted(prompt)
-    prompted.require_length(request.max_new_tokens)  # before anything is compiled, which may take long
-    circuit = compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
-    compiled = time.perf_counter() - start
-    counted, mode, given = Counted(prompted), request.canonical, sampler
-    before = _ids_before(base.tokenizer, prompt) if mode is None else prompt_ids(base.tokenizer, prompt)
-    ending = circuit
-    if complete is not None:
-        ending = compile(complete, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
-    chosen = ending_of(request.ending, ending, counted)
-    target = stopped(counted, ending) if chosen == "complete" else counted
-    spelling = None if mode is None or before is None else Spelling(mode, constraint, base.tokenizer, before)
-    if mode == "only" and circuit.reader is not None and before is not None:
-        target = OnlyCanonical(target, circuit.reader, before)
-    scorer = _scorer(aim, base.tokenizer, ending, chosen)
-    if isinstance(sampler, MostProbable):
-        worth = _worth(scorer, spelling, constraint.bind(base.tokenizer) if circuit.relaxed else None, base.tokenizer)
-        sampler = replace(sampler, worth=worth, log_most=0.0 if scorer is None else scorer.log_most)
-    elif scorer is not None:
-        sampler, target = steered(sampler, target, circuit, scorer)
+    ready = prepared(request, base, prompt, aim, sampler, complete)
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
-    filtered = scorer is not None or mode is not None or circuit.relaxed
-    if filtered and scorer is None:  # nothing is thinned before it is filtered
-        sampler = keeping_all(sampler)
-    draws = _drawn(sampler, target, circuit, request, generator)
+    draws = drawn(ready, generator)
     # Where all was read, all was kept until it was filtered; elsewhere a sampler may return more than it was asked for.
-    whole = draws.record.enumerated or hasattr(sampler, "keep_all")
+    whole = draws.record.enumerated or hasattr(ready.sampler, "keep_all")
     most = request.num_particles if whole else max(request.num_particles, len(draws))
-    draws = with_all_of_blocks(draws) if filtered else draws
-    seconds = time.perf_counter() - start
-    run = _run(sampler, seed, chosen, (seconds, compiled), counted)
-    notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
-    notes += () if circuit.reader is None else circuit.reader.notes()
-    notes += _cut_characters(constraint, draws, base.tokenizer)
-    draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
-    particles = Particles.of(draws, base.tokenizer, run, places=places_of(constraint))
-    holds_exactly = _recheck(constraint, draws, base.tokenizer, circuit.relaxed)
-    if circuit.relaxed:
-        particles = _exact(particles, holds_exactly)
-    if spelling is not None:
-        particles = spelling.kept(particles)
-    if scorer is not None and particles.record.mode is None:
-        particles = weighed(particles, scorer.of, lambda: scorer.use(sampler is not given))
-    particles = thinned(particles, most, generator) if filtered else particles
-    if before is not None and mode is None:
-        particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
-    space = None if before is None else missing_space(particles, circuit, before, base)
-    known: dict[str, Any] = {
-        "cut_off": None if request.min_new_tokens >= request.max_new_tokens else share_cut_off(particles, constraint),
-        "hints": particles.record.hints if space is None else (*particles.record.hints, space),
-        "tables_mislead": any(isinstance(leaf, MachineLeaf | JsonSchema) for leaf in constraint.leaves()),
-    }
-    return replace(particles, record=replace(particles.record, **known))
+    particles = filtered(ready, checked(ready, draws, seed))
+    particles = weighed_by_factors(ready, particles)
+    return described(ready, thinned(particles, most, generator) if ready.filters else particles)
 
 
-def _drawn(sampler: Sampler, model: LanguageModel, circuit: Circuit, request: Request, generator: torch.Generator) -> Draws:
+def prepared(
+    request: Request,
+    base: LanguageModel,
+    prompt: Prompt,
+    aim: Target,
+    sampler: Sampler,
+    complete: Constraint | None,
+) -> Prepared:
+    """Read the prompt, compile, and tell model and sampler of whatever is filtered and weighed afterwards."""
+    started, constraint, given = time.perf_counter(), aim.constraint, sampler
+    prompted = base.prompted(prompt)
+    prompted.require_length(request.max_new_tokens)  # before anything is compiled, which may take long
+    circuit = _compiled(constraint, base, request)
+    compiled = time.perf_counter() - started
+    counted, mode, tokenizer = Counted(prompted), request.canonical, base.tokenizer
+    before = _ids_before(tokenizer, prompt) if mode is None else prompt_ids(tokenizer, prompt)
+    complete_at = circuit if complete is None else _compiled(complete, base, request)
+    ending = ending_of(request.ending, complete_at, counted)
+    law = stopped(counted, complete_at) if ending == "complete" else counted
+    spelling = None if mode is None or before is None else Spelling(mode, constraint, tokenizer, before)
+    if mode == "only" and circuit.reader is not None and before is not None:
+        law = OnlyCanonical(law, circuit.reader, before)
+    scorer = _scorer(aim, tokenizer, complete_at, ending)
+    if isinstance(sampler, MostProbable):
+        worth = _worth(scorer, spelling, constraint.bind(tokenizer) if circuit.relaxed else None, tokenizer)
+        sampler = replace(sampler, worth=worth, log_most=0.0 if scorer is None else scorer.log_most)
+    elif scorer is not None:
+        sampler, law = steered(sampler, law, circuit, scorer)
+    elif mode is not None or circuit.relaxed:
+        sampler = keeping_all(sampler)  # nothing is thinned before it is filtered
+    return Prepared(
+        *(request, base, constraint, circuit, counted, law, sampler, sampler is not given, ending, before, spelling, scorer),
+        *(started, compiled),
+    )
+
+
+def _compiled(constraint: Constraint, base: LanguageModel, request: Request) -> Circuit:
+    return compile(constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
+
+
+def drawn(ready: Prepared, generator: torch.Generator) -> Draws:
     """What the sampler draws. Of one of the user's own nobody knows what it makes of the samplers that it calls."""
+    circuit, sampler, request = ready.circuit, ready.sampler, ready.request
     if circuit.reader is not None:
         only(torch.zeros(1, 0, dtype=torch.long), circuit.reader, circuit.reader.initial(1))
     with nullcontext() if type(sampler).__module__.startswith("locore.") else apart():
-        return sampler(model, circuit, request.num_particles, request.budget, generator)
+        return sampler(ready.law, circuit, request.num_particles, request.budget, generator)
 
 
-def _run(sampler: Sampler, seed: int, ending: Ending, seconds: tuple[float, float], counted: Counted) -> Run:
-    """Settings and cost; seconds in all, and of compiling."""
-    cost = {**counted.account(), "slow_because": counted.slow_because, "remedy": promised(sampler, "remedy")}
-    return Run(sampler.name, seed, ending, *seconds, **cost)
+def checked(ready: Prepared, draws: Draws, seed: int) -> Particles:
+    """Every sequence read again by another road, and what the run was."""
+    constraint, tokenizer = ready.constraint, ready.base.tokenizer
+    draws = with_all_of_blocks(draws) if ready.filters else draws
+    seconds = time.perf_counter() - ready.started
+    cost = {**ready.counted.account(), "slow_because": ready.counted.slow_because}
+    run = Run(ready.sampler.name, seed, ready.ending, seconds, ready.compiled, remedy=promised(ready.sampler, "remedy"), **cost)
+    notes = tuple(dict.fromkeys(note for leaf in constraint.leaves() for note in leaf.notes()))
+    notes += () if ready.circuit.reader is None else ready.circuit.reader.notes()
+    notes += _cut_characters(constraint, draws, tokenizer)
+    draws = replace(draws, record=replace(draws.record, notes=(*draws.record.notes, *notes)))
+    particles = Particles.of(draws, tokenizer, run, places=places_of(constraint))
+    holds_exactly = _recheck(constraint, draws, tokenizer, ready.circuit.relaxed)
+    return _exact(particles, holds_exactly) if ready.circuit.relaxed else particles
+
+
+def filtered(ready: Prepared, particles: Particles) -> Particles:
+    """Those whose tokenisation was asked for."""
+    return particles if ready.spelling is None else ready.spelling.kept(particles)
+
+
+def weighed_by_factors(ready: Prepared, particles: Particles) -> Particles:
+    """Multiplied by what each text is worth; the most probable text has been chosen by that."""
+    scorer = ready.scorer
+    if scorer is None or particles.record.mode is not None:
+        return particles
+    return weighed(particles, scorer.of, lambda: scorer.use(ready.steered))
+
+
+def described(ready: Prepared, particles: Particles) -> Particles:
+    """With what a reader should know of the texts."""
+    request, before = ready.request, ready.before
+    if before is not None and request.canonical is None:
+        particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
+    space = None if before is None else missing_space(particles, ready.circuit, before, ready.base)
+    known: dict[str, Any] = {
+        "cut_off": None if request.min_new_tokens >= request.max_new_tokens else share_cut_off(particles, ready.constraint),
+        "hints": particles.record.hints if space is None else (*particles.record.hints, space),
+        "tables_mislead": any(isinstance(leaf, MachineLeaf | JsonSchema) for leaf in ready.constraint.leaves()),
+    }
+    return replace(particles, record=replace(particles.record, **known))
 
 
 def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, chosen: Ending) -> Scorer | None:
