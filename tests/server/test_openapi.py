@@ -19,10 +19,9 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 import locore
 from locore.constraints import serial
 from locore.errors import InvalidConstraint, UnsupportedKeyword
-from locore.samplers import BY_NAME
+from locore.samplers import NAMED
 from locore.server import Settings, create_app
 from locore.server.app import published_schema
-from locore.server.schema import CompletionRequest
 from tests.chatting import talking
 from tests.effort import examples
 from tests.server.conftest import PATIENCE, Server
@@ -48,8 +47,8 @@ def test_every_type_and_sampler_is_published():
         *factors,
         *(f"constraint_{name}" for name in serial._KINDS),
     }
-    published = CompletionRequest.model_json_schema()["properties"]["sampler"]
-    assert set(BY_NAME) <= set(re.findall(r"[\w-]+", json.dumps(published)))
+    published = create_app(Settings()).openapi()["components"]["schemas"]["CompletionRequest"]["properties"]["sampler"]
+    assert set(NAMED) <= set(re.findall(r"[\w-]+", json.dumps(published)))
 
 
 FORMS = [
