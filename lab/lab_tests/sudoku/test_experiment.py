@@ -301,7 +301,7 @@ def test_quick_run_has_every_row_and_goes_on_after_a_kill(tmp_path, small_run):
     texts = [f"Sure!\n{puzzles[0].solution}", "I do not know."]
     lines = [json.dumps({"puzzle": p.givens, "answer": text}) + "\n" for p, text in zip(puzzles, texts, strict=True)]
     answers.write_text("".join(lines))
-    options = {"quick": True, "models": ["trained"], "answers": {"an API": answers}}
+    options = {"quick": True, "models": ["trained"], "answers": [f"an API={answers}"]}
     tables = command.run(tmp_path / "out", **options)
     rows = [row["row"] for row in tables["test"] if row["model"] == "trained"]
     assert rows == list(METHODS)

@@ -55,13 +55,13 @@ def run(
             raise InvalidArgument(f"{name} must be at least 1, got {number}.")
     if quick and data is not None:
         raise InvalidArgument("--quick generates grids of 4 × 4 and reads no data; leave out one of the two.")
+    texts = [SavedAnswers(name, path) for name, path in _named_files(answers or ())]
     plan = QUICK if quick else SudokuPlan()
     plan = replace(plan, puzzles=puzzles or plan.puzzles, samples=samples or plan.samples, costly=costly or plan.costly)
     with only_writer(output):
         asked = gather(plan, data)
         write_whole(output / "prompts.jsonl", _prompts(asked))  # for models that are asked elsewhere
         opened = open_models(tuple(models or MODELS), plan.box, output, asked.split)
-        texts = [SavedAnswers(name, path) for name, path in _named_files(answers or ())]
         check_names(texts, opened)
         effort = Effort(samples=plan.samples, answer_tokens=answer_tokens)
         settings: Record = {"seed": seed, "plan": asdict(plan), "effort": asdict(effort), "puzzles": asked.digest()}
