@@ -17,6 +17,7 @@ ARROWS = {
         *("potentials.scorer", "potentials.values", "remarks", "samplers.most_probable", "samplers.steering", "stopping"),
     ),
     "circuits": ("circuits.conditioned",),
+    "circuits.circuit": ("circuits.draw",),
     "compilers.compile": (
         *("circuits.followed", "compilers.conflict", "compilers.followed", "compilers.lazily", "compilers.paths.circuit"),
         *("compilers.sdd.compile", "compilers.search.search", "compilers.stored"),
@@ -32,7 +33,8 @@ ARROWS = {
         *("constraints.grammar", "constraints.paths.graph", "constraints.regex", "constraints.searches"),
     ),
     "constraints.counting": ("automata.characters", "automata.machines"),
-    "constraints.function": ("constraints.view",),
+    "constraints.function": ("constraints.view", "picture"),
+    "constraints.structure": ("picture",),
     "constraints.tokens": ("automata.lazily", "automata.pushdown"),
     "evidence.particles": ("automata.stops",),
     "generate": (
