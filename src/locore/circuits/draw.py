@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from locore.circuits.chain import FALSE, TRUE, Block, Chain, classes_of_range
 from locore.circuits.upward import size
 from locore.errors import BudgetExceeded, InvalidArgument
-from locore.picture import Box, Picture
+from locore.picture import Box, Picture, listed
 from locore.tokenizer import Tokenizer
 
 MAX_NODES = 400
-SPELLED = 6  # tokens named in a leaf; of the rest only the number is given
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,7 @@ class Speller:
         return sorted(tokens, key=lambda token: (token in bare, token))
 
     def _listed(self, tokens: list[int]) -> str:
-        more = f" and {len(tokens) - SPELLED:,} more" if len(tokens) > SPELLED else ""
-        return ", ".join(map(self.token, tokens[:SPELLED])) + more
+        return listed(tokens, self.token)
 
     def token(self, token: int) -> str:
         """Such as `" hate"`, `end of text` or `token 7`."""

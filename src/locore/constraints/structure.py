@@ -70,6 +70,11 @@ class Structural:
     def __repr__(self) -> str:
         return _outline(self, levels=4)
 
+    @property
+    def label(self) -> str:
+        """Of a leaf, in a picture."""
+        return repr(self)
+
     def picture(self) -> Picture | None:
         """How it is joined; None of a leaf, and of what is too large for a picture."""
         return tree(self, lambda node: node.children(), _said, SHOWN) if self.children() else None
@@ -95,7 +100,7 @@ def _alike(mine: Any, theirs: Any) -> bool:
 
 def _said(node: Structural) -> tuple[str, str]:
     if not node.children():
-        return repr(node), "leaf"
+        return node.label, "leaf"
     return (type(node).__name__ if node.gate == "leaf" else node.gate.upper()), node.gate
 
 

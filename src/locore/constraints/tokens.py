@@ -26,6 +26,7 @@ from locore.constraints.serial import (
 )
 from locore.errors import BudgetExceeded, InvalidConstraint
 from locore.lists import items_of
+from locore.picture import listed
 
 SMALL = 250  # states of an automaton that is made as a whole in a moment
 
@@ -45,6 +46,11 @@ class Literal(Constraint):
     def named_ids(self) -> Iterable[int]:
         """The ids of the set."""
         return self.tokens
+
+    @property
+    def label(self) -> str:
+        """As in the picture of a circuit that knows no tokenizer either."""
+        return f"y[{self.position}]: {listed(sorted(self.tokens), lambda token: f'token {token}')}"
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The token there is in the set."""

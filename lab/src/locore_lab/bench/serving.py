@@ -48,7 +48,7 @@ STREAMED = {
 }
 HALF_OPEN = 2000
 HEADER = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + b"a" * 10_000
-PARTS = ("latency", "streams", "load", "half-open", "constraints", "kill", "stop")
+PARTS = ("latency", "streams", "rows", "load", "half-open", "constraints", "kill", "stop")
 
 
 def tried(what: str, seen: str) -> Row:
@@ -179,7 +179,7 @@ def streams(server: Server, number: int) -> Iterator[Row]:
     Seconds are the worker's on the processor, which other work on the machine hardly changes.
     """
     for name, constraint in STREAMED.items():
-        kinds = {"masked": {"sampler": "masked", "num_particles": 1}, "low": {"effort": "low"}}
+        kinds: dict[str, dict[str, Any]] = {"masked": {"sampler": "masked", "num_particles": 1}, "low": {"effort": "low"}}
         asked = {"model": server.model, "prompt": PROMPTS[0], "max_tokens": STREAMED_TOKENS, "constraint": constraint}
         for kind in kinds.values():
             server.streamed({**asked, **kind, "seed": number})  # what is compiled once
@@ -195,6 +195,19 @@ def streams(server: Server, number: int) -> Iterator[Row]:
             for kind in kinds
         )
         yield tried(f"streams of {STREAMED_TOKENS} tokens, {name}", f"{seen}; {wholes['low'] / wholes['masked']:.2f} times")
+
+
+def by_rows(server: Server, number: int) -> Iterator[Row]:
+    """What texts cost that are read beside each other: masked ones, which share no beginning for long."""
+    asked = {"model": server.model, "prompt": PROMPTS[0], "max_tokens": STREAMED_TOKENS, "sampler": "masked"}
+    asked["min_tokens"] = STREAMED_TOKENS
+    found: dict[int, list[float]] = {wide: [] for wide in (1, 2, 4, 8, 16)}
+    for seed in range(-1, number):
+        for wide, seconds in found.items():
+            used = server.streamed({**asked, "num_particles": wide, "seed": abs(seed)})[1]
+            seconds += [used] if seed >= 0 else []
+    listed = ", ".join(f"{wide}: {statistics.mean(seconds):.2f} s" for wide, seconds in found.items())
+    yield tried(f"CPU seconds of {STREAMED_TOKENS} passes by their rows", listed)
 
 
 def kills(server: Server, requests: int) -> list[Row]:
@@ -293,6 +306,7 @@ def run(
     work: dict[str, Callable[[], list[Row]]] = {
         "latency": partial(latencies, server),
         "streams": lambda: list(streams(server, streamed)),
+        "rows": lambda: list(by_rows(server, streamed)),
         "load": lambda: list(under_load(server, requests, client)),
         "half-open": partial(half_open, server),
         "constraints": partial(many_constraints, server, requests),
