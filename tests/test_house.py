@@ -81,10 +81,10 @@ def test_the_kernel_knows_of_no_more_than_it_did():
 
 def named_samplers(module: str) -> int:
     """Strings that name a sampler: behind the word "sampler", or by a name that no other thing has."""
-    from locore.samplers import BY_NAME
+    from locore.samplers import NAMED
 
-    names = "|".join(sorted(map(re.escape, BY_NAME), key=len, reverse=True))
-    told, alone = re.compile(f"sampler.*['\"]({names})['\"]", re.DOTALL), BY_NAME.keys() - {"exact", "auto"}
+    names = "|".join(sorted(map(re.escape, NAMED), key=len, reverse=True))
+    told, alone = re.compile(f"sampler.*['\"]({names})['\"]", re.DOTALL), NAMED.keys() - {"exact", "auto"}
     return sum(bool(told.search(text)) or text in alone for text in house.strings_of(module))
 
 
