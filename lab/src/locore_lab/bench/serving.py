@@ -181,8 +181,8 @@ def streams(server: Server, number: int) -> Iterator[Row]:
     for name, constraint in STREAMED.items():
         kinds: dict[str, dict[str, Any]] = {"masked": {"sampler": "masked", "num_particles": 1}, "low": {"effort": "low"}}
         asked = {"model": server.model, "prompt": PROMPTS[0], "max_tokens": STREAMED_TOKENS, "constraint": constraint}
-        for kind in kinds.values():
-            server.streamed({**asked, **kind, "seed": number})  # what is compiled once
+        for how in kinds.values():
+            server.streamed({**asked, **how, "seed": number})  # what is compiled once
         found: dict[str, list[tuple[float, float, int]]] = {kind: [] for kind in kinds}
         for seed in range(number):
             for kind, how in kinds.items():
