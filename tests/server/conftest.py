@@ -18,6 +18,8 @@ import pytest
 
 import locore
 from locore.models import LanguageModel
+from locore.samplers.twist import prepared
+from locore.samplers.twist.prepared import settle
 from tests.chatting import talking
 
 KEY = "a-key-for-tests-0123456789"
@@ -28,10 +30,12 @@ PATIENCE = 600  # seconds; only a server that hangs needs them
 class Server:
     """`locore serve` with these options, once it is ready."""
 
-    def __init__(self, folder: Path, *options: str, key: str | None = KEY) -> None:
+    def __init__(self, folder: Path, *options: str, key: str | None = KEY, cache: Path | None = None) -> None:
         self.key = key
         self.log = folder / "server.log"
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if cache is not None:  # of its own: no table that other tests have prepared steers it
+            environment["LOCORE_CACHE"] = str(cache)
         if key is not None:
             environment["LOCORE_API_KEY"] = key
         with self.log.open("w") as log:
@@ -105,7 +109,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A server of the bundled model, which was given a chat template."""
     folder = tmp_path_factory.mktemp("server")
     model = talking(folder / "model")
-    running = Server(folder, "--model", str(model), "--name", "tiny", "--keep-alive", "0.2").wait()
+    running = Server(folder, "--model", str(model), "--name", "tiny", "--keep-alive", "0.2", cache=folder / "cache").wait()
     yield running
     workers = running.workers()
     assert running.stop() == -signal.SIGTERM
@@ -113,9 +117,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session")
-def tiny() -> LanguageModel:
+def loaded() -> LanguageModel:
     """The same model in this process."""
     return locore.load("tiny")
+
+
+@pytest.fixture
+def tiny(loaded: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
+    """It, without a table, as in the server, whatever other tests have prepared."""
+    monkeypatch.setattr(prepared, "_in_memory", {})
+    settle(loaded, use=False)
+    return loaded
 
 
 @pytest.fixture(scope="session")

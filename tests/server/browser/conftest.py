@@ -32,7 +32,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="package")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server without a key."""
-    running = Server(tmp_path_factory.mktemp("open"), "--timeout", str(PATIENCE // 1000), key=None).wait()
+    folder = tmp_path_factory.mktemp("open")
+    running = Server(folder, "--timeout", str(PATIENCE // 1000), key=None, cache=folder / "cache").wait()
     yield running
     running.stop()
 
