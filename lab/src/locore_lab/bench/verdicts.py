@@ -2,11 +2,11 @@
 
 The problems are drawn by a seed (`locore_lab.fidelity.families`): half are endings, infilling and rare words. Chains have an
 exact answer at any length; after prompts of the real model all prefixes that are more probable than 1e-8 and than p(α)/100 are
-read, and all last tokens of texts of 3 or 4 tokens summed; a problem that takes more than 40,000 of them is left out. What less
-probable ones would add is taken to be at most what the last factor of ten added. A run is *off* if its Ẑ is wrong by more than
-30 %. Exact draws are trusted for what they are, however few, and counted apart: of Ẑ their verdict says what their interval
-says. At the end stands for each verdict how often the report was right in how much too high probabilities may be. Nothing is
-prepared: tables are learned in the call.
+read, or than p(α)/1,000,000 where these are no more than 40,000, and all last tokens of texts of 3 or 4 tokens summed; a
+problem that takes more even so is left out. What less probable ones would add is at most what the last factor of ten added.
+A run is *off* if its Ẑ is wrong by more than 30 %. Exact draws are trusted for what they are, however few, and counted apart: of
+Ẑ their verdict says what their interval says. At the end stands for each verdict how often the report was right in how much too
+high probabilities may be. Nothing is prepared: tables are learned in the call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 
 import locore
 from locore.circuits import Circuit, LeftToRight
-from locore.errors import Unsatisfiable
+from locore.errors import BudgetExceeded, Unsatisfiable
 from locore.evidence.verdict import LEVELS
 from locore.models import LanguageModel
 from locore.samplers.base import Prefixes, left_to_right
@@ -46,7 +46,7 @@ CALLS: dict[str, tuple[str, int | None]] = {  # sampler and LM tokens
 FACTOR = 10.0  # of the probability of prefixes
 CHUNK = 1024
 ROUNDING = 1e-5
-SMALL = 0.01  # of p(α): prefixes that are less probable than that need not be read
+SMALL, SMALLEST = 0.01, 1e-6  # of p(α): prefixes that are less probable need not be read, or are not if that takes too many
 MOST = 40_000  # prefixes that are read for a truth
 RARE, LIKELY = -25.0, -0.01  # log p(α) outside of which a problem says nothing
 
@@ -63,17 +63,25 @@ def truth(problem: Problem, model: LanguageModel, circuit: Circuit) -> Known:
     """By dynamic programming, or by reading the prefixes that are probable enough."""
     if problem.answer == "dynamic":
         return Known(first_tokens(circuit, model)[0], 0.0)
-    reader, floor = left_to_right(circuit), math.log(problem.min_prob)
+    reader, floor, known = left_to_right(circuit), math.log(problem.min_prob), None
     while True:
         sums = dict.fromkeys((True, False), 0.0)
-        for probable, mass in _ends(model, reader, floor):
-            sums[probable] += mass
+        try:
+            for probable, mass in _ends(model, reader, floor):
+                sums[probable] += mass
+        except BudgetExceeded as error:
+            if known is None:
+                raise Unsatisfiable(str(error)) from None
+            return known
         total = sum(sums.values())
         if not total:
             raise Unsatisfiable("no prefix that is probable enough can be completed.")
         if floor <= math.log(total * SMALL):
-            return Known(math.log(total), math.log1p(sums[False] / total))
-        floor = math.log(total * SMALL)
+            known = Known(math.log(total), math.log1p(sums[False] / total))
+        if floor <= math.log(total * SMALLEST):
+            assert known is not None
+            return known
+        floor = math.log(total * (SMALL if known is None else SMALLEST))
 
 
 def _ends(model: LanguageModel, reader: LeftToRight, floor: float) -> Iterator[tuple[bool, float]]:
@@ -83,7 +91,7 @@ def _ends(model: LanguageModel, reader: LeftToRight, floor: float) -> Iterator[t
         prefixes = stack.pop()
         read += len(prefixes)
         if read > MOST:
-            raise Unsatisfiable(f"its truth takes more than {MOST:,} prefixes.")
+            raise BudgetExceeded(f"its truth takes more than {MOST:,} prefixes.")
         joint = prefixes.log_mass[:, None] + prefixes.masked()
         if prefixes.position == reader.length - 1:
             well = prefixes.log_mass > floor + math.log(FACTOR)
