@@ -5,8 +5,8 @@ exact answer at any length; after prompts of the real model all prefixes that ar
 read, or than p(α)/1,000,000 where these are no more than 40,000, and all last tokens of texts of 3 or 4 tokens summed; a
 problem that takes more even so is left out. What less probable ones would add is at most what the last factor of ten added.
 A run is *off* if its Ẑ is wrong by more than 30 %. Exact draws are trusted for what they are, however few, and counted apart:
-of Ẑ their verdict says what their interval says. At the end stands for each verdict how often the report was right in how much too
-high probabilities may be. Nothing is prepared: tables are learned in the call.
+of Ẑ their verdict says what their interval says. At the end stands for each verdict how often the report was right in how much
+too high probabilities may be. Nothing is prepared: tables are learned in the call.
 """
 
 from __future__ import annotations
