@@ -289,8 +289,8 @@ MEASURES = {
         "files reached by names from generate", lambda: len(reached(Place("locore.generate", "generate"))), 130, 60
     ),
     "entered": Measure("files entered by a default call", entered_by_default, 73, 40),
-    "arrows": Measure("arrows out of the kernel", lambda: sum(map(len, arrows().values())), 51, 0),
-    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 13_310, 9_000),
+    "arrows": Measure("arrows out of the kernel", lambda: sum(map(len, arrows().values())), 52, 0),
+    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 13_320, 9_000),
     "circles": Measure("circles of imports", lambda: len(circles(for_types=False)), 0, 0),
     "samplers": Measure("classes of samplers", sampler_classes, 8, 7),
     "compilers": Measure("ways to compile", ways_to_compile, 7, 5),

@@ -35,7 +35,7 @@ ARROWS = {
     "constraints.counting": ("automata.characters", "automata.machines"),
     "constraints.function": ("constraints.view", "picture"),
     "constraints.structure": ("picture",),
-    "constraints.tokens": ("automata.lazily", "automata.pushdown"),
+    "constraints.tokens": ("automata.lazily", "automata.pushdown", "picture"),
     "evidence.particles": ("automata.stops",),
     "generate": (
         *(
