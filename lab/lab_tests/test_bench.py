@@ -129,7 +129,7 @@ def needed(made, words):
     return [
         word
         for option in made.params
-        if option.required and not set(option.opts) & set(words)
+        if option.required and option.param_type_name == "option" and not set(option.opts) & set(words)
         for word in (option.opts[0], "somewhere")
     ]
 
