@@ -34,6 +34,7 @@ from locore.samplers.swor import Round, pooled
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB
 Scored = tuple[Tensor, Tensor]  # Long[num, length], whole sequences, and f64[num, length], their token scores
+Valued = tuple[Tensor, Tensor, Tensor]  # and what each is worth, f64[num]
 MOST_SEQUENCES = 2**18  # found and reached: they cost no LM tokens, and yet time, of which drawing a few takes less
 REST = 4  # sequences that stand for what was not read
 
@@ -125,11 +126,6 @@ class Search:
         """Log of the largest probability of a prefix that was not read: no sequence that was not found is more probable."""
         return max((float(prefixes.log_mass.max()) for prefixes in self._unread), default=NEG_INF)
 
-    @property
-    def found(self) -> Scored | None:
-        """All sequences that were found, with their scores."""
-        return _joined(self._found) if self._found else None
-
     def is_done(self, share: float) -> bool:
         """Is what is left at most this share of what was found?"""
         return not self._unread or (share > 0 and self.log_left <= self.log_found + math.log(share))
@@ -149,24 +145,23 @@ class Search:
             self._follow(near, others)
         return self
 
-    def seek(self, limit: int, values: Callable[[Tensor, Tensor], Tensor], log_more: float = 0.0) -> Search:
-        """Read until no sequence that was not found can be worth most, or so many LM tokens are spent.
+    def seek(self, limit: int, values: Callable[[Tensor, Tensor], Tensor], log_more: float = 0.0) -> list[Valued]:
+        """Read until no sequence that was not found can be worth most, or so many LM tokens are spent; what was found.
 
         Args:
-            values: log of what sequences with their scores are worth, f64[num].
+            values: log of what sequences with their scores are worth, f64[num]; asked once for each.
             log_more: a sequence is worth at most e^log_more times its probability.
         """
-        best, seen = NEG_INF, 0
-        while self.log_next + log_more > best:
+        valued: list[Valued] = []
+        while self.log_next + log_more > max((float(worth.max()) for _, _, worth in valued), default=NEG_INF):
             near, others = self._split()
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             if self.walk.contexts + price > limit or numbers > MOST_NUMBERS:
                 break
             self._follow(near, others)
-            best = max([best, *(float(values(*scored).max()) for scored in self._found[seen:])])
-            seen = len(self._found)
-        return self
+            valued += [(*scored, values(*scored)) for scored in self._found[len(valued) :]]
+        return valued
 
     def _follow(self, near: list[Prefixes], others: list[Prefixes]) -> None:
         """Read some of the prefixes that were reached; the others stay unread."""

@@ -66,13 +66,12 @@ class MostProbable:
         limit = int(price * self.most_prefixes(num_particles)) if budget is None else budget
         affordable(1, 2 * price, limit, self.name)  # one is drawn, and scored under the law itself
         search = None if circuit.reader is None else Search(model, circuit)
-        if search is not None:
-            search.seek(min(int(limit * SEARCHED), limit - 2 * price), self._values, self.log_most)
-        scored = [] if search is None or search.found is None else [self._valued(*search.found)]
+        within = min(int(limit * SEARCHED), limit - 2 * price)
+        scored = [] if search is None else search.seek(within, self._values, self.log_most)
         ahead = 0.0 if search is None else search.log_next
         if ahead + self.log_most > max((float(values.max()) for _, _, values in scored), default=NEG_INF):
             drawn = self._drawn(model, circuit, limit - (0 if search is None else search.walk.contexts), generator)
-            scored += [self._valued(*drawn)] if drawn is not None else []
+            scored += [(*drawn, self._values(*drawn))] if drawn is not None else []
         if not any(bool((values > NEG_INF).any()) for _, _, values in scored):
             if ahead == NEG_INF:
                 raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
@@ -87,9 +86,6 @@ class MostProbable:
         """f64[num]: log of what sequences are compared by."""
         values = scores.sum(-1)
         return values if self.worth is None else values + self.worth(tokens)
-
-    def _valued(self, tokens: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return tokens, scores, self._values(tokens, scores)
 
     def _drawn(self, model: LanguageModel, circuit: Circuit, budget: int, generator: torch.Generator) -> Scored | None:
         """The likeliest of weighted draws of a sharper law, with their scores under the model's; None where none was found."""

@@ -65,23 +65,27 @@ def truth(problem: Problem, model: LanguageModel, circuit: Circuit) -> Known:
         return Known(first_tokens(circuit, model)[0], 0.0)
     reader, floor, known = left_to_right(circuit), math.log(problem.min_prob), None
     while True:
-        sums = dict.fromkeys((True, False), 0.0)
         try:
-            for probable, mass in _ends(model, reader, floor):
-                sums[probable] += mass
+            found = _above(floor, model, reader)
         except BudgetExceeded as error:
             if known is None:
                 raise Unsatisfiable(str(error)) from None
             return known
-        total = sum(sums.values())
-        if not total:
-            raise Unsatisfiable("no prefix that is probable enough can be completed.")
-        if floor <= math.log(total * SMALL):
-            known = Known(math.log(total), math.log1p(sums[False] / total))
-        if floor <= math.log(total * SMALLEST):
-            assert known is not None
-            return known
-        floor = math.log(total * (SMALL if known is None else SMALLEST))
+        known = found if floor <= found.log_z + math.log(SMALL) else known
+        if floor <= found.log_z + math.log(SMALLEST):
+            return found
+        floor = found.log_z + math.log(SMALL if known is None else SMALLEST)
+
+
+def _above(floor: float, model: LanguageModel, reader: LeftToRight) -> Known:
+    """By the prefixes whose log-probability is above a floor."""
+    sums = dict.fromkeys((True, False), 0.0)
+    for probable, mass in _ends(model, reader, floor):
+        sums[probable] += mass
+    total = sum(sums.values())
+    if not total:
+        raise Unsatisfiable("no prefix that is probable enough can be completed.")
+    return Known(math.log(total), math.log1p(sums[False] / total))
 
 
 def _ends(model: LanguageModel, reader: LeftToRight, floor: float) -> Iterator[tuple[bool, float]]:
