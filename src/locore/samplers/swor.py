@@ -33,9 +33,8 @@ STRETCHED = 2  # times the width: what a position may keep if earlier ones kept 
 LESSONS = 2  # rounds of which the later learn from the earlier, where there is not enough for blocks that judge each other
 WORTH_LESSONS = 16  # prefixes at a position from which the first half of them can teach the second
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
-Watch = Callable[
-    [Prefixes, Tensor], None
-]  # is told the prefixes of each position before they are read on, and f64[num] log weights
+# Is told the prefixes of each position before they are read on, and f64[num], their log weights.
+Watch = Callable[[Prefixes, Tensor], None]
 
 
 @dataclass(frozen=True)
