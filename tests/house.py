@@ -39,6 +39,7 @@ KERNEL = frozenset(
             "numerics",
             "errors",
             "limits",
+            "plugins",
             "certain",
             "lists",
             "request",
@@ -98,10 +99,17 @@ def _walked(tree: ast.AST, at_use: bool, for_types: bool) -> Iterator[tuple[str,
         if isinstance(node, ast.ImportFrom) and node.level == 0 and str(node.module).split(".")[0] == "locore":
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                yield alias.asname or alias.name, Place(whole) if whole in MODULES else Place(str(node.module), alias.name)
+                is_module = whole in MODULES and not _is_exported(str(node.module), alias.name)
+                yield alias.asname or alias.name, Place(whole) if is_module else Place(str(node.module), alias.name)
         elif isinstance(node, ast.Import):
             yield from ((alias.asname or alias.name, Place(alias.name)) for alias in node.names if alias.name in MODULES)
         pending += (child for child in ast.iter_child_nodes(node) if isinstance(child, STATEMENTS))
+
+
+def _is_exported(package: str, name: str) -> bool:
+    """Does a package import something of this name from its module of the same name, which hides the module?"""
+    body = ast.parse(MODULES[package].read_text()).body if package in MODULES else []
+    return any(isinstance(node, ast.ImportFrom) and node.module == f"{package}.{name}" for node in body)
 
 
 def imported_modules(module: str, for_types: bool = True) -> set[str]:
@@ -286,14 +294,14 @@ MEASURES = {
         20,
     ),
     "generate": Measure(
-        "files reached by names from generate", lambda: len(reached(Place("locore.generate", "generate"))), 130, 60
+        "files reached by names from generate", lambda: len(reached(Place("locore.generate", "generate"))), 148, 60
     ),
-    "entered": Measure("files entered by a default call", entered_by_default, 73, 40),
-    "arrows": Measure("arrows out of the kernel", lambda: sum(map(len, arrows().values())), 52, 0),
-    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 13_320, 9_000),
+    "entered": Measure("files entered by a default call", entered_by_default, 72, 40),
+    "arrows": Measure("arrows out of the kernel", lambda: sum(map(len, arrows().values())), 39, 0),
+    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 13_300, 9_000),
     "circles": Measure("circles of imports", lambda: len(circles(for_types=False)), 0, 0),
     "samplers": Measure("classes of samplers", sampler_classes, 8, 7),
-    "compilers": Measure("ways to compile", ways_to_compile, 7, 5),
+    "compilers": Measure("ways to compile", ways_to_compile, 5, 5),
     "library": Measure("lines of the library", lambda: lines(MODULES), 52_200, 40_000),
 }
 

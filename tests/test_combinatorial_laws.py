@@ -11,24 +11,9 @@ from hypothesis import strategies as st
 
 from locore.circuits.circuit import check
 from locore.compilers import compile
-from locore.constraints import (
-    Not,
-    all_different,
-    all_equal,
-    at_least,
-    at_most,
-    conjunction,
-    contains,
-    count_tokens,
-    digit_sum,
-    ends_with,
-    exactly,
-    permutation,
-    regex,
-    token,
-    token_sum,
-)
+from locore.constraints import Not, conjunction, contains, count_tokens, ends_with, regex, token
 from locore.errors import Unsatisfiable
+from locore.puzzles.combinatorial import all_different, all_equal, at_least, at_most, digit_sum, exactly, permutation, token_sum
 from locore.tokenizer import Tokenizer
 from tests.effort import examples
 

@@ -10,8 +10,9 @@ import torch
 import locore
 from locore.circuits import ConditionedReader, conditioned
 from locore.compilers import compile
-from locore.constraints import all_different, contains, sudoku, token, token_sum
+from locore.constraints import contains, token
 from locore.models import TableModel
+from locore.puzzles.combinatorial import all_different, sudoku, token_sum
 from locore.samplers import BY_NAME, Enumeration
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer

@@ -18,22 +18,20 @@ from locore.circuits.circuit import check
 from locore.circuits.downward import allowed_by_conditioning
 from locore.compilers import compile, stored
 from locore.compilers.compile import compile_and_tell
-from locore.constraints import (
+from locore.constraints import contains, from_json, token
+from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.limits import Limits
+from locore.puzzles.combinatorial import (
     all_different,
     all_equal,
     at_least,
     at_most,
-    contains,
     digit_sum,
     exactly,
-    from_json,
     permutation,
     sudoku,
-    token,
     token_sum,
 )
-from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
-from locore.limits import Limits
 from locore.tokenizer import Tokenizer
 from tests.effort import examples
 

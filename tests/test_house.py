@@ -19,18 +19,8 @@ ARROWS = {
     "circuits": ("circuits.conditioned",),
     "circuits.circuit": ("circuits.draw",),
     "compilers.compile": (
-        *("circuits.followed", "compilers.conflict", "compilers.followed", "compilers.lazily", "compilers.paths.circuit"),
-        *("compilers.sdd.compile", "compilers.search.search", "compilers.stored"),
-    ),
-    "compilers.left_to_right": ("compilers.paths.circuit", "compilers.search.network", "constraints.paths.graph"),
-    "compilers.problem": (
-        *(
-            "automata.regex",
-            "automata.regex.language",
-            "constraints.combinatorial.comparisons",
-            "constraints.combinatorial.sums",
-        ),
-        *("constraints.grammar", "constraints.paths.graph", "constraints.regex", "constraints.searches"),
+        *("circuits.followed", "compilers.conflict", "compilers.followed", "compilers.lazily", "compilers.stored"),
+        "puzzles.sdd.compile",
     ),
     "constraints.counting": ("automata.characters", "automata.machines"),
     "constraints.function": ("constraints.view", "picture"),

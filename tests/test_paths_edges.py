@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 import locore
 from locore.circuits.circuit import check
 from locore.compilers.compile import compile_and_tell
-from locore.compilers.paths.frontier import Frontier, _distinct, path_layers
 from locore.compilers.stored import forget
-from locore.constraints import Literal, SimplePath
+from locore.constraints import Literal
 from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
 from locore.models import TableModel
+from locore.puzzles.paths import SimplePath
+from locore.puzzles.paths.frontier import Frontier, _distinct, path_layers
 from locore.tokenizer import Tokenizer
 from tests.circuits import brute_force
 from tests.effort import examples

@@ -8,202 +8,38 @@ p = locore.generate(model, "The weather is", ban(["awful"]) & contains(" sun"), 
 print(p.report())
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from locore import errors
-
-if TYPE_CHECKING:
-    from locore import samplers
-    from locore.chat import Message, Prompt
-    from locore.classification import Classification, classify
-    from locore.compilers import compile
-    from locore.constraints import (
-        Constraint,
-        after,
-        all_different,
-        all_equal,
-        at_least,
-        at_most,
-        ban,
-        before,
-        char_count,
-        choice,
-        constraint,
-        contains,
-        contains_tokens,
-        count,
-        count_tokens,
-        digit_sum,
-        ends_with,
-        exactly,
-        finished,
-        grammar,
-        grid,
-        json_schema,
-        pattern,
-        permutation,
-        regex,
-        sentence_count,
-        simple_moves,
-        simple_path,
-        starts_with,
-        sudoku,
-        template,
-        token,
-        token_sum,
-        word_count,
-    )
-    from locore.evidence import Particles
-    from locore.explanation import explain
-    from locore.generate import generate, generate_many, holds, sample, stream
-    from locore.limits import Limits
-    from locore.models import load
-    from locore.odds import LogOdds, log_odds
-    from locore.potentials import bonus, expert, from_json, potential, predicate
-    from locore.samplers.twist.prepared import prepare
-    from locore.tokenizer import Tokenizer
+from locore import errors, plugins  # noqa: F401
 
 __version__ = "0.1.0"
 
-_CONSTRAINTS = (
-    "Constraint",
-    "after",
-    "all_different",
-    "all_equal",
-    "at_least",
-    "at_most",
-    "ban",
-    "before",
-    "char_count",
-    "choice",
-    "constraint",
-    "contains",
-    "contains_tokens",
-    "count",
-    "count_tokens",
-    "digit_sum",
-    "ends_with",
-    "exactly",
-    "finished",
-    "grammar",
-    "grid",
-    "json_schema",
-    "pattern",
-    "permutation",
-    "regex",
-    "sentence_count",
-    "simple_moves",
-    "simple_path",
-    "starts_with",
-    "sudoku",
-    "template",
-    "token",
-    "token_sum",
-    "word_count",
-)
+plugins.announce(plugins.CONSTRAINTS, "locore.puzzles")
+
+# The public names, written once, in the stub that type checkers read: each with the module it is imported from.
 _HOME = {
-    **{name: "locore.constraints" for name in _CONSTRAINTS},
-    "compile": "locore.compilers",
-    "explain": "locore.explanation",
-    "generate": "locore.generate",
-    "generate_many": "locore.generate",
-    "holds": "locore.generate",
-    "sample": "locore.generate",
-    "stream": "locore.generate",
-    "Limits": "locore.limits",
-    "Message": "locore.chat",
-    "Prompt": "locore.chat",
-    "load": "locore.models",
-    "Classification": "locore.classification",
-    "classify": "locore.classification",
-    "LogOdds": "locore.odds",
-    "log_odds": "locore.odds",
-    "bonus": "locore.potentials",
-    "expert": "locore.potentials",
-    "from_json": "locore.potentials",
-    "potential": "locore.potentials",
-    "predicate": "locore.potentials",
-    "Particles": "locore.evidence.particles",
-    "prepare": "locore.samplers.twist.prepared",
-    "Tokenizer": "locore.tokenizer",
+    alias.name: str(node.module)
+    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
 }
+__all__ = sorted(name for name, home in _HOME.items() if home != __name__ or name in ("errors", "samplers"))
 
 
 def __getattr__(name: str) -> Any:
     # Torch takes a second to import; nothing is loaded before it is used.
+    if _HOME.get(name) == __name__:
+        return import_module(f"{__name__}.{name}")
     if name in _HOME:
         home = import_module(_HOME[name])
         # All names of this module: importing `locore.generate` has just bound the name `generate` to the module itself.
         globals().update({other: getattr(home, other) for other, where in _HOME.items() if where == _HOME[name]})
         return globals()[name]
-    if name in ("batch", "circuits", "constraints", "hf", "local", "models", "patterns", "samplers", "server", "testing"):
-        return import_module(f"locore.{name}")
     raise AttributeError(f"module 'locore' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
-
-
-__all__ = [
-    "Classification",
-    "Constraint",
-    "Limits",
-    "LogOdds",
-    "Message",
-    "Particles",
-    "Prompt",
-    "Tokenizer",
-    "after",
-    "all_different",
-    "all_equal",
-    "at_least",
-    "at_most",
-    "ban",
-    "before",
-    "bonus",
-    "char_count",
-    "choice",
-    "classify",
-    "compile",
-    "constraint",
-    "contains",
-    "contains_tokens",
-    "count",
-    "count_tokens",
-    "digit_sum",
-    "ends_with",
-    "errors",
-    "exactly",
-    "expert",
-    "explain",
-    "finished",
-    "from_json",
-    "generate",
-    "generate_many",
-    "grammar",
-    "grid",
-    "holds",
-    "json_schema",
-    "load",
-    "log_odds",
-    "pattern",
-    "permutation",
-    "potential",
-    "predicate",
-    "prepare",
-    "regex",
-    "sample",
-    "samplers",
-    "sentence_count",
-    "simple_moves",
-    "simple_path",
-    "starts_with",
-    "stream",
-    "sudoku",
-    "template",
-    "token",
-    "token_sum",
-    "word_count",
-]

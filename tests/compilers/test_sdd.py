@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from locore.circuits.circuit import check
 from locore.compilers import compile
-from locore.compilers.sdd.compile import run_pysdd
 from locore.constraints import Constant, Count, Literal, contains
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.puzzles.sdd.compile import run_pysdd
 from locore.tokenizer import Tokenizer
 from tests.effort import examples
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 
-from locore.constraints import ban, constraint, contains_tokens, count_tokens, from_json, token
+from locore import plugins
+from locore.constraints import ban, constraint, contains_tokens, count_tokens, from_json, serial, token
+from locore.constraints.serial import register
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 
 from .strategies import constraints
@@ -89,3 +94,26 @@ def test_a_python_function_has_a_form_once_traced():
     with pytest.raises(InvalidConstraint, match=r"`first`.*c\.at\(n\)"):
         (first & ban("a")).to_json()
     assert from_json(first.at(2).to_json()) == token(0, 1)
+
+
+def test_what_nobody_has_imported_yet_is_found():
+    """Puzzles are a part of their own, which is imported when a form names one; so are modules of other distributions."""
+    code = (
+        "import sys, locore\nfrom locore.constraints import from_json\n"
+        "assert not any(name.startswith('locore.puzzles') for name in sys.modules)\n"
+        "print(from_json({'type': 'all_different', 'positions': [0, 1]}) == locore.all_different([0, 1]))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "True"
+
+
+def test_a_distribution_may_bring_constraints_along(monkeypatch):
+    """By an entry point, which is loaded once, when a type is not known."""
+    loaded = []
+    point = SimpleNamespace(load=lambda: loaded.append(1) or register("never_seen", lambda: ban("a")))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == plugins.CONSTRAINTS else [])
+    monkeypatch.setattr(plugins, "_waiting", {})
+    monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
+    with pytest.raises(InvalidConstraint, match="never_sen.*did you mean 'never_seen'"):
+        from_json({"type": "never_sen"})
+    assert from_json({"type": "never_seen"}) == ban("a")
+    assert loaded == [1]

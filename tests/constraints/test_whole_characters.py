@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 import locore
 from locore import after, ban, char_count, contains, regex, template, token
+from locore.automata.regex import byte_automaton
+from locore.automata.regex.language import ANYTHING
+from locore.automata.tables import co_reachable, minimise, product, utf8
 from locore.errors import Unsatisfiable
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
@@ -92,3 +95,11 @@ def test_vocabularies_that_cut_nothing_cost_nothing():
     words = Tokenizer.from_tokens([b"a", "é".encode(), None], eos_ids=[2])
     problem = locore.compilers.problem.Problem(ban("a"), words, 2, 0)
     assert problem.of_whole_characters() is problem
+
+
+def test_utf8_is_what_a_pattern_for_anything_accepts():
+    """Written down from its standard, and determinised from all code points."""
+    standard, made = minimise(utf8()), byte_automaton(ANYTHING)
+    assert standard.table.shape == made.table.shape
+    differs = product(standard, made.complement(), True)
+    assert not co_reachable(differs.table, differs.accepting)[differs.start]

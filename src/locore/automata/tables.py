@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
 
 import numpy as np
@@ -253,6 +253,25 @@ def over_all_bytes(table: Int32, accepting: Bools, column: NDArray[np.integer]) 
     default = int(np.bincount(column).argmax())
     named = {byte: number for byte, number in enumerate(column.tolist()) if number != default}
     return Automaton(table, accepting, named, default)
+
+
+@cache
+def utf8() -> Automaton:
+    """Accepts UTF-8 (RFC 3629, section 4)."""
+    whole, left, after_e0, after_ed, after_f0, after_f4, broken = 0, (1, 2, 3), 4, 5, 6, 7, 8  # left: bytes to come, but one
+    table = np.full((9, 256), broken, dtype=np.int32)
+    table[whole, :0x80] = whole
+    for low, high, state in (
+        *((0xC2, 0xDF, left[0]), (0xE0, 0xE0, after_e0), (0xE1, 0xEF, left[1]), (0xED, 0xED, after_ed)),
+        *((0xF0, 0xF0, after_f0), (0xF1, 0xF3, left[2]), (0xF4, 0xF4, after_f4)),
+    ):
+        table[whole, low : high + 1] = state
+    for state in left:
+        table[state, 0x80:0xC0] = state - 1
+    table[after_e0, 0xA0:0xC0] = table[after_ed, 0x80:0xA0] = left[0]  # neither too long a form nor half of a pair
+    table[after_f0, 0x90:0xC0] = table[after_f4, 0x80:0x90] = left[1]
+    columns, first = number_rows(table.T)
+    return over_all_bytes(np.ascontiguousarray(table[:, first]), np.arange(9) == whole, columns)
 
 
 def minimise(automaton: Automaton) -> Automaton:

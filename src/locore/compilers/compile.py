@@ -11,10 +11,7 @@ from locore.compilers.conflict import conflict_of
 from locore.compilers.followed import followed_circuit, is_followed
 from locore.compilers.lazily import needs_machine, read_lazily
 from locore.compilers.left_to_right import compile_by_restriction
-from locore.compilers.paths.circuit import as_fixed_path, path_circuit
-from locore.compilers.problem import Conjunct, Problem, as_one_automaton, gather, with_lifted, without_combinatorial
-from locore.compilers.sdd.compile import Vtree, compile_sdd
-from locore.compilers.search.search import compile_by_search
+from locore.compilers.problem import CompilerLeaf, Problem, as_one_automaton, gathered, with_lifted
 from locore.compilers.stored import Compiled, stored
 from locore.compilers.unroll import unroll
 from locore.constraints import AutomatonLeaf, Constraint, Not, check_vocabulary, has_text
@@ -22,6 +19,7 @@ from locore.constraints.spelling import spelled
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.limits import Limits, check_nodes
 from locore.models.validation import tokenizer_of
+from locore.puzzles.sdd.compile import Vtree, compile_sdd
 from locore.tokenizer import Tokenizer
 
 
@@ -131,19 +129,21 @@ def _for_vtree(problem: Problem, vtree: Vtree) -> Circuit:
     if needs_machine(problem.constraint):
         raise InvalidConstraint("a constraint with a grammar or a large schema is read from left to right; leave vtree out.")
     problem = problem.of_whole_characters()
-    lowered = without_combinatorial(problem.constraint, problem.tokenizer.vocab_size)
-    return compile_sdd(replace(problem, constraint=lowered), vtree)
+    size = problem.tokenizer.vocab_size
+    plain = gathered(problem.constraint, size).transform(
+        lambda leaf: leaf.spelled_out(size) if isinstance(leaf, CompilerLeaf) else leaf
+    )
+    return compile_sdd(replace(problem, constraint=plain), vtree)
 
 
 def _left_to_right(problem: Problem) -> Circuit:
-    """Five compilers; the first that knows the kind of constraint.
+    """The first compiler that knows the kind of constraint.
 
     | the constraint is | compiler |
     |---|---|
     | one leaf on nested text whose automaton is large | none: it is read, and its states are made as they are reached |
     | anything with a grammar in it, or with such a leaf | none: as above, with a search for the end of the text |
-    | a simple path over edges, some of them given | the frontier method |
-    | a conjunction with a combinatorial leaf, of such leaves, literals and counts | top-down search |
+    | leaves that bring a compiler along, and what it reads beside them | that one: search, the frontier method |
     | one automaton, as any Boolean combination of text leaves is | its transitions, shared by all positions |
     | anything else | exploration of what is left of it after each prefix |
     """
@@ -152,12 +152,10 @@ def _left_to_right(problem: Problem) -> Circuit:
         return followed_circuit(problem)
     if needs_machine(problem.constraint):
         return read_lazily(problem)
-    path = as_fixed_path(problem.constraint)
-    if path is not None:
-        return path_circuit(problem, *path)
-    root = gather(problem.constraint, problem.tokenizer.vocab_size)
-    if isinstance(root, Conjunct):
-        return compile_by_search(problem, root)
+    root = gathered(problem.constraint, problem.tokenizer.vocab_size)
+    own = root.circuit(problem) if isinstance(root, CompilerLeaf) else None
+    if own is not None:
+        return own
     problem = replace(problem, constraint=root).with_end_apart()
     root = with_lifted(problem.constraint, problem.tokenizer.token_bytes)
     automaton = as_one_automaton(root, problem.tokenizer.eos_ids)

@@ -13,7 +13,7 @@ from locore.circuits import DEAD, LeftToRight
 from locore.circuits.unwritten import UnwrittenCircuit
 from locore.compilers.explored import Exploration, MachineAtoms
 from locore.compilers.left_to_right import with_atoms
-from locore.compilers.problem import Partition, Problem, gather, no_model, with_lifted
+from locore.compilers.problem import Partition, Problem, gathered, no_model, with_lifted
 from locore.compilers.residual import Residuals
 from locore.constraints import And, Constraint, Not, conjunction, disjunction, negation
 from locore.constraints.machine import is_finite, is_machine, is_text_leaf, machine_of
@@ -37,7 +37,7 @@ def read_lazily(problem: Problem) -> UnwrittenCircuit:
         BudgetExceeded: of parts that are compiled beforehand.
     """
     tokenizer = problem.tokenizer
-    root = gather(problem.constraint, tokenizer.vocab_size)
+    root = gathered(problem.constraint, tokenizer.vocab_size)
     problem = Problem(root, tokenizer, problem.length, problem.min_length, problem.limits).with_end_apart()
     every = np.arange(tokenizer.vocab_size)
     classes = Partition(every, every)

@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from locore.automata.tables import number_rows
 from locore.circuits import DEAD, Circuit
 from locore.compilers.layers import SparseRows, layered_circuit, shared
-from locore.compilers.paths.circuit import path_atom
-from locore.compilers.problem import Conjunct, Flags, Lifted, Partition, Problem, classes_of, no_model
+from locore.compilers.problem import CompilerLeaf, Flags, Lifted, Partition, Problem, classes_of, no_model
 from locore.compilers.residual import ClassAutomaton, Residuals
-from locore.compilers.search.network import Store
 from locore.constraints import Constant, Constraint
-from locore.constraints.paths import SimplePath
 from locore.limits import check_progress, check_states, check_table
 
 Rows = NDArray[np.int32]
@@ -59,7 +56,7 @@ def compile_by_restriction(problem: Problem, root: Constraint) -> Circuit:
     """The circuit of any constraint, by exploring what is left of it after each prefix.
 
     Args:
-        root: the constraint of the problem, with `Lifted` and `Conjunct` leaves.
+        root: the constraint of the problem, as `gathered` and `with_lifted` left it.
 
     Raises:
         Unsatisfiable, BudgetExceeded.
@@ -78,9 +75,7 @@ def with_atoms(root: Constraint, classes: Partition, length: int) -> Constraint:
     def change(leaf: Constraint) -> Constraint:
         if isinstance(leaf, Lifted):
             return ClassAutomaton(leaf, classes).atom(leaf.automaton.start)
-        if isinstance(leaf, Conjunct):
-            return Store.of(leaf, classes, length)
-        return path_atom(leaf, classes) if isinstance(leaf, SimplePath) else leaf
+        return leaf.atom(classes, length) if isinstance(leaf, CompilerLeaf) else leaf
 
     return root.transform(change)
 

@@ -1,23 +1,21 @@
 """A constraint made ready for a compiler, and what it sees of the vocabulary.
 
-Automaton leaves are merged over bytes as far as possible and then read token by token. Combinatorial leaves and the literals
-beside them become one conjunction: what is known (givens, literals) narrows what the others can be, and a token that no
-position can hold is never told apart.
+Automaton leaves are merged over bytes as far as possible and then read token by token. Kinds of leaves that have a compiler of
+their own bring the constraint into its form first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.lift import TokenAutomaton, lift_bytes, lift_tokens
-from locore.automata.regex import byte_automaton
-from locore.automata.regex.language import ANYTHING
-from locore.automata.tables import number_rows, product_of
+from locore.automata.tables import number_rows, product_of, utf8
+from locore.circuits import Circuit
 from locore.constraints import (
     And,
     Automaton,
@@ -26,7 +24,6 @@ from locore.constraints import (
     Constraint,
     Count,
     Finished,
-    Grammar,
     Literal,
     Not,
     Or,
@@ -36,14 +33,8 @@ from locore.constraints import (
     negation,
 )
 from locore.constraints.base import Json
-from locore.constraints.combinatorial import AllDifferent, AllEqual, Combinatorial, TokenSum
-from locore.constraints.combinatorial.comparisons import lowered_parts
-from locore.constraints.paths import SimplePath
-from locore.constraints.regex import LanguageLeaf
-from locore.constraints.searches import PatternLeaf
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold, postorder
-from locore.constraints.tokens import NestedLeaf
 from locore.errors import Unsatisfiable
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
@@ -51,8 +42,6 @@ from locore.tokenizer import Tokenizer
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Merged = Constraint | Automaton
-Part = Literal | Count | AllDifferent | AllEqual | TokenSum
-Domains = dict[int, frozenset[int]]  # tokens that a position can hold; all where it is not named
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ class WholeCharacters(AutomatonLeaf):
 
     def automaton(self) -> Automaton:
         """Accepts UTF-8."""
-        return _whole_characters()
+        return utf8()
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """It can be decoded."""
@@ -111,9 +100,12 @@ class WholeCharacters(AutomatonLeaf):
         raise NotImplementedError
 
 
-@cache
-def _whole_characters() -> Automaton:
-    return byte_automaton(ANYTHING)
+def gathered(constraint: Constraint, vocab_size: int) -> Constraint:
+    """The constraint in the form of each compiler that a kind of its leaves brings along; see `Constraint.compiler`."""
+    for module in dict.fromkeys(leaf.compiler for leaf in constraint.leaves()):
+        if module is not None:
+            constraint = import_module(module).gathered(constraint, vocab_size)
+    return constraint
 
 
 def is_cut(content: bytes) -> bool:
@@ -131,9 +123,7 @@ def demands_whole_characters(constraint: Constraint) -> bool:
     def rule(node: Constraint, parts: list[bool]) -> bool:
         if isinstance(node, And | Or):
             return any(parts) if isinstance(node, And) else all(parts)
-        return isinstance(node, LanguageLeaf | NestedLeaf | PatternLeaf | Grammar) or (
-            isinstance(node, Constant) and not node.value
-        )
+        return node.is_utf8 or (isinstance(node, Constant) and not node.value)
 
     return bool(fold(constraint, rule))
 
@@ -144,7 +134,31 @@ def no_model(length: int) -> Unsatisfiable:
 
 
 class CompilerLeaf(Constraint):
-    """A leaf that lives inside a compiler only: it is neither evaluated nor written down."""
+    """A leaf that lives inside a compiler only: it is neither evaluated nor written down.
+
+    A constraint that is nothing but such a leaf has a circuit of its own, if the leaf can make one. Beside others it is an atom
+    of residuals.
+    """
+
+    def circuit(self, problem: Problem) -> Circuit | None:
+        """Of this leaf alone; None where it has to be read from left to right.
+
+        Raises:
+            Unsatisfiable, BudgetExceeded.
+        """
+        return None
+
+    def atom(self, classes: Partition, length: int) -> Constraint:
+        """Before anything is read."""
+        return self
+
+    def spelled_out(self, vocab_size: int) -> Constraint:
+        """The same over literals and counts alone, for a compiler that knows nothing else.
+
+        Raises:
+            InvalidConstraint: there is no such form.
+        """
+        return self
 
     def token_sets(self) -> Iterable[frozenset[int]]:
         """The sets of tokens that it tells apart."""
@@ -205,9 +219,9 @@ def classes_of(problem: Problem, root: Constraint) -> Partition:
     for node in postorder(root):
         if isinstance(node, Literal | Count):
             sets.append(node.tokens)
-        elif isinstance(node, CompilerLeaf | SimplePath):
+        elif isinstance(node, CompilerLeaf):
             sets.extend(node.token_sets())
-            features.extend(node.token_features() if isinstance(node, CompilerLeaf) else ())
+            features.extend(node.token_features())
     numbers, first = number_rows(np.column_stack([*features, _membership(tokenizer.vocab_size, sets)]))
     return Partition(numbers.astype(np.int64), first)
 
@@ -286,84 +300,3 @@ def as_one_automaton(root: Constraint, eos_ids: tuple[int, ...]) -> TokenAutomat
         return None
     automaton = leaf.automaton
     return replace(automaton, accepting=~automaton.accepting) if isinstance(root, Not) else automaton
-
-
-@dataclass(frozen=True, eq=False)
-class Conjunct(CompilerLeaf):
-    """A conjunction of literals, counts and combinatorial leaves."""
-
-    parts: tuple[Part, ...]
-
-    def token_sets(self) -> Iterable[frozenset[int]]:
-        """The sets of tokens that it tells apart."""
-        for part in self.parts:
-            if isinstance(part, TokenSum):
-                yield from part.groups().values()
-            elif isinstance(part, AllDifferent | AllEqual):
-                yield from part.values
-            else:
-                yield part.tokens
-
-
-def gather(constraint: Constraint, vocab_size: int) -> Constraint:
-    """The constraint with each conjunction of combinatorial leaves, literals and counts as one `Conjunct`."""
-    if not any(isinstance(leaf, Combinatorial) for leaf in constraint.leaves()):
-        return constraint
-
-    def rule(node: Constraint, parts: list[Constraint]) -> Constraint:
-        if isinstance(node, Combinatorial):
-            return Conjunct(tuple(node.parts()))  # type: ignore[arg-type]
-        if isinstance(node, Not):
-            return negation(parts[0])
-        if isinstance(node, Or):
-            return disjunction(parts)
-        return _joined(parts, vocab_size) if isinstance(node, And) else node
-
-    joined = fold(constraint, rule)
-    return joined.transform(lambda leaf: _narrowed(leaf, vocab_size) if isinstance(leaf, Conjunct) else leaf)
-
-
-def without_combinatorial(constraint: Constraint, vocab_size: int) -> Constraint:
-    """The constraint over literals and counts alone, for a compiler that knows nothing else."""
-    gathered = gather(constraint, vocab_size)  # which narrows the ids that are compared
-    return gathered.transform(lambda leaf: lowered_parts(leaf.parts, vocab_size) if isinstance(leaf, Conjunct) else leaf)
-
-
-def _joined(parts: list[Constraint], vocab_size: int) -> Constraint:
-    """A conjunction whose simple parts are one, if there is a combinatorial one among them."""
-    if not any(isinstance(part, Conjunct) for part in parts):
-        return conjunction(parts)
-    simple: list[Part] = []
-    others: list[Constraint] = []
-    for part in parts:
-        if isinstance(part, Conjunct):
-            simple += part.parts
-        elif isinstance(part, Literal | Count):
-            simple.append(part)
-        elif isinstance(part, Not) and isinstance(part.of, Literal):
-            simple.append(Literal(part.of.position, frozenset(range(vocab_size)) - part.of.tokens))
-        else:
-            others.append(part)
-    return conjunction([Conjunct(tuple(simple)), *others])
-
-
-def _narrowed(conjunct: Conjunct, vocab_size: int) -> Constraint:
-    """The same with the ids that can occur written down wherever ids are compared; never true where none is left."""
-    domains: Domains = {}
-    for part in conjunct.parts:
-        if isinstance(part, Literal):
-            domains[part.position] = domains.get(part.position, part.tokens) & part.tokens
-    if not all(domains.values()):
-        return Constant(False)
-    every = frozenset(range(vocab_size))
-    parts: list[Part] = []
-    for part in conjunct.parts:
-        if isinstance(part, AllDifferent | AllEqual) and not part.values:
-            join = frozenset.union if isinstance(part, AllDifferent) else frozenset.intersection
-            ids = reduce(join, [domains.get(position, every) for position in part.positions])
-            if not ids:
-                return Constant(False)
-            part = replace(part, values=tuple(frozenset({token}) for token in sorted(ids)))
-        parts.append(part)
-    literals = [Literal(position, tokens) for position, tokens in domains.items()]
-    return Conjunct((*literals, *(part for part in parts if not isinstance(part, Literal))))

@@ -70,6 +70,10 @@ class Constraint(Structural):
 
     __array_ufunc__ = None  # numpy's bools leave the operators to the methods below
     is_text = False  # does it speak about the text?
+    is_utf8 = False  # does it hold of texts that are UTF-8 only?
+    # The module, if any, whose `gathered(constraint, vocab_size)` brings a constraint that has such leaves into the form that
+    # a compiler for them reads, with leaves of `locore.compilers.problem.CompilerLeaf` in their places.
+    compiler: ClassVar[str | None] = None
     # What `over` does. It is made of leaves, which are made of this class, so its module puts it here.
     made_over: ClassVar[Callable[[Constraint, str, str | None], Constraint]]
     __hash__ = Structural.__hash__

@@ -68,6 +68,7 @@ def grammar(text: str, syntax: OneOf["lark", "gbnf"] = "lark") -> Grammar:
 class Grammar(MachineLeaf):
     """The whole text is a sentence of a grammar."""
 
+    is_utf8 = True
     text: str
     syntax: OneOf["lark", "gbnf"] = "lark"
 

@@ -45,6 +45,7 @@ def regex(pattern: str, ignore_case: bool = False) -> Regex:
 class LanguageLeaf(AutomatonLeaf):
     """The whole text is of a regular language; what is no UTF-8 is of none."""
 
+    is_utf8 = True
     reads = "bytes"
 
     @property

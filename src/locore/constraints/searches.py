@@ -34,6 +34,7 @@ SMALL, SMALL_BYTES = 1_000, 10_000  # states, over characters and bytes, of an a
 class PatternLeaf(LazyLeaf):
     """A text leaf with patterns; a kind is a frozen dataclass whose fields are the parameters of the function that makes it."""
 
+    is_utf8 = True
     kind: ClassVar[str]
 
     @abstractmethod

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from locore import plugins
 from locore.constraints.base import Constant, Constraint, conjunction, disjunction, negation
 from locore.constraints.structure import MAX_DEPTH
 from locore.errors import InvalidConstraint, UnsupportedKeyword
@@ -78,6 +79,7 @@ def json_forms(prefix: str) -> dict[str, Any]:
     Returns:
         "Constraint", any of them, one for each type, such as "constraint_ban", and those of parts, such as "Pattern".
     """
+    plugins.load(plugins.CONSTRAINTS)
     forms = {f"constraint_{name}": _form(name, kind, prefix) for name, kind in sorted(_KINDS.items())}
     mapping = {name: f"{prefix}constraint_{name}" for name in sorted(_KINDS)}
     anything = {
@@ -161,6 +163,8 @@ def _kind_of(obj: Any, path: str) -> _Kind:
             f"a {obj['type']} is a number and no yes or no, it cannot stand in a constraint (at {_inside(path, 'type')}); "
             'write {"type": "product", "of": [...]} at the top, of constraints and bonuses'
         )
+    if obj["type"] not in _KINDS:
+        plugins.load(plugins.CONSTRAINTS)
     if obj["type"] not in _KINDS:
         raise InvalidConstraint(
             f"unknown constraint type {obj['type']!r} (at {_inside(path, 'type')}); {_meant(obj['type'])}known types "

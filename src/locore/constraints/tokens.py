@@ -152,6 +152,8 @@ class LazyLeaf(AutomatonLeaf):
 class NestedLeaf(LazyLeaf):
     """A constraint on nested texts, which can be followed state by state."""
 
+    is_utf8 = True
+
     @property
     @abstractmethod
     def is_endless(self) -> bool:

@@ -40,7 +40,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.compilers import compile
+from locore.compilers.compile import compile
 from locore.constraints import Constant
 from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.evidence import Blocks, Draws, Guarantee, Record, keep_positive

@@ -23,7 +23,7 @@ import locore
 from locore import Limits, all_different, all_equal, digit_sum, permutation, sudoku, token
 from locore.circuits import Circuit
 from locore.compilers.left_to_right import Extensions, explore, minimise, to_circuit, with_atoms
-from locore.compilers.problem import Problem, classes_of, gather
+from locore.compilers.problem import Problem, classes_of, gathered
 from locore.compilers.residual import Residuals
 from locore.tokenizer import Tokenizer
 from locore_lab.bench.succinctness import balanced, cpu_seconds, right_linear
@@ -72,7 +72,7 @@ def layered(alpha: locore.Constraint, vocab: int, length: int, seconds: float) -
     tokenizer = Tokenizer.integers(vocab)
     problem = Problem(alpha.at(length).bind(tokenizer), tokenizer, length, 0, Limits(seconds=seconds))
     with problem.limits.enforced():
-        root = gather(problem.constraint, vocab)
+        root = gathered(problem.constraint, vocab)
         classes = classes_of(problem, root)
         residuals = Residuals(with_atoms(root, classes, length), classes, length, ())
         blocked = np.zeros(classes.num_classes, dtype=np.bool_)

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from locore.constraints.base import Constraint, Json
-from locore.constraints.combinatorial.comparisons import AllDifferent, Combinatorial, Groups
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import as_integer, described, register
 from locore.constraints.tokens import Literal
 from locore.errors import InvalidConstraint
+from locore.puzzles.combinatorial.comparisons import AllDifferent, Combinatorial, Groups
 
 SYMBOLS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the values 1, 2, …
 BLANKS = ".0"

@@ -1,6 +1,6 @@
 """Simple paths: over the edges of a graph, and as moves on a grid."""
 
-from locore.constraints.paths.graph import SimplePath, simple_path
-from locore.constraints.paths.grid import SimpleMoves, grid, simple_moves
+from locore.puzzles.paths.graph import SimplePath, simple_path
+from locore.puzzles.paths.grid import SimpleMoves, grid, simple_moves
 
 __all__ = ["SimpleMoves", "SimplePath", "grid", "simple_moves", "simple_path"]

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from locore.constraints.base import Constraint, Json, conjunction, has_text, reading_with
-from locore.constraints.combinatorial.comparisons import Combinatorial
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import (
     as_integer,
@@ -24,6 +23,7 @@ from locore.constraints.tokens import Literal
 from locore.constraints.view import Sum
 from locore.errors import InvalidConstraint
 from locore.lists import items_of
+from locore.puzzles.combinatorial.comparisons import Combinatorial
 
 Values = tuple[tuple[int, int], ...]  # (token id, value), sorted by id
 _BOUNDS = {"total": read_integer, "at_least": read_integer, "at_most": read_integer, "weights": list_of(read_integer)}

@@ -1,6 +1,6 @@
 """Constraints that compare positions with each other: all different, counts, sums, permutations, Sudoku."""
 
-from locore.constraints.combinatorial.comparisons import (
+from locore.puzzles.combinatorial.comparisons import (
     AllDifferent,
     AllEqual,
     Combinatorial,
@@ -9,8 +9,8 @@ from locore.constraints.combinatorial.comparisons import (
     all_equal,
     permutation,
 )
-from locore.constraints.combinatorial.sudoku import Sudoku, sudoku
-from locore.constraints.combinatorial.sums import DigitSum, HowMany, TokenSum, at_least, at_most, digit_sum, exactly, token_sum
+from locore.puzzles.combinatorial.sudoku import Sudoku, sudoku
+from locore.puzzles.combinatorial.sums import DigitSum, HowMany, TokenSum, at_least, at_most, digit_sum, exactly, token_sum
 
 __all__ = [
     "AllDifferent",

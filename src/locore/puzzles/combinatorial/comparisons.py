@@ -21,6 +21,7 @@ Groups = tuple[frozenset[int], ...]  # of token ids; those of one group are one 
 class Combinatorial(Constraint):
     """A leaf about the values at several positions, which compilers propagate and search instead of reading left to right."""
 
+    compiler = "locore.puzzles.combinatorial.conjunct"
     positions: tuple[int, ...]
 
     def leaf_at(self, length: int) -> Constraint:
@@ -34,12 +35,7 @@ class Combinatorial(Constraint):
 
     def lowered(self, vocab_size: int) -> Constraint:
         """The same over literals and counts alone, for compilers that know nothing else."""
-        return lowered_parts(self.parts(), vocab_size)
-
-
-def lowered_parts(parts: Iterable[Constraint], vocab_size: int) -> Constraint:
-    """The conjunction of the lowered forms of parts."""
-    return conjunction(part.lowered(vocab_size) if isinstance(part, Combinatorial) else part for part in parts)
+        return conjunction(part.lowered(vocab_size) if isinstance(part, Combinatorial) else part for part in self.parts())
 
 
 def groups_of(value: Any, where: str) -> Groups:

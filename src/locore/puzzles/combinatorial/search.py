@@ -8,17 +8,17 @@ branches differ in a position, so it is deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 
 import torch
 
 from locore.circuits import Builder, Circuit
 from locore.circuits.chain import FALSE, TRUE
 from locore.circuits.conditioned import ConditionedReader
-from locore.compilers.problem import Conjunct, Problem, classes_of, no_model
-from locore.compilers.search.network import Component, Network
-from locore.compilers.search.propagators import ENTAILED, Padding, PropagatorState, bits
+from locore.compilers.problem import CompilerLeaf, Problem, classes_of, no_model
 from locore.limits import check_progress, check_states
+from locore.puzzles.combinatorial.network import Component, Network, Part
+from locore.puzzles.combinatorial.propagators import ENTAILED, Padding, PropagatorState, bits
 
 WHAT = "the circuit of all solutions"
 REMEDY = "give more of the positions (more givens, or literals), or constrain the rest further"
@@ -26,15 +26,19 @@ Node = int
 SearchNode = Generator[Component, Node, Node]  # asks for the circuit nodes of components, and returns its own
 
 
-def compile_by_search(problem: Problem, conjunct: Conjunct) -> Circuit:
+def compile_by_search(problem: Problem, leaf: CompilerLeaf, parts: Iterable[Part]) -> Circuit:
     """The circuit of a conjunction.
+
+    Args:
+        leaf: the conjunction.
+        parts: its parts.
 
     Raises:
         Unsatisfiable: it has no solution.
         BudgetExceeded: more components, nodes, seconds or memory than the limits allow.
     """
-    classes = classes_of(problem, conjunct)
-    network = Network(conjunct, classes, problem.length)
+    classes = classes_of(problem, leaf)
+    network = Network(parts, classes, problem.length)
     _add_ends(network, problem)
     builder = Builder(problem.length, classes.num_classes)
     start = network.start()

@@ -49,6 +49,7 @@ def simple_path(
 class SimplePath(Constraint):
     """The present edges are a simple path from source to target; `symbols` is None until a tokenizer is known."""
 
+    compiler = "locore.puzzles.paths.circuit"
     edges: tuple[Edge, ...]
     source: Hashable
     target: Hashable
@@ -74,10 +75,6 @@ class SimplePath(Constraint):
     def named_ids(self) -> Iterable[int]:
         """The ids of both symbols."""
         return () if self.symbols is None else self.symbols[0] | self.symbols[1]
-
-    def token_sets(self) -> Iterable[frozenset[int]]:
-        """The sets of tokens that it tells apart."""
-        return self.symbols or ()
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The chosen edges are followed from the source on."""

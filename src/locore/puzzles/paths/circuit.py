@@ -5,6 +5,7 @@ Beside other constraints, a state of the frontier method is an atom of residuals
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,22 +13,64 @@ from numpy.typing import NDArray
 
 from locore.circuits import DEAD, Circuit
 from locore.compilers.layers import SparseRows, layered_circuit
-from locore.compilers.paths.frontier import Frontier, Targets, path_layers
-from locore.compilers.problem import Flags, Ints, Partition, Problem, classes_of, no_model
+from locore.compilers.problem import CompilerLeaf, Ints, Partition, Problem, classes_of, no_model
 from locore.compilers.residual import Atom
 from locore.constraints import And, Constant, Constraint, Literal, Not
-from locore.constraints.paths import SimplePath
+from locore.errors import InvalidConstraint
+from locore.puzzles.paths.frontier import Frontier, Targets, path_layers
+from locore.puzzles.paths.graph import SimplePath
 
 Rows = NDArray[np.int32]
 NEITHER = -1  # beside 0 for "absent" and 1 for "present"
 
 
-def as_fixed_path(constraint: Constraint) -> tuple[SimplePath, Flags] | None:
-    """A simple path alone, or together with literals that say nothing but which edges are present; None for anything else.
+@dataclass(frozen=True, eq=False)
+class FixedPath(CompilerLeaf):
+    """A simple path of which some edges may be known.
 
-    Returns:
-        the path, with the ids of its symbols; and Bool[edges, 2], whether an edge may be absent, and present.
+    Attributes:
+        path: with the ids of its symbols.
+        allowed: of each edge, whether it may be absent, and present; () where constraints beside it say so.
     """
+
+    path: SimplePath
+    allowed: tuple[tuple[bool, bool], ...] = ()
+
+    def layers(self) -> list[Targets]:
+        """As `path_layers` has them."""
+        allowed = np.array(self.allowed, dtype=np.bool_) if self.allowed else None
+        return path_layers(Frontier.of(self.path.edges, self.path.source, self.path.target), allowed)
+
+    def token_sets(self) -> Iterable[frozenset[int]]:
+        """The sets of tokens that it tells apart."""
+        return self.path.symbols or ()
+
+    def circuit(self, problem: Problem) -> Circuit:
+        """All paths, by the frontier method."""
+        return path_circuit(problem, self)
+
+    def atom(self, classes: Partition, length: int) -> Constraint:
+        """The state before the first edge."""
+        layers = self.layers()
+        return PathState(ClassLayers(layers, _symbols(self.path, classes)), 0) if len(layers[0]) else Constant(False)
+
+    def spelled_out(self, vocab_size: int) -> Constraint:
+        """There is no such form."""
+        raise InvalidConstraint(
+            "simple_path has no variables, so it cannot be compiled for a vtree; leave vtree out and it is compiled from left "
+            "to right."
+        )
+
+
+def gathered(constraint: Constraint, vocab_size: int) -> Constraint:
+    """A simple path alone, or together with literals that say nothing but which edges are present, is one leaf."""
+    alone = _with_literals(constraint)
+    if alone is not None:
+        return alone
+    return constraint.transform(lambda leaf: FixedPath(leaf) if isinstance(leaf, SimplePath) else leaf)
+
+
+def _with_literals(constraint: Constraint) -> FixedPath | None:
     parts = constraint.of if isinstance(constraint, And) else (constraint,)
     paths = [part for part in parts if isinstance(part, SimplePath)]
     if len(paths) != 1 or paths[0].symbols is None:
@@ -45,21 +88,21 @@ def as_fixed_path(constraint: Constraint) -> tuple[SimplePath, Flags] | None:
             if inside and inside != ids:
                 return None  # it tells tokens of one symbol apart
             allowed[literal.position, symbol] &= bool(inside) != isinstance(part, Not)
-    return path, allowed
+    return FixedPath(path, tuple((bool(absent), bool(present)) for absent, present in allowed))
 
 
-def path_circuit(problem: Problem, path: SimplePath, allowed: Flags) -> Circuit:
+def path_circuit(problem: Problem, leaf: FixedPath) -> Circuit:
     """The circuit of a simple path, a block for each edge; later positions hold anything, the end of the text included.
 
     Raises:
         Unsatisfiable: no path uses the edges that are known to be present and avoids those known to be absent.
         BudgetExceeded: see `path_layers`.
     """
-    layers = path_layers(Frontier.of(path.edges, path.source, path.target), allowed)
+    layers = leaf.layers()
     if not len(layers[0]):
         raise no_model(problem.length)
-    classes = classes_of(problem, path)
-    symbol = _symbols(path, classes)
+    classes = classes_of(problem, leaf)
+    symbol = _symbols(leaf.path, classes)
     is_edge = symbol != NEITHER
     tables = []
     for layer in layers:
@@ -128,13 +171,3 @@ class PathState(Atom):
     def signature(self, position: int) -> Ints:
         """Int64[classes]: by symbol."""
         return self.layers.symbol - NEITHER
-
-
-def path_atom(path: SimplePath, classes: Partition) -> Constraint:
-    """A simple path before its first edge.
-
-    Raises:
-        BudgetExceeded: see `path_layers`.
-    """
-    layers = path_layers(Frontier.of(path.edges, path.source, path.target))
-    return PathState(ClassLayers(layers, _symbols(path, classes)), 0)

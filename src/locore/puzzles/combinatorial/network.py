@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from locore.compilers.problem import Conjunct, Ints, Partition
+from locore.compilers.problem import Ints, Partition
 from locore.compilers.residual import Atom
-from locore.compilers.search.propagators import (
+from locore.constraints import Constant, Constraint, Count, Literal
+from locore.puzzles.combinatorial import AllDifferent, AllEqual, TokenSum
+from locore.puzzles.combinatorial.propagators import (
     ENTAILED,
     DifferentValues,
     EqualValues,
@@ -22,9 +24,8 @@ from locore.compilers.search.propagators import (
     PropagatorState,
     bits,
 )
-from locore.constraints import Constant, Constraint, Count, Literal
-from locore.constraints.combinatorial import AllDifferent, AllEqual, TokenSum
 
+Part = Literal | Count | AllDifferent | AllEqual | TokenSum
 # Positions, their domains, and the states of the propagators that join them, by number.
 Component = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, PropagatorState], ...]]
 
@@ -53,7 +54,7 @@ class Network:
         scope: positions that some part of the conjunction speaks about.
     """
 
-    def __init__(self, conjunct: Conjunct, classes: Partition, length: int) -> None:
+    def __init__(self, parts: Iterable[Part], classes: Partition, length: int) -> None:
         """The network of a conjunction."""
         self.length = length
         self.num_classes = classes.num_classes
@@ -65,7 +66,7 @@ class Network:
         self._peers: list[list[int]] = [[] for _ in range(length)]
         self._propagators: list[Propagator] = []
         self._watching: list[list[int]] = [[] for _ in range(length)]
-        for part in sorted(conjunct.parts, key=lambda part: not isinstance(part, Literal)):
+        for part in sorted(parts, key=lambda part: not isinstance(part, Literal)):
             self._add(part)
 
     @property
@@ -270,9 +271,9 @@ class Store(Atom):
     states: tuple[PropagatorState, ...]
 
     @classmethod
-    def of(cls, conjunct: Conjunct, classes: Partition, length: int) -> Constraint:
+    def of(cls, parts: Iterable[Part], classes: Partition, length: int) -> Constraint:
         """The store before anything is read; never true where propagation finds that nothing is possible."""
-        network = Network(conjunct, classes, length)
+        network = Network(parts, classes, length)
         start = network.start()
         if start is None:
             return Constant(False)

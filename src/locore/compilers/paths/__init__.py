@@ -1,1 +1,0 @@
-"""Simple paths in graphs, by the frontier method."""

@@ -1,1 +1,0 @@
-"""Conjunctions of combinatorial leaves, by propagation and top-down search."""
