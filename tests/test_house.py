@@ -25,7 +25,7 @@ ARROWS = {
     "constraints.counting": ("automata.characters", "automata.machines"),
     "constraints.function": ("constraints.view", "picture"),
     "constraints.structure": ("picture",),
-    "constraints.tokens": ("automata.lazily", "automata.pushdown", "picture"),
+    "constraints.tokens": ("picture",),
     "evidence.particles": ("automata.stops",),
     "generate": (
         *(

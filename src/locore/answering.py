@@ -18,8 +18,9 @@ from locore.certain import apart, only
 from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers import compile
-from locore.constraints import Constraint, JsonSchema, MachineLeaf, PythonFunction
+from locore.constraints import Constraint, JsonSchema, PythonFunction
 from locore.constraints.json_schema.places import places_of
+from locore.constraints.machine import is_machine
 from locore.constraints.sequence import TokenSequence
 from locore.errors import InvalidArgument, InvalidConstraint, LocoreError, LocoreWarning, ZeroWeights
 from locore.evidence import Draws, Particles, Run
@@ -191,7 +192,7 @@ def described(ready: Prepared, particles: Particles) -> Particles:
     known: dict[str, Any] = {
         "cut_off": None if request.min_new_tokens >= request.max_new_tokens else share_cut_off(particles, ready.constraint),
         "hints": particles.record.hints if space is None else (*particles.record.hints, space),
-        "tables_mislead": any(isinstance(leaf, MachineLeaf | JsonSchema) for leaf in ready.constraint.leaves()),
+        "tables_mislead": any(is_machine(leaf) or isinstance(leaf, JsonSchema) for leaf in ready.constraint.leaves()),
     }
     return replace(particles, record=replace(particles.record, **known))
 

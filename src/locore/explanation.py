@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from locore.automata.tables import Automaton
 from locore.chat import Prompt
 from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Literal, Not, Or, PythonFunction
+from locore.constraints.machine import is_machine
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.spelling import allowed, quoted, spelled
 from locore.constraints.structure import fold
@@ -169,7 +170,7 @@ class _Explainer:
             return f"the function returned {holds}"
         if isinstance(leaf, BanTokens):
             return self._banned_tokens(leaf.leaf_bound(self.sequence.known_tokenizer), holds)
-        return self._automaton_reason(leaf, holds) if isinstance(leaf, AutomatonLeaf) else ""
+        return self._automaton_reason(leaf, holds) if isinstance(leaf, AutomatonLeaf) and not is_machine(leaf) else ""
 
     def _banned_tokens(self, bound: Constraint, holds: bool) -> str:
         """Where the ids of a banned phrase end; `bound` is the negation of "one of them occurs"."""

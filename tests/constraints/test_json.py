@@ -113,7 +113,7 @@ def test_a_distribution_may_bring_constraints_along(monkeypatch):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == plugins.CONSTRAINTS else [])
     monkeypatch.setattr(plugins, "_waiting", {})
     monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
-    with pytest.raises(InvalidConstraint, match="never_sen.*did you mean 'never_seen'"):
+    with pytest.raises(InvalidConstraint, match=r"never_sen.*did you mean 'never_seen'"):
         from_json({"type": "never_sen"})
     assert from_json({"type": "never_seen"}) == ban("a")
     assert loaded == [1]

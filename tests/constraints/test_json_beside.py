@@ -18,7 +18,7 @@ from locore import after, ban, choice, contains, json_schema, regex, template, t
 from locore.automata.composed import AutomatonMachine
 from locore.automata.lazily import DEAD
 from locore.circuits.unwritten import UnwrittenCircuit
-from locore.constraints.tokens import NestedLeaf
+from locore.constraints.machine import NestedLeaf
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.models import MarkovModel
 from locore.testing import proper_weighting

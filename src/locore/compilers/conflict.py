@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from locore.compilers.problem import Problem
-from locore.constraints import And, AutomatonLeaf, Ban, Constant, Constraint, MachineLeaf, Not, Or, conjunction, negation
+from locore.constraints import And, AutomatonLeaf, Ban, Constant, Constraint, Not, Or, conjunction, negation
 from locore.constraints.spelling import spelled
 from locore.errors import BudgetExceeded, Unsatisfiable
 
@@ -137,7 +137,7 @@ class _Attempts:
         """A number of tokens that suffices, the largest known not to, and whether the first is the least."""
         failing, enough = self.problem.length, None
         longest = max(LONGEST * failing, LEAST)
-        if not all(isinstance(leaf, AutomatonLeaf | MachineLeaf) for part in parts for leaf in part.leaves()):
+        if not all(isinstance(leaf, AutomatonLeaf) for part in parts for leaf in part.leaves()):
             return None, failing, False  # positions mean something else in a longer sequence
         self.certain = True
         while enough is None and failing < longest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from locore.circuits.followed import FollowedCircuit, FollowedReader, spells_every_byte
 from locore.compilers.problem import Problem, no_model
-from locore.constraints.tokens import NestedLeaf
+from locore.constraints.machine import NestedLeaf
 
 
 def is_followed(problem: Problem) -> bool:

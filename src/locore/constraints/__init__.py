@@ -1,7 +1,7 @@
 """The constraint language: immutable Boolean values over tokens and text."""
 
 from locore.automata.tables import Automaton, minimise
-from locore.constraints.after import After, AfterMachine, after
+from locore.constraints.after import After, after
 from locore.constraints.base import (
     And,
     Constant,
@@ -26,7 +26,7 @@ from locore.constraints.patterns import Pattern, pattern
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.regex import Regex, regex
 from locore.constraints.serial import from_json, json_forms
-from locore.constraints.template import Template, TemplateMachine, template
+from locore.constraints.template import Template, template
 from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
 from locore.constraints.tokens import (
     AutomatonLeaf,
@@ -44,7 +44,6 @@ from locore.constraints.tokens import (
 
 __all__ = [
     "After",
-    "AfterMachine",
     "And",
     "Automaton",
     "AutomatonLeaf",
@@ -74,7 +73,6 @@ __all__ = [
     "SentenceCount",
     "StartsWith",
     "Template",
-    "TemplateMachine",
     "TokenPhrases",
     "WordCount",
     "after",

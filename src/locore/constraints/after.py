@@ -24,11 +24,10 @@ from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import described, from_json, read_constraint, register
 from locore.constraints.spelling import quoted, spelled
 from locore.constraints.text import phrase_of
-from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidConstraint
 
 
-def after(marker: str | Pattern | Regex, of: Constraint) -> After | AfterMachine:
+def after(marker: str | Pattern | Regex, of: Constraint) -> After:
     """Any text, then a marker where it occurs first, and then a text on which a constraint holds.
 
     Args:
@@ -48,11 +47,12 @@ def after(marker: str | Pattern | Regex, of: Constraint) -> After | AfterMachine
         raise InvalidConstraint(
             f"the marker {spelled(marker)} of after matches the empty text, so that nothing stands before it"
         )
-    return After(marker, of) if is_finite(of) else AfterMachine(marker, of)
+    return After(marker, of)
 
 
-class _AfterMarker(Constraint):
-    """What both kinds have in common.
+@dataclass(frozen=True, eq=False)
+class After(MachineLeaf):
+    """What follows a marker satisfies a constraint.
 
     Attributes:
         marker: what has to come first.
@@ -61,6 +61,19 @@ class _AfterMarker(Constraint):
 
     marker: str | Regex
     of: Constraint
+
+    @property
+    def is_small(self) -> bool:
+        """As what holds behind the marker."""
+        return is_finite(self.of)
+
+    def automaton(self) -> Automaton:
+        """Looks for the marker, and then reads what follows."""
+        return self._automaton
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        return as_automaton(self._machine)
 
     def machine(self) -> ByteMachine:
         """Looks for the marker, and then reads what follows."""
@@ -111,31 +124,6 @@ class _AfterMarker(Constraint):
         """`{"type": "after", "marker": ..., "of": ...}`."""
         marker: Any = self.marker.to_json() if isinstance(self.marker, Regex) else self.marker
         return {"type": "after", "marker": marker, "of": self.of.to_json()}
-
-
-@dataclass(frozen=True, eq=False)
-class After(_AfterMarker, AutomatonLeaf):
-    """What follows a marker satisfies a constraint that automata decide."""
-
-    reads = "bytes"
-    marker: str | Regex
-    of: Constraint
-
-    def automaton(self) -> Automaton:
-        """Looks for the marker, and then reads what follows."""
-        return self._automaton
-
-    @cached_property
-    def _automaton(self) -> Automaton:
-        return as_automaton(self._machine)
-
-
-@dataclass(frozen=True, eq=False)
-class AfterMachine(_AfterMarker, MachineLeaf):
-    """What follows a marker satisfies a constraint with a grammar in it."""
-
-    marker: str | Regex
-    of: Constraint
 
 
 @described({"anyOf": [{"type": "string"}, {"$ref": "constraint_regex"}]})

@@ -48,13 +48,14 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
             return leaf
         if not is_text_leaf(leaf):
             raise InvalidConstraint(f"before cannot cut what {type(leaf).__name__} reads, which is more than the text")
-        return Before(known, leaf) if isinstance(leaf, AutomatonLeaf) and is_finite(leaf) else BeforeMachine(known, leaf)
+        return Before(known, leaf)
 
     return constraint.transform(change)
 
 
-class _BeforeStop(Constraint):
-    """What both kinds have in common.
+@dataclass(frozen=True, eq=False)
+class Before(MachineLeaf):
+    """A text leaf holds of the text before the first of `stops`.
 
     Attributes:
         stops: the strings.
@@ -63,6 +64,32 @@ class _BeforeStop(Constraint):
 
     stops: tuple[str, ...]
     leaf: Constraint
+
+    @property
+    def is_small(self) -> bool:
+        """As the leaf."""
+        return is_finite(self.leaf)
+
+    def automaton(self) -> Automaton:
+        """The leaf's own, with the bytes held back that may become a string."""
+        return self._automaton
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        assert isinstance(self.leaf, AutomatonLeaf)
+        return minimise(self.search.before(self.leaf.automaton()))
+
+    def machine(self) -> ByteMachine:
+        """The leaf's own, with the bytes held back that may become a string."""
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> ByteMachine:
+        return CutMachine(machine_of(self.leaf), self.search)
+
+    def is_relaxed_at(self, length: int) -> bool:
+        """As the leaf."""
+        return isinstance(self.leaf, AutomatonLeaf) and self.leaf.is_relaxed_at(length)
 
     @cached_property
     def search(self) -> StopMachine:
@@ -115,43 +142,6 @@ class _BeforeStop(Constraint):
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "before", "stops": [...], "of": ...}`."""
         return {"type": "before", "stops": list(self.stops), "of": self.leaf.json_of([])}
-
-
-@dataclass(frozen=True, eq=False)
-class Before(_BeforeStop, AutomatonLeaf):
-    """A text leaf that automata decide holds of the text before the first of `stops`."""
-
-    reads = "bytes"
-    stops: tuple[str, ...]
-    leaf: AutomatonLeaf
-
-    def automaton(self) -> Automaton:
-        """The leaf's own, with the bytes held back that may become a string."""
-        return self._automaton
-
-    @cached_property
-    def _automaton(self) -> Automaton:
-        return minimise(self.search.before(self.leaf.automaton()))
-
-    def is_relaxed_at(self, length: int) -> bool:
-        """As the leaf."""
-        return self.leaf.is_relaxed_at(length)
-
-
-@dataclass(frozen=True, eq=False)
-class BeforeMachine(_BeforeStop, MachineLeaf):
-    """A grammar, or what has one in it, holds of the text before the first of `stops`."""
-
-    stops: tuple[str, ...]
-    leaf: Constraint
-
-    def machine(self) -> ByteMachine:
-        """The leaf's own, with the bytes held back that may become a string."""
-        return self._machine
-
-    @cached_property
-    def _machine(self) -> ByteMachine:
-        return CutMachine(machine_of(self.leaf), self.search)
 
 
 def _build(stops: Any, of: Constraint) -> Constraint:

@@ -3,27 +3,89 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cached_property
 
 import numpy as np
 
-from locore.automata.composed import AutomatonMachine, Complement, Joined
+from locore.automata.composed import AutomatonMachine, Complement, Joined, as_automaton
 from locore.automata.lazily import ByteMachine
+from locore.automata.pushdown import Follow, PushdownMachine
 from locore.automata.tables import Automaton, product_of
 from locore.constraints.base import And, Constant, Constraint, Not
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.structure import fold
-from locore.constraints.tokens import AutomatonLeaf, LazyLeaf
-from locore.errors import InvalidConstraint
+from locore.constraints.tokens import AutomatonLeaf
+from locore.errors import BudgetExceeded, InvalidConstraint
+
+SMALL = 250  # states of an automaton that is made as a whole in a moment
 
 
-class MachineLeaf(Constraint):
-    """A constraint on the text that a machine with any number of states decides, reading left to right."""
+class MachineLeaf(AutomatonLeaf):
+    """A constraint on the text that a machine decides, reading left to right; its states are made as texts go.
 
-    is_text = True
+    There may be any number of states. Where there are few, all of them are made, and it is a constraint like any other.
+    """
+
+    reads = "bytes"
 
     @abstractmethod
     def machine(self) -> ByteMachine:
         """The machine that accepts exactly the texts on which the constraint holds; each call gives the same one."""
+
+    @property
+    def is_small(self) -> bool:
+        """Can all states be made in a moment? Not unless a kind knows better."""
+        return False
+
+    def automaton(self) -> Automaton:
+        """All states of the machine.
+
+        Raises:
+            BudgetExceeded: there are too many.
+        """
+        return as_automaton(self.machine())
+
+
+class NestedLeaf(MachineLeaf):
+    """A constraint on nested texts, which can be followed state by state."""
+
+    is_utf8 = True
+
+    @property
+    @abstractmethod
+    def is_endless(self) -> bool:
+        """Does nothing but a bound that the user sets keep it from nesting without end?"""
+
+    @abstractmethod
+    def follow(self) -> Follow:
+        """Makes an automaton of the texts whose states are made when they are first reached; it can be pickled."""
+
+    @abstractmethod
+    def automaton_within(self, most: int) -> Automaton:
+        """The minimal automaton, if no more than so many states have to be looked at.
+
+        Raises:
+            BudgetExceeded: more.
+        """
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Can its automaton be made as a whole in a moment?"""
+        if self.is_endless:
+            return False
+        try:
+            self.automaton_within(SMALL)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def machine(self) -> ByteMachine:
+        """The automaton as a machine whose states are made when they are reached; each call gives the same one."""
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> ByteMachine:
+        return PushdownMachine(self.follow())
 
 
 class PartOfText(TokenSequence):
@@ -37,7 +99,7 @@ class PartOfText(TokenSequence):
 
 def is_machine(leaf: Constraint) -> bool:
     """Is it a leaf with any number of states, or with too many to make them all?"""
-    return isinstance(leaf, MachineLeaf) or (isinstance(leaf, LazyLeaf) and not leaf.is_small)
+    return isinstance(leaf, MachineLeaf) and not leaf.is_small
 
 
 def is_finite(constraint: Constraint) -> bool:
@@ -47,8 +109,7 @@ def is_finite(constraint: Constraint) -> bool:
 
 def is_text_leaf(leaf: Constraint) -> bool:
     """Does it speak about the text alone?"""
-    by_automaton = isinstance(leaf, AutomatonLeaf) and leaf.reads == "bytes"
-    return by_automaton or isinstance(leaf, MachineLeaf | Constant)
+    return isinstance(leaf, Constant) or (isinstance(leaf, AutomatonLeaf) and leaf.reads == "bytes")
 
 
 def require_text(constraint: object, where: str) -> Constraint:
@@ -74,7 +135,7 @@ def machine_of(constraint: Constraint) -> ByteMachine:
     def rule(node: Constraint, parts: list[Automaton | ByteMachine]) -> Automaton | ByteMachine:
         if isinstance(node, Constant):
             return Automaton(np.zeros((1, 1), dtype=np.int32), np.array([node.value]), {}, 0)
-        if isinstance(node, MachineLeaf | LazyLeaf) and is_machine(node):
+        if isinstance(node, MachineLeaf) and is_machine(node):
             return node.machine()
         if isinstance(node, AutomatonLeaf):
             return node.automaton()

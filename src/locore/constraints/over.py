@@ -17,12 +17,12 @@ from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Automaton, minimise
 from locore.constraints.base import Constant, Constraint, Json
 from locore.constraints.function import PythonFunction
-from locore.constraints.machine import PartOfText, is_finite, is_text_leaf, machine_of
+from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.phrases import Occurrence, listed_beginnings
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import read_constraint, read_string, register
 from locore.constraints.spelling import quoted, spelled
-from locore.constraints.tokens import AutomatonLeaf, LazyLeaf
+from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidConstraint
 
 TEXT, BOTH = "text", "prompt+text"
@@ -80,7 +80,7 @@ Constraint.made_over = over
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Over(LazyLeaf):
+class Over(MachineLeaf):
     """A text leaf holds of the prompt with the text behind it.
 
     Attributes:

@@ -20,18 +20,18 @@ from locore.automata.regex.language import either
 from locore.automata.regex.searching import CharMachine, Matches, Search, anywhere
 from locore.automata.tables import Automaton
 from locore.constraints.base import Json
+from locore.constraints.machine import MachineLeaf
 from locore.constraints.patterns import Pattern, Phrase, as_language
 from locore.constraints.phrases import LEAST, Occurrence, PlainText, listed
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.spelling import allowed, called, quoted, with_exactly
-from locore.constraints.tokens import LazyLeaf
 from locore.errors import BudgetExceeded
 
 LONGEST = 80  # characters of a leaf in an error
 SMALL, SMALL_BYTES = 1_000, 10_000  # states, over characters and bytes, of an automaton that is made as a whole in a moment
 
 
-class PatternLeaf(LazyLeaf):
+class PatternLeaf(MachineLeaf):
     """A text leaf with patterns; a kind is a frozen dataclass whose fields are the parameters of the function that makes it."""
 
     is_utf8 = True

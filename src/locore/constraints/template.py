@@ -23,7 +23,6 @@ from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import described, read_constraint, read_string, register
 from locore.constraints.spelling import quoted
 from locore.constraints.text import ban, choice
-from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidArgument, InvalidConstraint
 from locore.lists import items_of
 
@@ -32,7 +31,7 @@ _KINDS = "choice(a, b, …) or regex(…)"
 Pieces = tuple[bytes | str, ...]  # fixed text, and names of holes
 
 
-def template(text: str, /, **holes: Constraint) -> Template | TemplateMachine:
+def template(text: str, /, **holes: Constraint) -> Template:
     r"""Fixed text with holes `{name}`.
 
     What a hole holds is given by name, or in the text: `{sign:choice(+, -)}`, `{year:regex(\d{4})}`. A choice is cut at commas,
@@ -59,9 +58,7 @@ def template(text: str, /, **holes: Constraint) -> Template | TemplateMachine:
         raise InvalidConstraint(f"what the hole {twice[0]!r} of template holds is said twice, in the text and by name")
     for name, constraint in holes.items():
         require_text(constraint, f"the hole {name!r} of template")
-    filled = tuple(sorted(holes.items()))
-    kind = Template if all(is_finite(constraint) for constraint in holes.values()) else TemplateMachine
-    made = kind(text, filled)
+    made = Template(text, tuple(sorted(holes.items())))
     made.machine()
     return made
 
@@ -73,8 +70,9 @@ class Weighted(Protocol):
         """The pairs."""
 
 
-class _WithHoles(Constraint):
-    """What both kinds have in common.
+@dataclass(frozen=True, eq=False)
+class Template(MachineLeaf):
+    """Fixed text with holes.
 
     Attributes:
         text: the template.
@@ -82,7 +80,20 @@ class _WithHoles(Constraint):
     """
 
     text: str
-    holes: tuple[tuple[str, Constraint], ...]
+    holes: tuple[tuple[str, Constraint], ...] = ()
+
+    @property
+    def is_small(self) -> bool:
+        """As what the holes hold."""
+        return all(is_finite(constraint) for _, constraint in self.holes)
+
+    def automaton(self) -> Automaton:
+        """Reads one piece after the other."""
+        return self._automaton
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        return as_automaton(self._machine)
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -210,31 +221,6 @@ class _WithHoles(Constraint):
         json: Json = {"type": "template", "text": self.text}
         holes = {name: constraint.to_json() for name, constraint in self.holes}
         return json | {"holes": holes} if holes else json
-
-
-@dataclass(frozen=True, eq=False)
-class Template(_WithHoles, AutomatonLeaf):
-    """Fixed text with holes, of which automata decide."""
-
-    reads = "bytes"
-    text: str
-    holes: tuple[tuple[str, Constraint], ...] = ()
-
-    def automaton(self) -> Automaton:
-        """Reads one piece after the other."""
-        return self._automaton
-
-    @cached_property
-    def _automaton(self) -> Automaton:
-        return as_automaton(self._machine)
-
-
-@dataclass(frozen=True, eq=False)
-class TemplateMachine(_WithHoles, MachineLeaf):
-    """Fixed text with holes, one of which holds a sentence of a grammar."""
-
-    text: str
-    holes: tuple[tuple[str, Constraint], ...] = ()
 
 
 def _read(text: str) -> tuple[Pieces, dict[str, tuple[str, str]]]:

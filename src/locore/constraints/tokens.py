@@ -5,12 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 from typing import Literal as OneOf
 
-from locore.automata.lazily import ByteMachine
-from locore.automata.pushdown import Follow, PushdownMachine
 from locore.automata.tables import Automaton, aho_corasick
 from locore.constraints.base import Constant, Constraint, Json, negation
 from locore.constraints.sequence import TokenizerLike, TokenSequence
@@ -24,11 +21,9 @@ from locore.constraints.serial import (
     read_integer,
     register,
 )
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.errors import InvalidConstraint
 from locore.lists import items_of
 from locore.picture import listed
-
-SMALL = 250  # states of an automaton that is made as a whole in a moment
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,63 +127,6 @@ class AutomatonLeaf(Constraint):
         Such a leaf is checked exactly on finished sequences, and may not stand below a negation.
         """
         return False
-
-
-class LazyLeaf(AutomatonLeaf):
-    """A constraint on text whose automaton may be too large to be made as a whole; a machine makes its states as texts go."""
-
-    reads = "bytes"
-
-    @property
-    @abstractmethod
-    def is_small(self) -> bool:
-        """Can its automaton be made as a whole in a moment?"""
-
-    @abstractmethod
-    def machine(self) -> ByteMachine:
-        """The automaton as a machine whose states are made when they are reached; each call gives the same one."""
-
-
-class NestedLeaf(LazyLeaf):
-    """A constraint on nested texts, which can be followed state by state."""
-
-    is_utf8 = True
-
-    @property
-    @abstractmethod
-    def is_endless(self) -> bool:
-        """Does nothing but a bound that the user sets keep it from nesting without end?"""
-
-    @abstractmethod
-    def follow(self) -> Follow:
-        """Makes an automaton of the texts whose states are made when they are first reached; it can be pickled."""
-
-    @abstractmethod
-    def automaton_within(self, most: int) -> Automaton:
-        """The minimal automaton, if no more than so many states have to be looked at.
-
-        Raises:
-            BudgetExceeded: more.
-        """
-
-    @cached_property
-    def is_small(self) -> bool:
-        """Can its automaton be made as a whole in a moment?"""
-        if self.is_endless:
-            return False
-        try:
-            self.automaton_within(SMALL)
-        except BudgetExceeded:
-            return False
-        return True
-
-    def machine(self) -> ByteMachine:
-        """The automaton as a machine whose states are made when they are reached; each call gives the same one."""
-        return self._machine
-
-    @cached_property
-    def _machine(self) -> ByteMachine:
-        return PushdownMachine(self.follow())
 
 
 def check_vocabulary(constraint: Constraint, vocab_size: int) -> None:

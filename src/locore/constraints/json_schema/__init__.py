@@ -16,9 +16,9 @@ from locore.constraints.json_schema.check import Check, require_jsonschema
 from locore.constraints.json_schema.reader import Schema, bytes_of
 from locore.constraints.json_schema.style import Style
 from locore.constraints.json_schema.types import schema_of_type
+from locore.constraints.machine import NestedLeaf
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.serial import described, read_integer, read_string, register
-from locore.constraints.tokens import NestedLeaf
 from locore.errors import BudgetExceeded, InvalidConstraint
 from locore.limits import Limits, limits_in_force
 
