@@ -16,7 +16,7 @@ from locore.constraints import Constraint
 from locore.evidence import Particles
 from locore.models import LanguageModel
 from locore.request import Canonical
-from locore.stopping import FollowingModel
+from locore.stopping import ReadAlong
 from locore.tokenizer import Tokenizer
 
 FEW = 256  # tokens that the constraint allows; each is tried, which takes some 20 µs
@@ -83,7 +83,7 @@ def _satisfies(bound: Constraint, ids: list[int], length: int, tokenizer: Tokeni
     return bound.evaluate([*ids, *tokenizer.eos_ids[:1] * missing], tokenizer)
 
 
-class OnlyCanonical(FollowingModel):
+class OnlyCanonical(ReadAlong):
     """A model that agrees with another on canonical sequences that satisfy the constraint, and avoids other tokenisations.
 
     Where the constraint allows few tokens, those that no canonical tokenisation goes on with lose their probability to a token

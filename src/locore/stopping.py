@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import torch
 from torch import Tensor
 
@@ -11,8 +9,8 @@ from locore.chat import Prompt
 from locore.circuits import Circuit, LeftToRight
 from locore.ending import is_end
 from locore.errors import InvalidArgument
-from locore.models import Cursor, LanguageModel
-from locore.models.base import Wrapper
+from locore.models import LanguageModel
+from locore.models.following import Following
 from locore.request import Ending
 
 
@@ -36,8 +34,8 @@ def is_finished(circuit: Circuit, tokens: Tensor, eos_ids: tuple[int, ...]) -> T
     return ended if complete is None else ended | complete.cpu()
 
 
-class FollowingModel(Wrapper):
-    """A prompted model whose distributions a constraint that is read from left to right changes; a subclass says how.
+class ReadAlong(Following):
+    """A prompted model that a constraint changes, whose circuit is read from left to right.
 
     Attributes:
         base: the model before this change.
@@ -50,46 +48,20 @@ class FollowingModel(Wrapper):
         self.full_support = False
         self.reader = reader
 
-    @abstractmethod
-    def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
-        """Float[batch, vocab] of the base after Long[batch, time], in the states Long[batch], as they become; `rows` stay."""
-
     def prompted(self, prompt: Prompt) -> LanguageModel:
         """Not possible: the constraint belongs to one continuation."""
         raise InvalidArgument(f"prompt the model first, then change it: {type(self).__name__} belongs to one continuation.")
 
-    def _log_probs(self, tokens: Tensor) -> Tensor:
-        rows = self.base.log_probs(tokens).clone()
-        states = self.reader.initial(len(tokens))
-        for position in range(tokens.shape[1]):
-            rows[:, position] = self.changed(rows[:, position], tokens[:, :position], states)
-            states = self.reader.step(position, states, tokens[:, position])
-        return rows
+    def initial(self, batch: int) -> Tensor:
+        """The reader's."""
+        return self.reader.initial(batch)
 
-    def _begin(self, batch: int) -> Cursor:
-        nothing = torch.zeros(batch, 0, dtype=torch.long)
-        return _FollowingCursor(self, self.base.begin(batch), nothing, self.reader.initial(batch))
+    def step(self, position: int, states: Tensor, tokens: Tensor) -> Tensor:
+        """The reader's."""
+        return self.reader.step(position, states, tokens)
 
 
-class _FollowingCursor(Cursor):
-    def __init__(self, model: FollowingModel, inner: Cursor, tokens: Tensor, states: Tensor) -> None:
-        self._model = model
-        self._inner = inner
-        self._tokens = tokens
-        self._states = states
-
-    @property
-    def log_probs(self) -> Tensor:
-        return self._model.changed(self._inner.log_probs, self._tokens, self._states)
-
-    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _FollowingCursor:
-        rows = slice(None) if parents is None else parents
-        states = self._model.reader.step(self._tokens.shape[1], self._states[rows], tokens)
-        read = torch.cat([self._tokens[rows], tokens[:, None]], 1)
-        return _FollowingCursor(self._model, self._inner.advance(tokens, parents), read, states)
-
-
-class StopWhenComplete(FollowingModel):
+class StopWhenComplete(ReadAlong):
     """A model whose end of sequence is certain, and free, where a text is complete.
 
     A text is complete if it satisfies the constraint as it is, and no token can be added so that it, or a longer text that

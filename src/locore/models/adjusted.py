@@ -11,9 +11,8 @@ from torch import Tensor
 
 from locore.chat import Prompt
 from locore.errors import InvalidArgument
-from locore.models.base import LanguageModel, Wrapper
-from locore.models.cursor import Cursor
-from locore.models.validation import row_indices
+from locore.models.base import LanguageModel
+from locore.models.following import Following
 from locore.models.wrappers import Reshaped
 from locore.numerics import NEG_INF
 
@@ -80,7 +79,7 @@ class MinP(Reshaped):
         return MinP(base, self.share)
 
 
-class Penalised(Wrapper):
+class Penalised(Following):
     """p'(v | y_<t) ∝ p(v | y_<t) · exp(−f·c_v − g·1[c_v > 0]), c_v how often v occurs in y_<t; OpenAI's two penalties.
 
     The prompt does not count. Negative penalties reward repetition.
@@ -115,30 +114,7 @@ class Penalised(Wrapper):
         base = self.base.fingerprint()
         return base and f"{base}-Penalised-{self.frequency}-{self.presence}"
 
-    def lowered(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
-        """Float[batch, vocab] after Long[batch, time]."""
-        counts = torch.zeros_like(log_probs).scatter_add_(-1, tokens, torch.ones_like(tokens, dtype=log_probs.dtype))
-        return (log_probs - self.frequency * counts - self.presence * (counts > 0)).log_softmax(-1)
-
-    def _log_probs(self, tokens: Tensor) -> Tensor:
-        rows = self.base.log_probs(tokens)
-        return torch.stack([self.lowered(rows[:, time], tokens[:, :time]) for time in range(tokens.shape[1])], 1)
-
-    def _begin(self, batch: int) -> Cursor:
-        return _PenalisedCursor(self, self.base.begin(batch), torch.zeros(batch, 0, dtype=torch.long))
-
-
-class _PenalisedCursor(Cursor):
-    def __init__(self, model: Penalised, inner: Cursor, tokens: Tensor) -> None:
-        self._model = model
-        self._inner = inner
-        self._tokens = tokens
-
-    @property
-    def log_probs(self) -> Tensor:
-        return self._model.lowered(self._inner.log_probs, self._tokens)
-
-    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _PenalisedCursor:
-        rows = row_indices(parents, len(tokens), len(self._tokens))
-        read = torch.cat([self._tokens[rows], torch.as_tensor(tokens)[:, None]], 1)
-        return _PenalisedCursor(self._model, self._inner.advance(tokens, parents), read)
+    def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
+        """Float[batch, vocab] after Long[batch, time], penalised."""
+        counts = torch.zeros_like(rows).scatter_add_(-1, tokens, torch.ones_like(tokens, dtype=rows.dtype))
+        return (rows - self.frequency * counts - self.presence * (counts > 0)).log_softmax(-1)

@@ -12,12 +12,11 @@ from locore.automata.stops import StopMachine
 from locore.chat import Prompt
 from locore.errors import InvalidArgument
 from locore.lists import items_of
-from locore.models.base import LanguageModel, Wrapper
-from locore.models.cursor import Cursor
-from locore.models.validation import row_indices
+from locore.models.base import LanguageModel
+from locore.models.following import Following
 
 
-class EndingAt(Wrapper):
+class EndingAt(Following):
     """Once a text holds one of these strings, its end is certain, and free.
 
     Tokens are not cut: what the token that completes a string says behind it is written, and probable as the model has it.
@@ -63,46 +62,18 @@ class EndingAt(Wrapper):
         base = self.base.fingerprint()
         return base and f"{base}-EndingAt-{self.stops!r}"
 
-    def step(self, states: Tensor, tokens: Tensor) -> Tensor:
+    def step(self, position: int, states: Tensor, tokens: Tensor) -> Tensor:
         """Long[batch], where the search for the strings stands after one token more."""
         spelled = self.tokenizer.token_bytes
         pairs = zip(states.tolist(), tokens.tolist(), strict=True)
         return torch.tensor([self._machine.read(state, spelled[token] or b"") for state, token in pairs], dtype=torch.long)
 
-    def ended(self, log_probs: Tensor, states: Tensor) -> Tensor:
+    def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
         """Float[batch, vocab] with certainty of the end in rows that hold a string."""
         stopped = states == self._machine.stopped
         if not bool(stopped.any()):
-            return log_probs
-        changed = log_probs.clone()
+            return rows
+        changed = rows.clone()
         changed[stopped] = float("-inf")
         changed[stopped, self._end] = 0.0
         return changed
-
-    def _log_probs(self, tokens: Tensor) -> Tensor:
-        rows = self.base.log_probs(tokens).clone()
-        states = torch.zeros(len(tokens), dtype=torch.long)
-        for position in range(1, tokens.shape[1]):
-            states = self.step(states, tokens[:, position - 1])
-            rows[:, position] = self.ended(rows[:, position], states)
-        return rows
-
-    def _begin(self, batch: int) -> Cursor:
-        return _EndingCursor(self, self.base.begin(batch), torch.zeros(batch, dtype=torch.long))
-
-
-class _EndingCursor(Cursor):
-    def __init__(self, model: EndingAt, inner: Cursor, states: Tensor) -> None:
-        self._model = model
-        self._inner = inner
-        self._states = states
-
-    @property
-    def log_probs(self) -> Tensor:
-        return self._model.ended(self._inner.log_probs, self._states)
-
-    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _EndingCursor:
-        tokens = torch.as_tensor(tokens)
-        rows = row_indices(parents, len(tokens), len(self._states))
-        states = self._model.step(self._states[rows], tokens)
-        return _EndingCursor(self._model, self._inner.advance(tokens, parents), states)
