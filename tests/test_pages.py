@@ -8,6 +8,7 @@ import re
 import pytest
 
 import locore
+from locore.constraints import serial
 from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
 
 # Pages that need more than a folder to run, and the test that runs them.
@@ -21,6 +22,9 @@ LONG = {DOCS / "tutorial.md", DOCS / "recipes.md", DOCS / "structured_text.md"}
 )
 def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # What a page registers is forgotten again.
+    monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
+    monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
     (tmp_path / "constraint.json").write_text(json.dumps(locore.contains(" sun").to_json()))
     run_page(page)
 
