@@ -22,13 +22,14 @@ from locore.chat import Prompt
 from locore.errors import LocoreError, ZeroWeights
 from locore.evidence.blocks import relative_error
 from locore.evidence.bounds import quantile
-from locore.models import HuggingFaceModel, LanguageModel, Remembered
+from locore.models import HuggingFaceModel, LanguageModel, Remembered, Tempered
 from locore.samplers import Sampler, SequentialMonteCarlo, Twisted
 
 REST = "\N{REPLACEMENT CHARACTER}" * 3  # stands for all texts that are not known
 QUESTION = "What is the capital of France?"
 CHOICES = ("Paris", "London", "Rome", "I don't know", "The capital is unknown")
 PROMPT, ENDING = "My favourite animal is", " elephant."
+TEMPERATURE = 0.5  # of the open text: at 1 so small a model writes little that one would keep
 ANSWER_TOKENS = 8
 FREE_TOKENS = 2  # before the ending: few, so that a truth is there within a minute
 MASKED = 100  # texts by masking, about as dear as Locore's default call
@@ -157,12 +158,12 @@ class Example:
     length: int
     hard: bool = False
 
-    def sample(self, model: HuggingFaceModel, particles: int, sampler: str, seed: int) -> locore.Particles:
+    def sample(self, model: LanguageModel, particles: int, sampler: str, seed: int) -> locore.Particles:
         """Ask one sampler."""
         asked = (model, self.prompt, self.constraint, self.length)
         return locore.generate(*asked, num_particles=particles, sampler=sampler, seed=seed, ending="complete")
 
-    def answers(self, model: HuggingFaceModel, seed: int, progress: Progress) -> list[Answer]:
+    def answers(self, model: LanguageModel, seed: int, progress: Progress) -> list[Answer]:
         """Masking as shipped, with Locore's weights, Locore's default call, and more where it is hard."""
         progress(f"masking, {MASKED} texts")
         masked = self.sample(model, MASKED, "masked", seed)
@@ -213,9 +214,10 @@ def run_chat(model: HuggingFaceModel, seed: int, progress: Progress) -> tuple[Re
 def run_text(model: HuggingFaceModel, example: Example, seed: int, progress: Progress) -> tuple[Reference, list[Answer]]:
     """The second example, or one of the user's own."""
     assert isinstance(example.prompt, str)
+    law = Tempered(model, TEMPERATURE)
     progress("2. the open text: the truth, pooled from two samplers")
-    truth = pooled_truth(model, example.prompt, example.constraint, example.length, seed)
-    return truth, example.answers(model, seed, progress)
+    truth = pooled_truth(model, example.prompt, example.constraint, example.length, seed, TEMPERATURE)
+    return truth, example.answers(law, seed, progress)
 
 
 @dataclass(frozen=True)
@@ -237,14 +239,16 @@ class Batch:
     lm_tokens: int
 
 
-def pooled_truth(model: HuggingFaceModel, prompt: str, constraint: locore.Constraint, length: int, seed: int) -> Reference:
+def pooled_truth(
+    model: HuggingFaceModel, prompt: str, constraint: locore.Constraint, length: int, seed: int, temperature: float = 1.0
+) -> Reference:
     """What two samplers agree on.
 
     Raises:
         LocoreError: they do not, or one of them found nothing.
     """
     start = time.perf_counter()
-    problem = Problem(Remembered(model, MEMORY), prompt, constraint, length)
+    problem = Problem(Tempered(Remembered(model, MEMORY), temperature), prompt, constraint, length)
     runs = {name: [_batch(problem, sampler, seed + k) for k in range(1, BATCHES + 1)] for name, sampler in SAMPLERS.items()}
     estimates = {name: _mean_and_error(name, batches) for name, batches in runs.items()}
     (a, da), (b, db) = estimates.values()

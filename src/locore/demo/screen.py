@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from locore.demo.examples import CHOICES, QUESTION, Answer, Example, Reference, percent, quoted
+from locore.demo.examples import CHOICES, QUESTION, TEMPERATURE, Answer, Example, Reference, percent, quoted
 
 WIDTH = 80
 LABEL, TRUTH, COLUMN = 22, 9, 12  # widths of the columns
@@ -45,7 +45,8 @@ def chat_lines(truth: Reference, answers: list[Answer]) -> Iterator[Text]:
 def text_lines(number: int, example: Example, ending: str, truth: Reference, answers: list[Answer]) -> Iterator[Text]:
     """What is shown of an open text."""
     yield Text(
-        f"{number}. {quoted(str(example.prompt))} … has to end with {quoted(ending)} ({example.length} tokens).", style="bold"
+        f"{number}. {quoted(str(example.prompt))} … to end with {quoted(ending)} ({example.length} tokens, temperature {TEMPERATURE:g}).",
+        style="bold",
     )
     yield Text(f"   {_cost(truth, f'pooled from two samplers, ± {1.96 * truth.error:.0%}')}")
     texts = list(truth.posterior)[:BEST]
