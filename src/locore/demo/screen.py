@@ -44,10 +44,8 @@ def chat_lines(truth: Reference, answers: list[Answer]) -> Iterator[Text]:
 
 def text_lines(number: int, example: Example, ending: str, truth: Reference, answers: list[Answer]) -> Iterator[Text]:
     """What is shown of an open text."""
-    yield Text(
-        f"{number}. {quoted(str(example.prompt))} … to end with {quoted(ending)} ({example.length} tokens, temperature {TEMPERATURE:g}).",
-        style="bold",
-    )
+    asked = f"{example.length} tokens, temperature {TEMPERATURE:g}"
+    yield Text(f"{number}. {quoted(str(example.prompt))} … to end with {quoted(ending)} ({asked}).", style="bold")
     yield Text(f"   {_cost(truth, f'pooled from two samplers, ± {1.96 * truth.error:.0%}')}")
     texts = list(truth.posterior)[:BEST]
     yield from _table(texts, "all others", truth, [answer for answer in answers if answer.in_table])
