@@ -44,9 +44,10 @@ def chat_lines(truth: Reference, answers: list[Answer]) -> Iterator[Text]:
 
 def text_lines(number: int, example: Example, ending: str, truth: Reference, answers: list[Answer]) -> Iterator[Text]:
     """What is shown of an open text."""
-    asked = f"{example.length} tokens, temperature {TEMPERATURE:g}"
-    yield Text(f"{number}. {quoted(str(example.prompt))} … to end with {quoted(ending)} ({asked}).", style="bold")
-    yield Text(f"   {_cost(truth, f'pooled from two samplers, ± {1.96 * truth.error:.0%}')}")
+    yield Text(
+        f"{number}. {quoted(str(example.prompt))} … to end with {quoted(ending)}, temperature {TEMPERATURE:g}.", style="bold"
+    )
+    yield Text(f"   {_cost(truth, f'pooled from two samplers, ± {1.96 * truth.error:.1%}')}")
     texts = list(truth.posterior)[:BEST]
     yield from _table(texts, "all others", truth, [answer for answer in answers if answer.in_table])
     for name, answer in (("Masking writes", answers[0]), ("Locore's default", answers[2])):
