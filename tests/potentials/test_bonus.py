@@ -15,6 +15,7 @@ from scipy import stats
 import locore
 from locore import ban, bonus, choice, contains, ends_with, potential, predicate, starts_with
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.evidence.bounds import SMALL_REACH, within
 from locore.models import TableModel
 from locore.potentials import Target, strata_of
 from locore.potentials.strata import MOST_BONUSES
@@ -224,3 +225,29 @@ def test_a_text_is_explained_and_checked():
     assert "+2 nats" in told and locore.explain(target, "cab", TOKENIZER).holds
     assert "+0 nats" in str(locore.explain(target, "ca", TOKENIZER)) and locore.explain(target, "ca", TOKENIZER).holds
     assert not locore.explain(target, "bb", TOKENIZER).holds
+
+
+@pytest.mark.parametrize("sampler", ["rejection", "cars", "oversampling"])
+def test_exact_draws_from_parts_are_trusted_only_where_it_is_known_how_much_each_part_holds(sampler):
+    """One exact draw from each of two parts says which text of a part, and not which part. No interval is a wrong point.
+
+    A wrong trust has a chance of about 1 in 50, so more than 4 of 40 are chance once in 1,000.
+    """
+    target, trusted, off = ban("bb") * bonus(contains("ab"), 2.0), 0, 0
+    truth = math.log(sum(plainly(ban("bb"), [(contains("ab"), 2.0)]).values()))
+    for number in (1, 4, 16, 64):
+        for seed in range(10):
+            p = locore.generate(MODEL, "", target, LENGTH, sampler=sampler, num_particles=number, ending="eos", seed=seed)
+            low, high = p.log_evidence_interval
+            assert p.record.enumerated or high - low > 1e-9 or low == pytest.approx(truth, abs=1e-9)
+            if p.verdict.level == "trust":
+                assert max(high - p.log_evidence, p.log_evidence - low) <= SMALL_REACH
+                trusted += 1
+                off += abs(math.expm1(p.log_evidence - truth)) > 0.3
+    assert off <= 4 and trusted > 0
+
+
+def test_what_is_certain_counts_where_an_interval_is_impossible():
+    """Cut to one end of what is certain, it would be a point, and wrong."""
+    assert within(-2.0, -1.0, (-0.5, -0.1)) == (-0.5, -0.1) == within(-0.05, 0.0, (-0.5, -0.1))
+    assert within(-2.0, -0.3, (-0.5, -0.1)) == (-0.5, -0.3) and within(-0.4, -0.3, (-0.5, -0.1)) == (-0.4, -0.3)

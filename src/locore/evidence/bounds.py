@@ -83,9 +83,12 @@ def interval(draws: Draws) -> Bounds:
     high = estimate + max(reach(draws), excess)
     if nothing_differs(draws):
         high = max(high, sure[1])
-    if low > sure[1] or high < sure[0]:
-        return sure  # the weights are known to be wrong, so only what is certain counts
-    return max(low, sure[0]), min(high, sure[1])
+    return within(low, high, sure)
+
+
+def within(low: float, high: float, sure: Bounds) -> Bounds:
+    """What is possible of an interval; where nothing is, what made it is known to be wrong, and only what is certain counts."""
+    return sure if low > sure[1] or high < sure[0] else (max(low, sure[0]), min(high, sure[1]))
 
 
 def _log1m(share: float) -> float:
@@ -185,12 +188,10 @@ def _within(angle: float, degrees: int) -> float:
 
 def confidence_bounds(draws: Draws) -> Bounds:
     """Numbers that log p(α) lies between with probability 95 %, as a theorem and not by approximation."""
-    low, high = draws.log_evidence_bounds
-    counted = None if draws.record.joined else draws.record.interval
-    likely = counted or draws.record.likely or _bounds_of_weights(draws)
+    likely = (None if draws.record.joined else draws.record.interval) or draws.record.likely or _bounds_of_weights(draws)
     if draws.record.factors is not None and likely[1] == 0.0:  # what bounds a probability bounds nothing else
         likely = likely[0], draws.record.log_most
-    return min(max(low, likely[0]), high), max(min(high, likely[1]), low)
+    return within(*likely, draws.log_evidence_bounds)
 
 
 def _bounds_of_weights(draws: Draws) -> Bounds:

@@ -11,7 +11,8 @@ Where a part has no interval, or nothing was found of it, its certain bounds sta
 potentials cannot exceed), so what one has is not left for another: the greatest sum gives what is left to those that are worth
 most.
 
-**Verdict.** The worst of those of the parts that matter: that may hold more than a tenth of Z.
+**Verdict.** The worst of those of the parts that matter: that may hold more than a tenth of Z. And how well it is known what each
+holds, since a draw from all of them takes a part by that; exact draws from a part say little of it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from locore.evidence.bounds import SMALL_REACH, within
 from locore.evidence.particles import Particles
 from locore.evidence.record import Bounds, Factors, Guarantee, Joined, Record, Run
-from locore.evidence.verdict import LEVELS
+from locore.evidence.verdict import FAIR_REACH, LEVELS
 from locore.numerics import NEG_INF
 
 MATTERS = 0.1  # share of Z below which the verdict on a part says nothing of the whole
@@ -93,7 +95,7 @@ def _record(parts: Sequence[Part], found: Sequence[Particles]) -> Record:
         likely=bounds,
         ess=_ess(found, held),
         factors=_factors(records, most + max(part.nats for part in parts)),
-        joined=None if exact else _judged(parts, shares, highs),
+        joined=None if exact else _judged(parts, shares, highs, _sum_interval(parts, bounds)),
         chosen="; ".join(dict.fromkeys(record.chosen for record in records if record.chosen)) or None,
         why="; ".join(f"{part.name}: {part.found.record.why}" for part in parts if part.found and part.found.record.why)
         or None,
@@ -135,7 +137,7 @@ def _sum_interval(parts: Sequence[Part], bounds: Bounds) -> Bounds:
     left = 1 - math.sqrt(below)
     low = total + math.log(left) if left > 0 else NEG_INF
     high = total + math.log1p(math.sqrt(above)) if above < math.inf else math.inf
-    return min(max(low, bounds[0]), bounds[1]), max(min(high, bounds[1]), bounds[0])
+    return within(low, high, bounds)
 
 
 def _times(log: float) -> float:
@@ -182,7 +184,7 @@ def _ess(found: Sequence[Particles], shares: Sequence[float]) -> float:
     return 1 / total if total else math.inf
 
 
-def _judged(parts: Sequence[Part], shares: Sequence[float], highs: Sequence[float]) -> Joined:
+def _judged(parts: Sequence[Part], shares: Sequence[float], highs: Sequence[float], interval: Bounds) -> Joined:
     """The error, and the worst verdict of a part that matters."""
     total = _total(parts)
     square, worst = 0.0, ("trust", "")
@@ -199,6 +201,11 @@ def _judged(parts: Sequence[Part], shares: Sequence[float], highs: Sequence[floa
         square += (share * error) ** 2 if matters or not math.isnan(error) else 0.0
         if matters and (not worst[1] or LEVELS.index(level) > LEVELS.index(worst[0])):
             worst = level, f"{part.name}: {reason}"
+    far = max(interval[1] - total, total - interval[0])
+    if worst[0] == "trust" and far > SMALL_REACH:
+        level = "rough" if far <= FAIR_REACH else "do not trust"
+        known = f"how much of Z each holds is known to a factor of {_times(far):.2g} only; raise num_particles or budget."
+        return Joined(math.sqrt(square), level, f"{len(parts)} parts were sampled apart; {known}")
     return Joined(math.sqrt(square), worst[0], f"{len(parts)} parts were sampled apart; of {worst[1]}")
 
 
