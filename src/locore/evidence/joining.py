@@ -11,8 +11,8 @@ Where a part has no interval, or nothing was found of it, its certain bounds sta
 potentials cannot exceed), so what one has is not left for another: the greatest sum gives what is left to those that are worth
 most.
 
-**Verdict.** The worst of those of the parts that matter: that may hold more than a tenth of Z. And how well it is known what each
-holds, since a draw from all of them takes a part by that; exact draws from a part say little of it.
+**Verdict.** The worst of those of the parts that matter: that may hold more than a tenth of Z. And how well it is known what
+each holds, since a draw from all of them takes a part by that; exact draws from a part say little of it.
 """
 
 from __future__ import annotations

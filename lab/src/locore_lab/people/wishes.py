@@ -21,7 +21,7 @@ from locore import (
 )
 from locore.constraints import Constraint
 
-TEMPERATURE = 0.5
+TEMPERATURE = 0.3
 EMAIL = "Hi team, this is Maria Lopez from Brightwater. We need 24 office chairs by 12 March, and it is urgent. Thanks, Maria"
 ORDER = {
     "type": "object",
