@@ -17,6 +17,8 @@ OLDEST_REST ?= transformers==5.5.0 tokenizers==0.22.1 safetensors==0.4.3 'numpy>
 JS ?= openai@6.49.0 zod@4.6.7
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
+# Modules are compiled once, not by every process that a test starts.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo check test test-slow test-real test-newest check-newest test-oldest test-vllm test-clients gpu lint format types docs clean
 

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from locore.models import LanguageModel, load
 
+pytest_plugins = ["tests.cpu_times"]
 torch.set_num_threads(1)
 
 # What tests compute once for a model stays out of the user's cache.
@@ -22,7 +23,7 @@ if "LOCORE_TESTS_GGUF" not in os.environ:
     os.environ["LOCORE_TESTS_GGUF"] = _converted.name
 (Path(_cache.name) / "gguf").symlink_to(os.environ["LOCORE_TESTS_GGUF"])
 # A test never fails for being slow; more examples are for `make test-slow`.
-settings.register_profile("locore", deadline=None, max_examples=100 if os.environ.get("LOCORE_THOROUGH") else 25)
+settings.register_profile("locore", deadline=None, max_examples=100 if os.environ.get("LOCORE_THOROUGH") else 15)
 settings.load_profile("locore")
 
 SHARED_MODELS = Path(__file__).resolve().parents[1] / "shared" / "models"

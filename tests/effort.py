@@ -1,5 +1,5 @@
-"""How often laws are tried: statistical ones with a fifth of the runs in `make test`, the dear ones on every second case only,
-others with two fifths of the examples; all of it in `make test-slow`.
+"""How often laws are tried: statistical ones with a tenth of the runs in `make test`, the dear ones on some of the cases only,
+others with a sixth of the examples; all of it in `make test-slow`.
 
 Fewer runs see larger faults only; the false-alarm rate of a law is what it says either way.
 """
@@ -15,14 +15,19 @@ THOROUGH = bool(os.environ.get("LOCORE_THOROUGH"))
 
 def runs(num: int) -> int:
     """Of a law that is tried `num` times when there is time."""
-    return num if THOROUGH else max(num // 5, 40)
+    return num if THOROUGH else max(num // 10, 40)
 
 
 def examples(num: int) -> int:
     """For Hypothesis, which tries as many when there is time."""
-    return num if THOROUGH else max(num * 2 // 5, 12)
+    return num if THOROUGH else max(num // 6, 10)
 
 
-def some(cases: Iterable[Any]) -> list[Any]:
-    """For `parametrize`: every second case waits for `make test-slow`."""
-    return [case if number % 2 == 0 else pytest.param(case, marks=pytest.mark.slow) for number, case in enumerate(cases)]
+def some(cases: Iterable[Any], every: int = 3, several: bool = False) -> list[Any]:
+    """For `parametrize`: the first of every three cases, or of so many, is tried; the others wait for `make test-slow`.
+
+    Args:
+        several: a case is a tuple of arguments.
+    """
+    given = [case if several else (case,) for case in cases]
+    return [pytest.param(*each, marks=[pytest.mark.slow] * (number % every > 0)) for number, each in enumerate(given)]

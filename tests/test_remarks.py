@@ -8,6 +8,7 @@ import pytest
 import locore
 from locore.errors import InvalidConstraint, Unsatisfiable
 from locore.samplers import Twisted
+from tests.effort import some
 
 SPACE = "no allowed text begins with a space; did you mean"
 
@@ -86,7 +87,7 @@ STORY = (
 WORDS = STORY.split()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some(range(12), 4))
 def test_a_space_is_missing_between_words_and_never_within_one(seed):
     """By how the problem is made: a prompt that ends within a word, which the only text completes, or before the next word."""
     chance = random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import product
 
 import pytest
@@ -104,8 +105,7 @@ def definition(model, alpha, min_length=0):
     return result
 
 
-@pytest.mark.parametrize("min_length", [0, 2])
-@pytest.mark.parametrize("name", ALPHAS)
+@pytest.mark.parametrize(("name", "min_length"), some(itertools.product(ALPHAS, [0, 2]), 3, several=True))
 def test_the_target_is_that_of_the_definition(model, name, min_length):
     expected = definition(model, ALPHAS[name], min_length)
     if not expected:

@@ -14,7 +14,7 @@ import locore
 from locore.cli import main
 from tests.pages import DOCS
 
-ASKED = {"max_new_tokens": 8, "num_particles": 4, "budget": 200, "seed": 3}
+ASKED = {"max_new_tokens": 8, "num_particles": 2, "budget": 60, "seed": 3}
 PROMPT = "The weather is"
 CODE = re.compile(r"`([^`]+)`")
 

@@ -10,9 +10,10 @@ import time
 import pytest
 
 from tests.batch.helpers import batch, batch_apart, results
+from tests.effort import THOROUGH
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-NUMBER = 60
+NUMBER = 40
 SHARDS = ("--shard-rows", "8")
 
 
@@ -40,9 +41,9 @@ def killed_after(prompts, output, rows: int, number: int) -> int | None:
 
 def test_kills_at_random_moments(prompts, done, tmp_path):
     output, draw, kills = tmp_path / "out", random.Random(0), 0
-    for rows in sorted(draw.sample(range(NUMBER - 5), 5)):
+    for rows in sorted(draw.sample(range(NUMBER - 5), 5 if THOROUGH else 4)):
         kills += killed_after(prompts, output, rows, signal.SIGKILL) == -signal.SIGKILL
-    assert kills >= 3  # a run may be faster than its murderer, but not always
+    assert kills >= 2  # a run may be faster than its murderer, but not always
     assert batch(prompts, output, *SHARDS, "--resume") == 1
     assert results(output) == results(done)
     assert {path.name for path in output.iterdir()} - {".lock"} == {"config.json", "progress.jsonl", "results"}

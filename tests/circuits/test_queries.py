@@ -14,7 +14,7 @@ from locore.circuits import Circuit, TableReader, downward
 from locore.circuits.circuit import check
 from locore.compilers.layers import SparseRows, block_from_rows
 from locore.errors import InvalidArgument, ZeroWeights
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 
 from . import brute_force
 
@@ -152,7 +152,7 @@ def test_samples_follow_the_conditional_distribution(monkeypatch, cached):
     circuit = layered(rows, np.array([True, False, True]), [0, 1, 2, 2])
     models = models_of(rows, [True, False, True], [0, 1, 2, 2], 3)
     log_probs = brute_force.random_log_probs(1, 3, 4, seed=1)
-    draws = 40_000
+    draws = 40_000 if THOROUGH else 5_000
     tokens, _ = circuit.sample(log_probs.expand(draws, -1, -1), seed=3)
     weights = torch.softmax(brute_force.weights(log_probs, models)[0], -1)
     index = {tuple(m): k for k, m in enumerate(models.tolist())}

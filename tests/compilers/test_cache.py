@@ -23,7 +23,7 @@ from locore.constraints import Constant, TokenPhrases, ban, contains, json_schem
 from locore.errors import InvalidArgument, Unsatisfiable
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 
 from ..constraints import strategies
 
@@ -351,7 +351,7 @@ def test_a_file_under_a_wrong_name_is_not_taken(folder):
 
 # Several processes.
 
-ROUNDS, PROCESSES = 150, 3
+ROUNDS, PROCESSES = 150 if THOROUGH else 40, 3
 
 
 def busy(folder: str, marks: str, number: int) -> str:
@@ -380,7 +380,7 @@ def busy(folder: str, marks: str, number: int) -> str:
 def test_writers_and_readers_do_not_disturb_each_other(tmp_path, tmp_path_factory):
     """Whatever is read is whole; while nothing is removed, something is always read."""
     marks = tmp_path_factory.mktemp("marks")
-    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+    with multiprocessing.get_context("fork").Pool(PROCESSES) as pool:
         told = pool.starmap(busy, [(str(tmp_path), str(marks), number) for number in range(PROCESSES)])
     assert told == [""] * PROCESSES
     keep_within(tmp_path, 400_000)

@@ -26,7 +26,7 @@ from locore.models import MarkovModel
 from locore.samplers import sampler_by_name
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
-from tests.effort import examples, runs
+from tests.effort import examples, runs, some
 
 from .grammars import ALL, ARITHMETIC, DYCK, EDGES, JSON, SQL
 
@@ -132,7 +132,12 @@ def compounds(base):
 
 
 @pytest.mark.parametrize(
-    "base, number", [*itertools.product(["dyck", "arithmetic"], range(11)), ("ends in its own way", 1), ("no way out", 9)]
+    "base, number",
+    [
+        *some(itertools.product(["dyck", "arithmetic"], range(11)), 3, several=True),
+        ("ends in its own way", 1),
+        ("no way out", 9),
+    ],
 )
 def test_the_reading_has_the_models_of_the_constraint(base, number):
     """Sequences, evidence, and the tokens that may come after every prefix, against all sequences read by llguidance."""
@@ -177,7 +182,7 @@ def test_without_an_end_a_text_has_all_its_tokens():
     assert circuit.accepts(torch.tensor(every)).tolist() == [constraint.evaluate(y, tokenizer) for y in every]
 
 
-@pytest.mark.parametrize("name", ["masked", "smc", "swor", "twisted", "awrs", "auto"])
+@pytest.mark.parametrize("name", some(["masked", "smc", "swor", "twisted", "awrs", "auto"], 3))
 def test_samplers_are_proper(name):
     model = chain(3)
     circuit = locore.compile((grammar(BASES["arithmetic"]) & ban("11")) | contains("1"), model, 3)
@@ -224,7 +229,7 @@ def test_a_straight_way_that_is_too_long_leaves_texts_out_and_says_so(monkeypatc
 @pytest.mark.parametrize(
     "text, tokens", [(ARITHMETIC, 9), (DYCK, 9), (JSON, 10), (SQL, 12)], ids=["arithmetic", "dyck", "json", "sql"]
 )
-@pytest.mark.parametrize("sampler", ["masked", "smc"])
+@pytest.mark.parametrize("sampler", some(["masked", "smc"]))
 def test_every_text_is_a_whole_sentence(text, tokens, sampler):
     parser = lark.Lark(text, parser="earley", lexer="dynamic_complete")
     found = locore.generate("tiny", "Here: ", grammar(text), max_new_tokens=tokens, num_particles=6, sampler=sampler, seed=1)
@@ -369,7 +374,7 @@ DEEP = [  # a grammar, from the number of levels; how many are read; how many ar
 ]
 
 
-@pytest.mark.parametrize("text, read, refused", DEEP)
+@pytest.mark.parametrize("text, read, refused", some(DEEP, 3, several=True))
 def test_deep_grammars_are_read_or_refused(text, read, refused):
     """Also where few frames are left."""
     leaf = below(250, lambda: grammar(text(read)))

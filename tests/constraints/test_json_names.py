@@ -13,6 +13,7 @@ from locore import json_schema
 from locore.automata.pushdown import DEAD, Pushdown
 from locore.circuits.followed import FollowedCircuit
 from locore.tokenizer import Tokenizer
+from tests.effort import THOROUGH
 
 WORDS = ['{"', "{", "}", '"', '":', ":", ",", ',"', "1", "a", "b", "ab", "\\", "u0061", "é", "\\u00", 'é":', 'b":1', " ", "e9"]
 BYTES = [bytes([byte]) for byte in range(256)]
@@ -26,6 +27,7 @@ SCHEMAS = [
     {"minProperties": 2, "additionalProperties": {"enum": [1, 11]}},
 ]
 LENGTH = 40
+WALKS = 6 if THOROUGH else 2
 
 
 @pytest.fixture(params=range(len(SCHEMAS)))
@@ -57,10 +59,10 @@ def walks(reader, number, seed):
 def test_stand_ins_change_no_mask(schema, monkeypatch):
     circuit = locore.compile(json_schema(schema), TOKENIZER, LENGTH, use_cache=False)
     assert isinstance(circuit, FollowedCircuit)
-    found = [(text, mask) for _, _, mask, text in walks(circuit.reader, 6, 1)]
+    found = [(text, mask) for _, _, mask, text in walks(circuit.reader, WALKS, 1)]
     monkeypatch.setattr(Pushdown, "stand_ins", lambda self, states: states)
     plain = locore.compile(json_schema(schema), TOKENIZER, LENGTH, use_cache=False)
-    again = [(text, mask) for _, _, mask, text in walks(plain.reader, 6, 1)]
+    again = [(text, mask) for _, _, mask, text in walks(plain.reader, WALKS, 1)]
     assert len(found) == len(again)
     for (text, mask), (same, other) in zip(found, again, strict=True):
         assert text == same and torch.equal(mask, other), text
@@ -70,7 +72,7 @@ def test_every_text_has_as_many_names_as_are_asked_for(schema):
     leaf = json_schema(schema)
     circuit = locore.compile(leaf, TOKENIZER, LENGTH, use_cache=False)
     ended = 0
-    for _, state, mask, text in walks(circuit.reader, 30, 2):
+    for _, state, mask, text in walks(circuit.reader, 5 * WALKS, 2):
         if mask[len(TOKENS) - 1]:
             ended += 1
             assert len(json.loads(text.decode())) >= schema["minProperties"], text
@@ -93,7 +95,7 @@ def test_names_that_several_patterns_tell_apart_cost_what_their_cheapest_way_cos
     some = {"not": {"patternProperties": {"a": {"not": first}}}}
     schema = {"oneOf": [{"patternProperties": {"a": second}, **some}, {"patternProperties": {"b": first, "ab": second}}]}
     followed = json_schema({"type": "object", **schema}).follow()(len)
-    for seed in range(40):
+    for seed in range(40 if THOROUGH else 10):
         rng, state = random.Random(seed), 0
         for _ in range(30):
             after = {byte: followed.after(state, byte) for byte in range(256)}

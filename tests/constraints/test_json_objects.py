@@ -12,7 +12,7 @@ import pytest
 
 from locore.constraints import from_json, json_schema
 
-from ..effort import runs
+from ..effort import THOROUGH
 from .test_json_schema import written
 
 NAMES = "abcd"
@@ -125,7 +125,7 @@ def compact(value: Any) -> bytes:
 def test_closed_objects(block):
     """Against a plain reading: a value is valid in one way of all alternatives, in which its objects have what is listed."""
     some = 0
-    for seed in range(block * 10_000, block * 10_000 + runs(250)):
+    for seed in range(block * 10_000, block * 10_000 + (250 if THOROUGH else 15)):
         made = Schemas(seed)
         schema = made.schema()
         leaf = json_schema({**schema, "$defs": DEFS}, objects="closed", **OPEN)
@@ -135,7 +135,7 @@ def test_closed_objects(block):
             assert leaf.accepts(compact(value)) == wanted, (seed, schema, value)
             assert loose.accepts(compact(value)) or not wanted
             some += wanted
-    assert some > 50
+    assert some > 10
 
 
 def test_closing_parts_leaves_the_whole_satisfiable():

@@ -24,7 +24,7 @@ from locore.story import story_of
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
 from tests.chatting import ours
-from tests.effort import runs
+from tests.effort import THOROUGH
 
 from .texts import FLAGS
 
@@ -93,7 +93,7 @@ def meaning(kind: str, parts, prompt: str, text: str) -> bool:
     return all(values) if kind == "and" else any(values)
 
 
-@settings(max_examples=runs(200), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200 if THOROUGH else 10, suppress_health_check=[HealthCheck.too_slow])
 @given(constraints(), PROMPTS, st.integers(0, 3))
 def test_what_is_sampled_is_the_law_given_prompt_and_text(drawn, prompt, seed):
     """p(y | prompt, α(prompt + y)), against all texts, with the constraint read plainly on prompt and text."""
@@ -116,7 +116,7 @@ def test_what_is_sampled_is_the_law_given_prompt_and_text(drawn, prompt, seed):
         assert locore.holds(alpha, text, TOKENIZER, prompt) == meaning(kind, parts, prompt, text)
 
 
-@settings(max_examples=runs(200))
+@settings(max_examples=200 if THOROUGH else 10)
 @given(leaves(), PROMPTS, st.lists(PROMPTS, min_size=3, max_size=6))
 def test_the_derivative_is_the_machine_behind_the_prompt(leaf, prompt, texts):
     told = leaf.over("prompt+text", prompt)

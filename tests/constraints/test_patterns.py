@@ -21,7 +21,7 @@ from locore.errors import InvalidConstraint, LocoreError, UnsupportedKeyword
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
-from tests.effort import runs
+from tests.effort import THOROUGH, runs
 
 from .patterns import TEXTS
 from .patterns import patterns as any_expressions
@@ -125,7 +125,7 @@ def test_in_order_is_a_search_for_one_after_the_other(first, second, texts):
         assert (accepts(leaf, text), leaf.holds_in(text)) == (wanted, wanted), (first, second, text)
 
 
-@settings(max_examples=runs(150), suppress_health_check=SLOW)
+@settings(max_examples=150 if THOROUGH else 12, suppress_health_check=SLOW)
 @given(expressions(short=False), st.lists(TEXTS, min_size=3, max_size=6), BOUNDS)
 def test_all_states_made_beforehand_are_those_made_as_texts_go(expression, texts, bounds):
     one = made(pattern, expression)

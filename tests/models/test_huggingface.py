@@ -19,6 +19,7 @@ from locore.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.models import HuggingFaceModel, causal, load
 from locore.models.base import LanguageModel
 from locore.models.neighbourhood import pack_tails
+from tests.effort import some
 
 from . import zoo
 
@@ -46,7 +47,7 @@ ATTENTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("architecture", "attention"), ATTENTIONS)
+@pytest.mark.parametrize(("architecture", "attention"), some(ATTENTIONS, several=True))
 def test_cached_is_uncached(architecture, attention):
     cached = zoo.huggingface(architecture, attention=attention)
     plain = uncached(architecture, attention=attention)

@@ -20,7 +20,7 @@ from locore.samplers import BY_NAME, AdaptiveRejection, LocallyConstrainedResamp
 from locore.samplers.base import UnreadMass
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
-from tests.effort import examples, runs
+from tests.effort import examples, runs, some
 
 LENGTH = 4
 CHAINS = ("isir", "particle-gibbs", "mcmc")  # slow here; their bounds are those of the texts found
@@ -47,7 +47,7 @@ def particles_of(sampler, model, circuit, num, seed):
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1000), st.booleans(), st.booleans(), st.integers(1, 40))
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", some(SAMPLERS, 2))
 def test_certain_bounds_hold_in_every_run(name, seed, eos, zeros, num):
     model = sharp_model(seed, eos, zeros)
     circuit = compile(ALPHA, model, LENGTH)
@@ -99,7 +99,7 @@ def test_masking_without_look_ahead_knows_as_much():
         assert sum(particles.info["zero_weights"].values()) == pytest.approx(lost)
 
 
-RUNS = runs(300)
+RUNS = runs(400)
 LIKELY = {
     "rejection": (Rejection(), 6),
     "oversampling": (Oversampling(), 12),
@@ -112,7 +112,7 @@ LIKELY = {
 }
 
 
-@pytest.mark.parametrize("name", LIKELY)
+@pytest.mark.parametrize("name", some(LIKELY, 2))
 def test_likely_bounds_hold_as_often_as_they_say(name):
     """At most 5 % of the runs miss; the limit is exceeded by chance with a probability below 1e-6."""
     sampler, num = LIKELY[name]

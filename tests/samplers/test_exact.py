@@ -17,7 +17,7 @@ from locore.samplers.baselines import adaptive_rejection
 from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection, log_evidence
 from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting
-from tests.effort import runs
+from tests.effort import runs, some
 
 from .chi_square import p_value as chi_square
 
@@ -75,7 +75,7 @@ def test_the_price_is_the_number_of_prefixes_that_can_be_completed(eos):
 
 
 @pytest.mark.parametrize("num, kept", [(4, 2**16), (4, 5)])
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 def test_few_particles_are_proper_and_keep_the_evidence(num, kept, eos, monkeypatch):
     monkeypatch.setattr(enumeration, "KEPT", kept)
     monkeypatch.setattr(enumeration, "CHUNK_PREFIXES", 2)
@@ -89,11 +89,11 @@ def test_few_particles_are_proper_and_keep_the_evidence(num, kept, eos, monkeypa
     assert result.holds(FALSE_ALARM), result.z
 
 
-@pytest.mark.parametrize("num", [1, 4])
+@pytest.mark.parametrize("num", some([4, 1]))
 def test_one_draw_by_weight_is_an_exact_draw(num):
     model, circuit = problem(True)
     generator, drawn = seeded(5), []
-    for _ in range(400):
+    for _ in range(runs(1000)):
         draws = Enumeration()(model, circuit, num, None, generator)
         chosen = int(torch.multinomial(torch.softmax(draws.log_weights, 0), 1, generator=generator))
         drawn.append(draws.tokens[chosen].tolist())
@@ -163,7 +163,7 @@ def mean_over_histories(model, circuit, num, records):
     return mean, {y: probs[y] for y in good}
 
 
-@pytest.mark.parametrize("num", [1, 2])
+@pytest.mark.parametrize("num", some([1, 2]))
 @pytest.mark.parametrize("records", ["all", "failed"])
 def test_the_weight_is_proper_over_all_histories(records, num):
     model = TableModel.random(2, 3, seed=1)
@@ -174,7 +174,7 @@ def test_the_weight_is_proper_over_all_histories(records, num):
     assert mean == pytest.approx(truth, rel=1e-9)
 
 
-@pytest.mark.parametrize("budget", [None, 20])
+@pytest.mark.parametrize("budget", some([20, None]))
 @pytest.mark.parametrize("eos", [False, True])
 @pytest.mark.parametrize("name", REJECTIONS)
 def test_adaptive_rejection_weights_properly(name, eos, budget):
@@ -199,7 +199,7 @@ def test_the_law_notices_weights_that_forget_what_was_remembered():
     assert not proper_weighting(wrong, model, circuit, 2, 150, 40, seed=8).holds(FALSE_ALARM)
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 @pytest.mark.parametrize("name", REJECTIONS)
 def test_draws_are_exact_and_independent(name, eos):
     """All draws of many runs, of which the later ones come from a trie that has learned; then neighbours in pairs."""
@@ -216,7 +216,7 @@ def test_draws_are_exact_and_independent(name, eos):
     assert abs(z) < 4.9
 
 
-@pytest.mark.parametrize("kept_cursors, memory", [(1, 2**26), (256, 7), (256, 0)])
+@pytest.mark.parametrize("kept_cursors, memory", some([(1, 2**26), (256, 7), (256, 0)], 2, several=True))
 def test_forgetting_changes_the_price_and_not_the_law(kept_cursors, memory, monkeypatch):
     model, circuit = problem(True)
     before = AdaptiveRejection()(model, circuit, 20, None, seeded(3))

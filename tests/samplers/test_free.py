@@ -98,7 +98,7 @@ def test_a_state_is_free_if_and_only_if_all_texts_that_go_on_from_it_are_accepte
 
 @pytest.mark.parametrize("tokenizer", some([CUT, WORDS]))
 @pytest.mark.parametrize("alpha", some([*CONSTRAINTS[1:4], CONSTRAINTS[7]]), ids=str)
-@pytest.mark.parametrize("budget", [None, 20])
+@pytest.mark.parametrize("budget", some([20, None]))
 def test_weights_are_proper(alpha, tokenizer, budget):
     """Also where much is left unread, and where the model often breaks characters."""
     model = table(tokenizer, seed=4)

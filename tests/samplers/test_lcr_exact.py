@@ -68,7 +68,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("kernel", some(KERNELS))
+@pytest.mark.parametrize("kernel", some(KERNELS, 6))
 @pytest.mark.parametrize("model", MODELS)
 def test_the_mean_weight_is_the_target_for_every_sequence(model, kernel):
     p = MODELS[model]()
@@ -150,7 +150,7 @@ def expected_mixture_weights(model, kernel, circuit, contexts):
     return torch.where(drawn > 0, drawn * weights.exp(), 0.0), log_p.exp()
 
 
-@pytest.mark.parametrize("kernel", some(KERNELS))
+@pytest.mark.parametrize("kernel", some(KERNELS, 6))
 @pytest.mark.parametrize("model", some(MODELS))
 def test_the_mixture_weight_is_proper_given_any_contexts(model, kernel):
     p = MODELS[model]()

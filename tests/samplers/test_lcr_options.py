@@ -50,7 +50,7 @@ def run(sampler, num=40, budget=None, seed=0, eos=True):
 
 
 @pytest.mark.parametrize("eos", some([True, False]))
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", some(OPTIONS))
 def test_every_option_weights_properly(name, eos):
     model, circuit = problem(eos)
     sampler = sampler_for(OPTIONS[name], model)

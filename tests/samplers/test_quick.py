@@ -16,7 +16,7 @@ from locore.samplers import Quick
 from locore.samplers.auto import PATIENCE
 from locore.samplers.few import few_draws, nothing_breaks
 from locore.testing import proper_weighting
-from tests.effort import runs
+from tests.effort import runs, some
 from tests.samplers.test_auto import chain
 
 ALPHAS = {
@@ -41,7 +41,7 @@ def test_it_suits_the_problem_at_the_price_of_plain_draws(chosen, num):
     assert counted.lm_tokens <= factor * num * (length - 1)
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 @pytest.mark.parametrize("alpha", [Count((0, 1, 2), frozenset({1}), 1, 2), ~Literal(1, frozenset({0}))], ids=str)
 def test_it_is_proper(alpha, eos):
     model = TableModel.random(3, 3, seed=5, eos=eos, concentration=20.0)
@@ -49,7 +49,7 @@ def test_it_is_proper(alpha, eos):
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 def test_a_few_draws_are_exact_and_cost_a_row_each(eos):
     """Chi-square against the law itself, with a false alarm in a million; of what only forbids, and what cannot break."""
     model = TableModel.random(3, 4, seed=5, eos=eos, concentration=20.0)

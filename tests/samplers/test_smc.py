@@ -16,7 +16,7 @@ from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.samplers.smc import Population, SequentialMonteCarlo, systematic
 from locore.testing import enumerate_posterior, proper_weighting
-from tests.effort import examples, runs
+from tests.effort import THOROUGH, examples, runs, some
 
 LENGTH = 4
 SAMPLERS = {
@@ -37,7 +37,7 @@ def seeded(seed):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("eos", [False, True])
+@pytest.mark.parametrize("eos", some([True, False]))
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_weights_are_proper(name, eos):
     model, circuit = problem(eos)
@@ -60,7 +60,7 @@ def test_the_law_notices_resampling_that_forgets_the_weights():
 def test_blocks_are_unbiased_alone_and_do_not_move_together():
     model, circuit = problem(False)
     truth = math.exp(enumerate_posterior(model, circuit).log_evidence)
-    runs, generator = 400, seeded(1)
+    runs, generator = 400 if THOROUGH else 100, seeded(1)
     sampler = SequentialMonteCarlo(ess_threshold=0.9, blocks=2)
     found = [sampler(model, circuit, 12, None, generator).blocks.log_evidence for _ in range(runs)]
     assert all(len(blocks) == 2 for blocks in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from enum import Enum
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import locore
 from locore.models import Biased, EndingAt, MinP, Penalised, Tempered, TopK, TopP
+from tests.effort import some
 
 SOON = {"type": "regex", "pattern": "[a-z ]{1,20}\\."}
 LOW = {"effort": "low"}
@@ -268,8 +270,11 @@ TOOLS[1]["function"]["parameters"]["$defs"] = {"Zone": {"enum": ["UTC", "CET"]}}
 POSSIBLE = {"rain": ({"city": "Rome"}, {"city": "Oslo"}), "time": ({"zone": "UTC"}, {"zone": "CET"})}
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "time"}}], ids=str)
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "stream"),
+    some(itertools.product(["required", {"type": "function", "function": {"name": "time"}}], [False, True]), 3, several=True),
+    ids=str,
+)
 def test_a_function_that_must_be_called_is_called_strictly(client, choice, stream):
     asked = {"model": "tiny", "messages": USER, "tools": TOOLS, "tool_choice": choice, "max_tokens": 60, "n": 4, "seed": 1}
     asked["extra_body"] = LOW

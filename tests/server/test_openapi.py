@@ -23,7 +23,7 @@ from locore.samplers import NAMED
 from locore.server import Settings, create_app
 from locore.server.app import published_schema
 from tests.chatting import talking
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 from tests.server.conftest import PATIENCE, Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +119,9 @@ SMALL = ("max_tokens", "max_completion_tokens", "num_particles", "n")
 
 
 @API.parametrize()
-@settings(max_examples=6, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=6 if THOROUGH else 3, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
 def test_the_server_keeps_its_own_description(case, server):
     """Status codes, content types, the form of answers, refusal of what is wrong. Work is kept small."""
     if isinstance(case.body, dict):

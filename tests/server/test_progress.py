@@ -56,9 +56,10 @@ def test_a_quick_error_has_its_status(server):
     assert (status, answer["error"]["code"]) == (422, "unsatisfiable_constraint")
 
 
+@pytest.mark.slow  # a server of its own; below is the same without one
 def test_a_later_error_is_the_last_event(tmp_path):
     slow = Server(tmp_path, "--timeout", "1", key=None).wait()
-    status, _, body = ask(slow, {**LONG, "max_tokens": 200, "num_particles": 4096})
+    status, _, body = ask(slow, {**LONG, "max_tokens": 200, "num_particles": 512})
     slow.stop()
     *told, last = events(body)
     assert status == 200 and told

@@ -100,7 +100,7 @@ def check_steps(move, matrix, model, circuit, models):
 
 
 @pytest.mark.parametrize("eos", some([True, False]))
-@pytest.mark.parametrize("name", some(WINDOWS))
+@pytest.mark.parametrize("name", some(WINDOWS, 4))
 def test_window_moves_are_in_detailed_balance(name, eos):
     model, circuit, truth = problem(eos)
     matrix = check_matrix(window_matrix(WINDOWS[name], model, circuit, truth.tokens), truth)
@@ -154,7 +154,7 @@ def test_chains_forget_where_they_started(eos):
 
 
 @pytest.mark.parametrize("eos", some([True, False]))
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", some(STARTS))
 def test_chains_keep_weights_proper(name, eos):
     model, circuit, _ = problem(eos, seed=5)
     budget = 200 if name == "a budget" else None

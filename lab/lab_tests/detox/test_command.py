@@ -141,9 +141,9 @@ def test_a_run_that_was_killed_goes_on(finished, folder, monkeypatch):
 
 
 def test_a_paired_run_reads_less_and_its_rows_differ_by_their_laws_alone(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "DetoxPlan", lambda: replace(TOY, generations=8))
+    monkeypatch.setattr(command, "DetoxPlan", lambda: replace(TOY, generations=4))
     rows = ["model alone", "word banning", "exact"]
-    run(tmp_path, data=folder / "data", model=str(folder / "model"), prompts=10, paired=True, rows=rows)
+    run(tmp_path, data=folder / "data", model=str(folder / "model"), prompts=4, paired=True, rows=rows)
     found = {tuple(line["key"]): line["tokens"] for line in lines_of(tmp_path / "generations.jsonl")}
     clean = [key[1:] for key, tokens in found.items() if key[0] == "model alone" and found[EXACT["text"], *key[1:]] == tokens]
     assert clean  # a draw of the model that holds is the exact row's first

@@ -28,6 +28,7 @@ from scipy.stats import chisquare
 
 import locore
 from locore.models import Counted, MarkovModel, TopP
+from tests.effort import THOROUGH
 
 FALSE_ALARM = 1e-4  # of each statistical test here
 
@@ -151,6 +152,9 @@ READINGS = (
 IN_PHRASES = (0, 1, 2)
 
 
+NUM = 400 if THOROUGH else 100  # draws
+
+
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.name)
 def test_the_published_sampler_by_enumeration(reading):
     """Two pairs of two tokens over four; every pair of pairs is enumerated from the formulas of the paper."""
@@ -217,7 +221,7 @@ def test_the_published_sampler_by_enumeration(reading):
     assert sum(law.values()) == pytest.approx(1)
     generator = torch.Generator().manual_seed(0)
     always = lambda y: torch.ones(len(y), dtype=torch.bool)  # noqa: E731
-    found = [published(model, circuit, 2, reading, always, generator, IN_PHRASES) for _ in range(400)]
+    found = [published(model, circuit, 2, reading, always, generator, IN_PHRASES) for _ in range(NUM)]
     assert_law([str(tuple(one.tokens)) for one in found], {str(y): mass for y, mass in law.items()})
     none = sum(one.positive == 0 for one in found)
-    assert abs(none - 400 * zeros) <= 4 * math.sqrt(400 * zeros * (1 - zeros)) + 1
+    assert abs(none - NUM * zeros) <= 4 * math.sqrt(NUM * zeros * (1 - zeros)) + 1

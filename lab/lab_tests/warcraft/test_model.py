@@ -19,6 +19,7 @@ import locore
 from locore.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.samplers import sampler_by_name
 from locore.testing import proper_weighting
+from tests.effort import THOROUGH, some
 from tests.models import test_laws as laws
 from tests.models import zoo
 
@@ -207,13 +208,15 @@ def test_edge_bits_have_a_law_that_the_cursor_agrees_with(bits, tmp_path):
 
 def test_a_model_of_edge_bits_learns_a_few_maps_by_heart():
     maps = generate_maps(4, seed=0, height=SIDE, width=SIDE, encoding=EDGES)
-    trainer = Trainer(dataclasses.replace(TOY, epochs=60, batch=4, symmetries=1, learning_rate=3e-3), maps, maps)
-    reports = [trainer.look() for _ in range(60)]
-    assert reports[-1]["nats"] < reports[0]["nats"] / 5
-    assert reports[-1]["rounded_exact"] > 0.5 and reports[-1]["exact"] > 0.5
+    epochs = 60 if THOROUGH else 8
+    trainer = Trainer(dataclasses.replace(TOY, epochs=epochs, batch=4, symmetries=1, learning_rate=3e-3), maps, maps)
+    reports = [trainer.look() for _ in range(epochs)]
+    assert reports[-1]["nats"] < reports[0]["nats"] * (0.2 if THOROUGH else 0.8)
+    if THOROUGH:
+        assert reports[-1]["rounded_exact"] > 0.5 and reports[-1]["exact"] > 0.5
 
 
-@pytest.mark.parametrize("encoding", [EDGES, MOVES_TO_8])
+@pytest.mark.parametrize("encoding", some([EDGES, MOVES_TO_8]))
 def test_the_encoder_learns_alone_and_goes_on_after_a_kill(tmp_path, encoding):
     """The LSTM does not move before its time, and the head is part of a checkpoint."""
     maps = generate_maps(8, seed=0, height=SIDE, width=SIDE, encoding=encoding)

@@ -11,7 +11,7 @@ from tests.server.conftest import KEY, Server
 def test_a_run_can_be_stopped(visit):
     page = visit()
     page.fill("#max_tokens", "300")
-    page.fill("#num_particles", "4096")
+    page.fill("#num_particles", "512")
     page.click("#run")
     page.get_by_role("button", name="Cancel").click()
     page.locator("#status", has_text="Cancelled.").wait_for()
