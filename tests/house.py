@@ -52,7 +52,13 @@ KERNEL = frozenset(
         *("models.base", "models.cursor", "models.validation", "automata.tables", "automata.lift"),
         *(f"constraints.{name}" for name in ("base", "structure", "sequence", "tokens", "counting", "function", "spelling")),
         *("constraints.serial", "circuits", "circuits.chain", "circuits.circuit", "circuits.upward", "circuits.downward"),
-        *("circuits.left_to_right", "compilers.problem", "compilers.residual", "compilers.layers", "compilers.left_to_right"),
+        *(
+            "circuits.left_to_right",
+            "compilers.problem",
+            "compilers.residual",
+            "circuits.layers",
+            "compilers.left_to_right",
+        ),
         *(
             "compilers.unroll",
             "compilers.compile",

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import locore
-from locore.circuits import ConditionedReader, conditioned
+from locore.circuits import reached
+from locore.circuits.reached import Reached
 from locore.compilers import compile
 from locore.constraints import contains, token
 from locore.models import TableModel
@@ -31,7 +32,7 @@ BIASED = {"asap", "isir", "particle-gibbs"}
 def puzzle():
     """A puzzle, and a model that nearly knows its solutions, so that rejection finds some too."""
     circuit = compile(sudoku(PUZZLE, box=2), 4, 16, use_cache=False)
-    assert isinstance(circuit.reader, ConditionedReader)
+    assert isinstance(circuit.reader, Reached)
     given = {cell: int(c) for cell, c in enumerate(PUZZLE) if c != "."}
     solutions = [grid for grid in GRIDS if all(grid[cell] == value for cell, value in given.items())]
     assert len(solutions) == circuit.count() > 2
@@ -43,7 +44,7 @@ def puzzle():
 @pytest.mark.parametrize("name", BY_NAME)
 def test_samplers_run_on_a_sudoku(name, tabulated, monkeypatch):
     if not tabulated:
-        monkeypatch.setattr(conditioned, "MOST_STATES", 2)
+        monkeypatch.setattr(reached, "MOST_STATES", 2)
     model, circuit = puzzle()
     if name == "exact" and not tabulated:
         pytest.skip("enumeration names its price first, and there is none")
@@ -68,7 +69,7 @@ def test_samplers_weight_properly_on_a_small_problem(name):
     model = TableModel.random(3, 3, seed=5, concentration=20.0)
     alpha = token_sum([0, 1, 2], {0: 0, 1: 1, 2: 2}, at_least=2, at_most=4) & ~token(0, 2)
     circuit = compile(alpha, model, 3, use_cache=False)
-    assert isinstance(circuit.reader, ConditionedReader)
+    assert isinstance(circuit.reader, Reached)
     result = proper_weighting(BY_NAME[name], model, circuit, 4, runs(RUNS.get(name, 400)), None, seed=4)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 

@@ -98,15 +98,15 @@ def test_a_prefix_is_conditioned_on_as_by_one_upward_and_one_downward_pass():
     for time in range(16):
         prefixes = grids[::5, :time]
         prefixes = torch.cat([prefixes, torch.zeros(1, time, dtype=torch.long)])
-        assert torch.equal(circuit.allowed(prefixes), allowed_by_conditioning(circuit, prefixes))
+        assert torch.equal(circuit.allowed(prefixes), allowed_by_conditioning(circuit.chain, prefixes))
 
 
-@pytest.mark.parametrize(("bound", "most"), [("MOST_STATES", 100), ("MOST_VISITS", 1000)])
+@pytest.mark.parametrize(("bound", "most"), [("MOST_STATES", 100), ("MOST_EFFORT", 1000)])
 def test_a_reading_with_too_many_or_too_large_states_has_no_table(monkeypatch, bound, most):
-    from locore.circuits import conditioned
+    from locore.circuits import reached
 
     circuit = compile(sudoku("." * 16, box=2), 4, 16, use_cache=False)
-    monkeypatch.setattr(conditioned, bound, most)
+    monkeypatch.setattr(reached, bound, most)
     assert not circuit.reader.tabulated
     with pytest.raises(BudgetExceeded, match="too many for a table"):
         _ = circuit.reader.rows

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import locore
 from locore import Tokenizer, choice, compile, token
+from locore.circuits import reached
 from locore.circuits.circuit import SHOWN_NODES
 from locore.circuits.draw import gates_of
 from locore.constraints import Constant, conjunction, disjunction, negation
@@ -33,7 +34,7 @@ formulas = st.recursive(
 
 def count(circuit) -> int:
     """Models of the drawn gates: sums at OR, products at AND, numbers of tokens at leaves."""
-    gates, root = gates_of(circuit)
+    gates, root = gates_of(circuit.chain)
     sizes = circuit.token_class.bincount().tolist()
     values = []
     for gate in gates:
@@ -85,11 +86,15 @@ def test_large_circuits_are_refused():
         compile(Constant(True), 5, 2).dot(Tokenizer.integers(3))
 
 
-def test_what_was_never_written_down_is_not_drawn():
+def test_what_is_read_on_demand_is_drawn_where_it_is_small(monkeypatch):
     lists = locore.grammar('start: "(" start ")" | "b"')
-    circuit = compile(lists, Tokenizer.from_tokens(["(", ")", "b"]), 5)
+    tokens = Tokenizer.from_tokens(["(", ")", "b"])
+    circuit = compile(lists, tokens, 5)
+    assert count(circuit) == circuit.count() == 1 and "svg" in circuit._repr_svg_()
+    monkeypatch.setattr(reached, "MOST_STATES", 4)
+    circuit = compile(lists, tokens, 5)
     assert circuit._repr_svg_() is None
-    with pytest.raises(InvalidArgument, match="a drawing cannot be computed"):
+    with pytest.raises(BudgetExceeded, match="no mass, count, drawing"):
         circuit.dot()
 
 

@@ -16,10 +16,9 @@ ARROWS = {
         *("canonical", "constraints.json_schema", "constraints.json_schema.places", "constraints.machine", "models.wrappers"),
         *("potentials.scorer", "potentials.values", "remarks", "samplers.most_probable", "samplers.steering", "stopping"),
     ),
-    "circuits": ("circuits.conditioned",),
     "circuits.circuit": ("circuits.draw",),
     "compilers.compile": (
-        *("circuits.followed", "compilers.conflict", "compilers.followed", "compilers.lazily", "compilers.stored"),
+        *("compilers.conflict", "compilers.followed", "compilers.lazily", "compilers.stored"),
         "puzzles.sdd.compile",
     ),
     "constraints.counting": ("automata.characters", "automata.machines"),
@@ -45,10 +44,6 @@ ARROWS = {
 }
 # Modules below the samplers that name one of them in what they say or ask: how many strings.
 HINTS = {
-    "circuits.conditioned": 1,
-    "circuits.followed": 1,
-    "circuits.unwritten": 1,
-    "compilers.lazily": 1,
     "models.engines.vllm": 1,
 }
 # Pairs of files of which one says of what type the other is; nothing is imported twice when they run.

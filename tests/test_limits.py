@@ -45,8 +45,9 @@ LARGE = {
 @pytest.mark.parametrize("alpha", LARGE.values(), ids=LARGE)
 @pytest.mark.parametrize("limits", [Limits(states=40), Limits(seconds=1e-9), Limits(nodes=20), Limits(memory=1000)], ids=str)
 def test_every_limit_is_kept(alpha, limits):
+    """That on nodes where they are asked for."""
     with pytest.raises(BudgetExceeded, match=r"limits=Limits\("):
-        compile(alpha, LETTERS, 20, limits=limits, use_cache=False)
+        assert compile(alpha, LETTERS, 20, limits=limits, use_cache=False).num_nodes
 
 
 @pytest.mark.parametrize("alpha", LARGE.values(), ids=LARGE)

@@ -27,7 +27,7 @@ class Limits:
     Attributes:
         states: of one automaton, or of all positions of a circuit that is explored state by state. What has neither, as a
             grammar or a large schema, makes its states while texts are written, and no limit counts those.
-        nodes: of the circuit, those that positions share once.
+        nodes: of the circuit, when they are asked for; those that positions share once.
         seconds: of wall time.
         memory: bytes that the process may grow by, and of any one table.
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locore.circuits.left_to_right import MaskReader, stack_masks
+from locore.circuits.masks import MaskReader, stack_masks
 from locore.compilers import compile
 from locore.constraints import ban, contains, regex
 from locore.errors import InvalidArgument, Unsatisfiable
@@ -124,7 +124,7 @@ def test_few_masks_are_kept():
     for token in [0, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 1, 0]:
         reader.mask()
         reader.advance(token)
-    assert len(reader._masks._kept) == 3
+    assert len(reader._masks) == 3
 
 
 @pytest.mark.parametrize("token", [6, -1, 0.5, "a"])

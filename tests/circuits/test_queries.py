@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from locore.circuits import Circuit, TableReader, downward
 from locore.circuits.circuit import check
-from locore.compilers.layers import SparseRows, block_from_rows
 from locore.errors import InvalidArgument, ZeroWeights
 from tests.effort import THOROUGH, examples
 
@@ -21,9 +20,6 @@ from . import brute_force
 
 def layered(rows, final, token_class):
     """A circuit from Int32[states, classes] rows for each position."""
-    blocks, sizes = [], [len(r) for r in rows[1:]] + [len(final)]
-    for row, size in zip(rows, sizes, strict=True):
-        blocks.append(block_from_rows(SparseRows.from_dense(row), size))
     live, flags = [np.array(final)], np.array(final)
     for row in reversed(rows):
         flags = ((row >= 0) & flags[np.maximum(row, 0)]).any(1)
@@ -34,15 +30,7 @@ def layered(rows, final, token_class):
         tuple(torch.tensor(f) for f in reversed(live)),
         0,
     )
-    return Circuit(
-        len(rows),
-        torch.tensor(token_class),
-        rows[0].shape[1],
-        tuple(blocks),
-        tuple((i,) for i in range(len(rows))),
-        torch.tensor(final),
-        reader,
-    )
+    return Circuit(reader)
 
 
 def models_of(rows, final, token_class, length):
@@ -138,7 +126,7 @@ def test_allowed_tokens_are_those_that_can_be_completed(machine, data):
     truth = [any(m[:time] == prefix and m[time] == v for m in models) for v in range(len(token_class))]
     rows_of = torch.tensor([prefix], dtype=torch.long).reshape(1, time)
     assert circuit.allowed(rows_of[0]).tolist() == truth
-    assert downward.allowed_by_conditioning(circuit, rows_of)[0].tolist() == truth
+    assert downward.allowed_by_conditioning(circuit.chain, rows_of)[0].tolist() == truth
 
 
 @pytest.mark.parametrize("cached", [64, 2**17])

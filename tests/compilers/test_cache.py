@@ -21,6 +21,7 @@ from locore.compilers.problem import Problem
 from locore.compilers.stored import from_tensors, to_tensors
 from locore.constraints import Constant, TokenPhrases, ban, contains, json_schema, regex, token
 from locore.errors import InvalidArgument, Unsatisfiable
+from locore.kept import Kept
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples
@@ -47,15 +48,16 @@ def origin(alpha=ALPHA, length=6, **options):
 
 def assert_same(first, second):
     """Equal tensor by tensor, type by type, and shared where the other shares."""
-    for name in ("length", "num_classes", "positions", "structured"):
+    for name in ("length", "num_classes", "structured", "relaxed", "limits"):
         assert getattr(first, name) == getattr(second, name)
+    assert first.chain.positions == second.chain.positions
     ours, theirs = parts_of(first), parts_of(second)
     assert len(ours) == len(theirs)
     for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == b.dtype
         assert torch.equal(a, b)
     assert sharing(first) == sharing(second)
-    assert [b.num_inputs for b in first.blocks] == [b.num_inputs for b in second.blocks]
+    assert [b.num_inputs for b in first.chain.blocks] == [b.num_inputs for b in second.chain.blocks]
     assert (first.reader is None) == (second.reader is None)
     if first.reader is not None:
         assert first.reader.start == second.reader.start
@@ -63,8 +65,8 @@ def assert_same(first, second):
 
 
 def parts_of(circuit):
-    tensors = [circuit.token_class, circuit.final]
-    for block in circuit.blocks:
+    tensors = [circuit.token_class, circuit.chain.final]
+    for block in circuit.chain.blocks:
         tensors += [block.leaves, block.outputs, *block.levels]
     reader = circuit.reader
     if reader is not None:
@@ -75,7 +77,7 @@ def parts_of(circuit):
 
 def sharing(circuit):
     """Which positions have the same block, and the same rows, as which before."""
-    objects = [*circuit.blocks, *(circuit.reader.rows if circuit.reader is not None else ())]
+    objects = [*circuit.chain.blocks, *(circuit.reader.rows if circuit.reader is not None else ())]
     first: dict[int, int] = {}
     return [first.setdefault(id(thing), i) for i, thing in enumerate(objects)]
 
@@ -241,7 +243,7 @@ def test_the_command_says_where_the_circuit_came_from(folder, capsys):
 def test_the_memory_forgets_what_was_not_used_for_longest(folder):
     circuits = {name: compile(ban([name]), TOKENIZER, 6, use_cache=False) for name in ("a", "b", "ab")}
     sizes = [stored._bytes_of(circuit) for circuit in circuits.values()]
-    memory = stored._Memory(sum(sizes) - 1)
+    memory = Kept(sum(sizes) - 1, stored._bytes_of)
     for name in ("a", "b"):
         memory.put(name, circuits[name])
     assert memory.get("a") is circuits["a"]
@@ -249,7 +251,7 @@ def test_the_memory_forgets_what_was_not_used_for_longest(folder):
     assert memory.get("b") is None
     assert memory.get("a") is circuits["a"]
     assert memory.get("ab") is circuits["ab"]
-    small = stored._Memory(sizes[0])
+    small = Kept(sizes[0], stored._bytes_of)
     small.put("a", circuits["a"])
     big = compile(ban(["abababab", "bbbb"]), TOKENIZER, 9, use_cache=False)
     small.put("big", big)

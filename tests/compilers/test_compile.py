@@ -144,7 +144,7 @@ def test_negated_text_is_the_ban_of_it_and_neither_has_special_tokens():
 
 def test_one_table_of_rows_serves_all_positions():
     circuit = compile(ban(["aba", "bb"]), TOKENIZER, 12, min_length=3)
-    assert len({id(block) for block in circuit.blocks}) == 2  # before and after the text may end
+    assert len({id(block) for block in circuit.chain.blocks}) == 2  # before and after the text may end
     assert len({id(rows) for rows in circuit.reader.rows}) == 2
 
 

@@ -11,8 +11,8 @@ import torch
 
 import locore
 from locore import grammar
-from locore.automata.lazily import DEAD
 from locore.automata.lift import vocabulary_trie
+from locore.automata.walking import DEAD
 from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior

@@ -18,10 +18,10 @@ import locore
 from locore import after, ban, choice, contains, finished, from_json, grammar, regex, template, token
 from locore.automata.grammar import definitions_of, productions_of
 from locore.automata.grammar.engine import UNFORCED, byte_tokenizer
-from locore.automata.lazily import DEAD
-from locore.circuits.left_to_right import MaskReader
+from locore.automata.walking import DEAD
+from locore.circuits.masks import MaskReader
 from locore.compilers import explored
-from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
 from locore.models import MarkovModel
 from locore.samplers import sampler_by_name
 from locore.testing import enumerate_posterior, proper_weighting
@@ -337,7 +337,7 @@ def test_bad_grammars(text, error, message):
 
 def test_what_cannot_be_asked():
     circuit = locore.compile(grammar(DYCK), SMALL, 4)
-    with pytest.raises(InvalidArgument, match="read from left to right"):
+    with pytest.raises(BudgetExceeded, match="read from left to right"):
         circuit.marginals(torch.zeros(4, SMALL.vocab_size))
     every = itertools.product(range(SMALL.vocab_size), repeat=2)
     number = sum(grammar(DYCK).evaluate(ids, SMALL) for ids in every)

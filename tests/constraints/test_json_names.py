@@ -10,8 +10,9 @@ import torch
 
 import locore
 from locore import json_schema
-from locore.automata.pushdown import DEAD, Pushdown
-from locore.circuits.followed import FollowedCircuit
+from locore.automata.pushdown import Pushdown
+from locore.automata.walking import DEAD
+from locore.compilers.followed import Following
 from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH
 
@@ -58,7 +59,7 @@ def walks(reader, number, seed):
 
 def test_stand_ins_change_no_mask(schema, monkeypatch):
     circuit = locore.compile(json_schema(schema), TOKENIZER, LENGTH, use_cache=False)
-    assert isinstance(circuit, FollowedCircuit)
+    assert isinstance(circuit.reader.steering, Following)
     found = [(text, mask) for _, _, mask, text in walks(circuit.reader, WALKS, 1)]
     monkeypatch.setattr(Pushdown, "stand_ins", lambda self, states: states)
     plain = locore.compile(json_schema(schema), TOKENIZER, LENGTH, use_cache=False)
@@ -72,12 +73,12 @@ def test_every_text_has_as_many_names_as_are_asked_for(schema):
     leaf = json_schema(schema)
     circuit = locore.compile(leaf, TOKENIZER, LENGTH, use_cache=False)
     ended = 0
-    for _, state, mask, text in walks(circuit.reader, 5 * WALKS, 2):
+    for position, state, mask, text in walks(circuit.reader, 5 * WALKS, 2):
         if mask[len(TOKENS) - 1]:
             ended += 1
             assert len(json.loads(text.decode())) >= schema["minProperties"], text
             assert leaf.accepts(text)
-            assert circuit.reader.automaton.is_over(state - 1)
+            assert circuit.reader.completed(position, torch.tensor([state])).item()
     assert ended
 
 
@@ -85,7 +86,7 @@ def test_names_that_are_told_apart_cost_few_states():
     circuit = locore.compile(json_schema({"type": "object", "minProperties": 4}), TOKENIZER, LENGTH, use_cache=False)
     for _ in walks(circuit.reader, 4, 3):
         pass
-    assert circuit.reader.automaton.num_states < 20_000
+    assert circuit.reader.steering.automaton.num_states < 20_000
 
 
 def test_names_that_several_patterns_tell_apart_cost_what_their_cheapest_way_costs():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from locore.automata.pushdown import DEAD
+from locore.automata.walking import DEAD
 from locore.constraints import from_json, json_schema
 from locore.errors import BudgetExceeded, UnsupportedKeyword
 from tests.effort import examples

@@ -12,7 +12,7 @@ from hypothesis import assume
 
 import locore
 from locore.circuits import Circuit
-from locore.circuits.left_to_right import MaskReader
+from locore.circuits.masks import MaskReader
 from locore.errors import BudgetExceeded, Unsatisfiable
 from locore.numerics import NEG_INF
 

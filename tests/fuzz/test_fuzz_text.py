@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import locore
 from locore import explain
-from locore.circuits.left_to_right import MaskReader
+from locore.circuits.masks import MaskReader
 from locore.constraints import from_json, has_text
 from locore.errors import InvalidConstraint
 from locore.numerics import NEG_INF

@@ -14,8 +14,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lazily import DEAD, ByteMachine, Int32
+from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Automaton, Trie, minimise, number_rows, over_all_bytes
+from locore.automata.walking import DEAD, Int32
 from locore.errors import BudgetExceeded
 from locore.limits import check_progress, check_states
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from locore.automata.lift import vocabulary_trie
 from locore.automata.tables import Trie
-
-Int32 = NDArray[np.int32]
-DEAD = -1
+from locore.automata.walking import DEAD, PLAIN, Flags, Int32, Nodes, walk_of
 
 
 class ByteMachine(ABC):
@@ -61,32 +57,37 @@ class TokenMachine:
     def __init__(self, machine: ByteMachine, token_bytes: tuple[bytes | None, ...]) -> None:
         """Nothing has been read."""
         self.machine = machine
-        self._trie = vocabulary_trie(token_bytes)
-        self._progress = max(1.0, machine.progress(self._trie))
+        self._walk = walk_of(token_bytes)
+        self._progress = max(1.0, machine.progress(self._walk.trie))
         self._rows = np.zeros((16, 256), dtype=np.int32)
         self._has_row = np.zeros(16, dtype=np.bool_)
 
     def row(self, state: int) -> Int32:
         """Int32[vocab]: the state after each token, DEAD where it cannot come."""
-        targets = np.full(self._trie.num_nodes, DEAD, dtype=np.int32)
-        targets[0] = state
-        first = 1
-        for parents, symbols, _ in self._trie.levels:
-            before = targets[parents]
-            alive = np.flatnonzero(before != DEAD)
-            if not len(alive):
-                break
-            self._make(before[alive])
-            targets[first + alive] = self._rows[before[alive], symbols[alive]]
-            first += len(parents)
-        return np.where(self._trie.node >= 0, targets[self._trie.node], DEAD)
+        row = np.full(self._walk.size, DEAD, dtype=np.int32)
+        row[self._walk.tokens] = self._walk.after(state, self._after, self._stays)
+        return row
 
     def tokens_needed(self, state: int) -> float:
         """Tokens that a text needs at least from here on."""
         return float(np.ceil(self.machine.least(state) / self._progress))
 
+    def _after(self, states: Int32, symbols: Nodes) -> Int32:
+        self._make(states)
+        after: Int32 = self._rows[states, symbols]
+        return after
+
+    def _stays(self, states: Int32) -> Flags:
+        """Bool[states]: those that plain characters do not change."""
+        self._make(states)
+        distinct, which = np.unique(states, return_inverse=True)
+        flags: Flags = (self._rows[distinct][:, PLAIN] == distinct[:, None]).all(1)[which]
+        return flags
+
     def _make(self, states: Int32) -> None:
         """The rows of these states."""
+        if not len(states):
+            return
         wanted = np.unique(states)
         size = len(self._rows)
         if wanted[-1] >= size:

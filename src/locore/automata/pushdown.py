@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 
 from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Automaton, minimise, number_rows, over_all_bytes
+from locore.automata.walking import DEAD
 from locore.errors import BudgetExceeded
 from locore.limits import check_progress
 
 NEVER = math.inf  # the cost of what cannot be completed
-PLAIN = tuple(byte for byte in range(0x20, 0x7F) if byte not in (0x22, 0x5C))  # of ASCII, without quote and backslash
-DEAD = -1
 UNREAD = -2  # the row of this state has not been made
 Sequence = tuple["Symbol", ...]  # one after the other, the first on top
 Row = Mapping[int, tuple[Sequence, ...]]  # what may come in the place of a symbol, by the byte that is read
@@ -38,7 +37,7 @@ class Symbol(ABC):
 
     Attributes:
         nullable: may it be nothing?
-        plain_room: how many characters of `PLAIN`, whichever they are, it can read without its cost changing.
+        plain_room: how many plain characters (see `walking`), whichever they are, it can read without its cost changing.
         is_wide: does nearly every byte lead to a symbol of its own, so that only those are made which a text needs?
     """
 
@@ -170,7 +169,7 @@ class Pushdown:
         return _may_end(self._states[state])
 
     def plain_room(self, state: int) -> float:
-        """How many characters of `PLAIN`, whichever they are, can be read without the cost changing."""
+        """How many plain characters, whichever they are, can be read without the cost changing."""
         return float(self._rooms[state])
 
     def plain_rooms(self, states: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.composed import ComposedMachine
-from locore.automata.lazily import DEAD, ByteMachine
+from locore.automata.lazily import ByteMachine
 from locore.automata.machines import NUM_BYTES
 from locore.automata.tables import Automaton, reachable
+from locore.automata.walking import DEAD
 from locore.errors import InvalidArgument
 from locore.limits import check_progress, check_states, check_table
 

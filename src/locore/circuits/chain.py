@@ -19,6 +19,7 @@ from locore.limits import check_nodes, check_progress
 
 FALSE, TRUE, FIRST_LEAF = 0, 1, 2
 NODES_BETWEEN_CHECKS = 256
+MAX_NODES = 400  # of a drawing
 REMEDY = "shorten the sequence, fix more of it, or choose another vtree"
 Node = int  # FALSE, TRUE, or an index handed out by a Builder
 Key = tuple[Node, Node, Node, Node]
@@ -76,14 +77,31 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Blocks over `length` categorical positions, whose tokens fall into classes; attributes as in `Circuit`."""
+    """Blocks over `length` categorical positions, whose tokens fall into classes.
 
-    length: int
+    Attributes:
+        token_class: Long[vocab], the class of each token.
+        num_classes: number of classes.
+        blocks: blocks[0] gives the root as its output 0, blocks[k] gets its inputs from blocks[k + 1].
+        positions: the positions that each block reads, in the order of its leaves.
+        final: Bool[inputs of the last block], which of them are true.
+    """
+
     token_class: Tensor
     num_classes: int
     blocks: tuple[Block, ...]
     positions: tuple[tuple[int, ...], ...]
     final: Tensor
+
+    @classmethod
+    def of(cls, block: Block, token_class: Tensor, num_classes: int, length: int) -> Chain:
+        """Of one block that reads all positions in their order."""
+        return cls(token_class, num_classes, (block,), (tuple(range(length)),), torch.zeros(0, dtype=torch.bool))
+
+    @cached_property
+    def length(self) -> int:
+        """Number of positions."""
+        return sum(map(len, self.positions))
 
     @property
     def vocab_size(self) -> int:
@@ -110,6 +128,12 @@ class Chain:
     def tokens_by_class(self) -> Tensor:
         """Long[vocab]: the tokens, those of class 0 first; class c begins at `class_starts[c]`."""
         return self.token_class.argsort(stable=True)
+
+    def to(self, device: torch.device | str) -> Chain:
+        """The same nodes on a device. A block shared by many positions stays shared."""
+        moved = {id(block): block.to(device) for block in self.blocks}
+        blocks = tuple(moved[id(block)] for block in self.blocks)
+        return replace(self, token_class=self.token_class.to(device), blocks=blocks, final=self.final.to(device))
 
     def upwards(self) -> Iterator[tuple[Block, tuple[int, ...]]]:
         """The blocks and their positions, from the last block to the root's."""
@@ -188,6 +212,7 @@ class Builder:
                 slot[key_node[1]] = following
                 following += 1
         table = torch.tensor([key for key, _ in leaves], dtype=torch.long).reshape(-1, 2)
+        check_nodes(following, "the circuit", REMEDY)
         return Block(table, 0, tuple(levels), torch.tensor([slot[root]]))
 
     def _levels(self, root: Node) -> list[list[tuple[Key, Node]]]:

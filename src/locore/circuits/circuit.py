@@ -1,20 +1,24 @@
-"""The Circuit: a constraint in a form where mass, sampling, maxima, marginals and counts are one pass each; and is it one?"""
+"""The Circuit: a constraint in a form where mass, sampling, maxima, marginals and counts are one pass each; and is it one?
+
+Mostly it is a left-to-right reading, and has nodes when they are asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from locore.circuits import downward, upward
-from locore.circuits.chain import FALSE, FIRST_LEAF, Block, Chain
-from locore.circuits.draw import MAX_NODES, picture_of
+from locore.circuits.chain import FALSE, FIRST_LEAF, MAX_NODES, Block, Chain
+from locore.circuits.layers import chain_of
 from locore.circuits.left_to_right import LeftToRight
 from locore.circuits.upward import satisfiable
 from locore.errors import BudgetExceeded, InvalidArgument, LocoreError, ZeroWeights
+from locore.limits import Limits
 from locore.numerics import NEG_INF, make_generator
 from locore.tokenizer import Tokenizer
 
@@ -25,29 +29,75 @@ Scope = int  # a set of positions as a bit mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Circuit(Chain):
+class Circuit:
     """A smooth, deterministic, decomposable circuit over `length` categorical positions.
 
     Distributions come as `log_probs`: Float[batch, length, vocab], natural logs; they may be unnormalised, and −inf is
     impossible. A function from a position to Float[batch, vocab] serves as well, so that a large vocabulary need not be held
     for all positions at once; it is called again for the same position and must then say the same. Sums are in float64.
 
+    What needs its nodes (mass, count, samples, maxima, marginals, drawings, sizes) raises `BudgetExceeded` where they are too
+    many: of a grammar or a large schema, say, of which only the states are made that a text gets to.
+
     Attributes:
-        length: number of positions n.
-        token_class: Long[vocab], the class of each token; the coarsest partition that the constraint can see.
-        num_classes: number of classes.
-        blocks: the chain; blocks[0] gives the root as its output 0, blocks[k] gets its inputs from blocks[k + 1].
-        positions: the positions that each block reads, in the order of its leaves.
-        final: Bool[inputs of the last block], which of them are true.
         reader: the left-to-right reading, where there is one (samplers that go token by token need it).
+        written: the nodes, where a compiler has written them; otherwise they are derived from the reading when asked for.
         structured: whether nodes of equal scope split it in the same way (structured decomposability).
         relaxed: whether sequences count as models that do not satisfy the constraint (`locore.simple_moves`). Mass, count and
             look-ahead are then upper bounds, and what is drawn has to be checked by `constraint.evaluate`.
+        limits: what deriving the nodes may use.
     """
 
     reader: LeftToRight | None = None
+    written: Chain | None = None
     structured: bool = True
     relaxed: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The nodes, as a chain of blocks.
+
+        Raises:
+            BudgetExceeded: the reading has too many states, or they more nodes than the limits allow.
+        """
+        if self.written is not None:
+            return self.written
+        assert self.reader is not None
+        with self.limits.enforced():
+            return chain_of(self.reader)
+
+    @property
+    def _form(self) -> Chain | LeftToRight:
+        """Whichever form it has without any work."""
+        form = self.reader if self.written is None else self.written
+        assert form is not None
+        return form
+
+    @property
+    def length(self) -> int:
+        """Number of positions, n."""
+        return self._form.length
+
+    @property
+    def token_class(self) -> Tensor:
+        """Long[vocab], the class of each token: of a partition at least as fine as what the constraint can see."""
+        return self._form.token_class
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self._form.num_classes
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return len(self.token_class)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.token_class.device
 
     def __repr__(self) -> str:
         return f"Circuit(length={self.length}, vocab_size={self.vocab_size}, num_classes={self.num_classes})"
@@ -55,12 +105,12 @@ class Circuit(Chain):
     @cached_property
     def num_nodes(self) -> int:
         """Or nodes and leaves, unrolled over positions, reachable and satisfiable."""
-        return upward.size(self)[0]
+        return upward.size(self.chain)[0]
 
     @cached_property
     def num_edges(self) -> int:
         """Arcs into Or nodes (And nodes with their two factors), counted like the nodes."""
-        return upward.size(self)[1]
+        return upward.size(self.chain)[1]
 
     def dot(self, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> str:
         """The circuit in Graphviz's language, for `dot -Tsvg`; a notebook shows a picture of a small circuit by itself.
@@ -71,25 +121,31 @@ class Circuit(Chain):
 
         Raises:
             BudgetExceeded: it has more nodes.
-            InvalidArgument: the tokenizer is of another vocabulary, or the circuit was never written down.
+            InvalidArgument: the tokenizer is of another vocabulary.
         """
-        return picture_of(self, tokenizer, max_nodes).dot()
+        from locore.circuits.draw import picture_of
+
+        return picture_of(self.chain, tokenizer, max_nodes).dot()
 
     def _repr_svg_(self) -> str | None:
         """For notebooks: its gates, where it is small enough for a picture."""
+        from locore.circuits.draw import picture_of
+
+        if self.written is None and (self.reader is None or sum(table.numel() for table in self.reader.tables) > MOST_SLOTS**2):
+            return None
         try:
-            written = sum(block.num_slots for block in set(self.blocks))
-            return None if max(self.length, written) > MOST_SLOTS else picture_of(self, None, SHOWN_NODES).svg()
+            slots = sum(block.num_slots for block in set(self.chain.blocks))
+            return None if max(self.length, slots) > MOST_SLOTS else picture_of(self.chain, None, SHOWN_NODES).svg()
         except BudgetExceeded:
             return None
 
     def count(self) -> int:
         """Exact number of sequences that satisfy the constraint, of any size; of those that a relaxed circuit lets through."""
-        return upward.count(self)
+        return upward.count(self.chain)
 
     def log_mass(self, log_probs: Distributions) -> Tensor:
         """log Σ_y Π_i exp(log_probs[i, y_i]) over all y that satisfy the constraint: f64[batch]."""
-        return upward.log_mass(self, self._checked(log_probs))
+        return upward.log_mass(self.chain, self._checked(log_probs))
 
     def sample(self, log_probs: Distributions, seed: int | torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw one y ~ p̃(· | α) for each distribution, exactly (top-down, a coin at each Or).
@@ -108,19 +164,19 @@ class Circuit(Chain):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `sample`, and from the same upward pass `log_mass`."""
         weights = self._checked(log_probs)
-        values = upward.masses(self, weights)
+        values = upward.masses(self.chain, weights)
         self._require_mass(values.log_mass)
         generator = make_generator(seed, self.device)
-        tokens, weight = downward.choose_tokens(self, weights, downward.trace(self, values, generator), generator)
+        tokens, weight = downward.choose_tokens(self.chain, weights, downward.trace(self.chain, values, generator), generator)
         return tokens, weight - values.log_mass, values.log_mass
 
     def most_probable(self, log_probs: Distributions) -> tuple[Tensor, Tensor]:
         """The most probable y that satisfies the constraint, and its log p̃(y | α); shapes as in `sample`."""
         weights = self._checked(log_probs)
-        log_mass = upward.log_mass(self, weights)
+        log_mass = upward.log_mass(self.chain, weights)
         self._require_mass(log_mass)
-        values = upward.evaluate(self, weights, upward.MAX)
-        tokens, weight = downward.choose_tokens(self, weights, downward.trace(self, values), None)
+        values = upward.evaluate(self.chain, weights, upward.MAX)
+        tokens, weight = downward.choose_tokens(self.chain, weights, downward.trace(self.chain, values), None)
         return tokens, weight - log_mass
 
     def marginals(self, log_probs: Tensor) -> Tensor:
@@ -130,9 +186,9 @@ class Circuit(Chain):
             ZeroWeights: a distribution gives the constraint no mass.
         """
         weights = self._checked(log_probs)
-        values = upward.exact_masses(self, weights)
+        values = upward.exact_masses(self.chain, weights)
         self._require_mass(values.log_mass)
-        factors = downward.class_factors(self, values).index_select(-1, self.token_class)
+        factors = downward.class_factors(self.chain, values).index_select(-1, self.token_class)
         return torch.stack([weights(i).double() for i in range(self.length)], 1).add_(factors)
 
     def accepts(self, tokens: Tensor) -> Tensor:
@@ -163,21 +219,15 @@ class Circuit(Chain):
                 "give a shorter prefix or compile for a greater length."
             )
         if self.reader is None:
-            result = downward.allowed_by_conditioning(self, rows)
+            result = downward.allowed_by_conditioning(self.chain, rows)
         else:
             result = self.reader.allowed_tokens(rows.shape[1], self.reader.read(rows))
         return result[0] if prefix.ndim == 1 else result
 
     def to(self, device: torch.device | str) -> Circuit:
-        """The same circuit on a device. A block shared by many positions stays shared."""
-        moved = {id(block): block.to(device) for block in self.blocks}
-        return replace(
-            self,
-            token_class=self.token_class.to(device),
-            blocks=tuple(moved[id(block)] for block in self.blocks),
-            final=self.final.to(device),
-            reader=None if self.reader is None else self.reader.to(device),
-        )
+        """The same circuit on a device."""
+        reader = None if self.reader is None else self.reader.to(device)
+        return replace(self, reader=reader, written=None if self.written is None else self.written.to(device))
 
     def _token_ids(self, tokens: Tensor) -> Tensor:
         ids = torch.as_tensor(tokens, device=self.device)
@@ -230,20 +280,20 @@ def check(circuit: Circuit, num_models: int = 256, seed: int = 0) -> None:
     drawn twice as often, so an overlap that holds a share f of all models is found with probability above 1 − (1 −
     f)^num_models.
     """
-    _check_scopes(circuit)
+    _check_scopes(circuit.chain)
     if circuit.num_nodes:
         _check_determinism(circuit, num_models, seed)
 
 
-def _check_scopes(circuit: Circuit) -> None:
+def _check_scopes(chain: Chain) -> None:
     """Every And joins disjoint scopes, every Or equal ones, and the root speaks about all positions."""
-    live_slots = satisfiable(circuit)
-    handed: list[Scope] = [0] * len(circuit.final)
-    for (block, positions), live in zip(circuit.upwards(), reversed(live_slots), strict=True):
+    live_slots = satisfiable(chain)
+    handed: list[Scope] = [0] * len(chain.final)
+    for (block, positions), live in zip(chain.upwards(), reversed(live_slots), strict=True):
         scopes = _block_scopes(block, positions, live.tolist(), handed)
         handed = [scopes[slot] for slot in block.outputs.tolist()]
-    if bool(live_slots[0][circuit.blocks[0].outputs[0]]) and handed[0] != (1 << circuit.length) - 1:
-        raise LocoreError(f"the root speaks about positions {handed[0]:b}, not about all {circuit.length}")
+    if bool(live_slots[0][chain.blocks[0].outputs[0]]) and handed[0] != (1 << chain.length) - 1:
+        raise LocoreError(f"the root speaks about positions {handed[0]:b}, not about all {chain.length}")
 
 
 def _block_scopes(block: Block, positions: tuple[int, ...], live: list[bool], handed: list[Scope]) -> list[Scope]:

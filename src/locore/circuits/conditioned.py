@@ -10,156 +10,66 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from locore.circuits.chain import FALSE, TRUE, Block, classes_of_range
-from locore.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight
-from locore.errors import BudgetExceeded, InvalidArgument
-from locore.limits import may_stop
+from locore.circuits.chain import FALSE, TRUE, Block, Chain, classes_of_range
+from locore.circuits.left_to_right import DEAD
+from locore.circuits.reached import Flags, Reached, Steering
 
-MOST_STATES = 20_000  # of a table
-MOST_VISITS = 3_000_000  # of nodes, to make one: some seconds
 Key = tuple[int, int, int, int]
 
 
-class ConditionedReader(LeftToRight):
-    """The reading of a circuit of one block, state by state; see `LeftToRight` for its methods.
+def conditioned(chain: Chain) -> Reached:
+    """The left-to-right reading of a chain of one block."""
+    return Reached(Conditioning(chain), chain.token_class)
 
-    `rows` and `live` are made when they are asked for. A state is a number among those of its position.
-    """
 
-    start = 0
-    coaccessible = None
-    complete = None
+class Conditioning(Steering):
+    """What is left of a chain of one block after each prefix. A state is a node, of those that are left."""
 
-    def __init__(self, block: Block, token_class: Tensor, num_classes: int, length: int) -> None:
+    def __init__(self, chain: Chain) -> None:
         """Nothing has been read yet.
 
         Args:
-            block: reads all positions in their order and has no inputs; output 0 is the root.
+            chain: its block reads all positions in their order; output 0 is the root.
         """
-        self.token_class = token_class
-        self._given = block, token_class, num_classes, length
-        self._num_classes = num_classes
-        self._num_states = 1
-        self._node_of: list[list[int]] = [[] for _ in range(length + 1)]  # by state; those of position 0 are the root alone
-        self._state_of: list[dict[int, int]] = [{} for _ in range(length + 1)]
-        self._allowed: dict[tuple[int, int], list[bool]] = {}
+        self._chain = chain
+        self.length, self.num_classes = chain.length, chain.num_classes
+        self._allowed: dict[tuple[int, int], Flags] = {}
         self._after: dict[tuple[int, int, int], int] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ConditionedReader, self._given  # without the states that were made
-
-    @property
-    def length(self) -> int:
-        """Number of positions."""
-        return self._given[3]
-
-    @property
-    def tables(self) -> tuple[Tensor, ...]:
-        """None: what is here can be made again from the circuit."""
-        return ()
-
-    @cached_property
-    def tabulated(self) -> bool:  # type: ignore[override]  # made late
-        """Are there few enough states for `rows`? The answer takes as long as making them."""
-        try:
-            return len(self.rows) == self.length
-        except BudgetExceeded:
-            return False
-
-    @cached_property
-    def rows(self) -> tuple[Tensor, ...]:  # type: ignore[override]  # made late
-        """For each position Int[states, classes], of all states that can be reached.
-
-        Raises:
-            BudgetExceeded: more than MOST_STATES of them, or more than MOST_VISITS of nodes to make them.
-        """
-        tables, most_visits = [], self._nodes.visits + MOST_VISITS
-        for position in range(self.length):
-            states = range(len(self._node_of[position]) if position else 1)
-            table = [self._row(position, state, most_visits) for state in states]
-            tables.append(torch.tensor(table, dtype=torch.int32, device=self.token_class.device))
-        return tuple(tables)
-
-    def _row(self, position: int, state: int, most_visits: int) -> list[int]:
-        """The states after one, by class."""
-        row = [DEAD] * self._num_classes
-        for number, flag in enumerate(self._allowed_classes(position, state)):
-            if flag:
-                row[number] = self._state_after(position, state, number)
-            may_stop()
-            if self._num_states > MOST_STATES or self._nodes.visits > most_visits:
-                raise BudgetExceeded(
-                    f"read from left to right, this circuit has more than {MOST_STATES:,} states, or large ones, too many for "
-                    "a table of all of them; use a sampler that needs none, such as 'swor', 'smc' or 'masked'."
-                )
-        return row
-
-    @cached_property
-    def live(self) -> tuple[Tensor, ...]:  # type: ignore[override]  # made late
-        """For each position 0..n Bool[states]: all true, for only states that can be completed are made."""
-        sizes = [*(len(rows) for rows in self.rows), 1]
-        return tuple(torch.ones(size, dtype=torch.bool, device=self.token_class.device) for size in sizes)
-
-    def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
-        """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""
-        _require(look_ahead)
-        classes = self.token_class[tokens].tolist()
-        after = [self._state_after(position, s, c) for s, c in zip(states.tolist(), classes, strict=True)]
-        return torch.tensor(after, dtype=torch.long, device=states.device).view(states.shape)
-
-    def allowed(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
-        """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
-        _require(look_ahead)
-        masks = [self._allowed_classes(position, state) for state in states.tolist()]
-        flags = torch.tensor(masks, dtype=torch.bool, device=self.token_class.device)
-        return flags.view(len(masks), self._num_classes)
-
-    def accepting(self, states: Tensor) -> Tensor:
-        """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
-        return states != DEAD
-
-    def to(self, device: torch.device | str) -> LeftToRight:
-        """The same reading with its results on a device; the work is done where Python runs."""
-        block, token_class, num_classes, length = self._given
-        return ConditionedReader(block, token_class.to(device), num_classes, length)
+        return Conditioning, (self._chain,)
 
     @cached_property
     def _nodes(self) -> _Nodes:
-        return _Nodes(self._given[0], self._num_classes)
+        return _Nodes(self._chain.blocks[0], self.num_classes)
 
-    def _node(self, position: int, state: int) -> int:
-        return self._node_of[position][state] if position else self._nodes.root
+    @property
+    def start(self) -> int:
+        """The root."""
+        return self._nodes.root
 
-    def _allowed_classes(self, position: int, state: int) -> list[bool]:
-        """For each class whether it can come."""
+    @property
+    def effort(self) -> int:
+        """How many nodes were looked at."""
+        return self._nodes.visits
+
+    def allowed(self, position: int, state: int) -> Flags:
+        """Bool[classes]: those that the token at a position can have."""
         key = position, state
         if key not in self._allowed:
-            mask = 0 if state == DEAD else self._nodes.possible(self._node(position, state), position)
-            self._allowed[key] = [bool(mask >> c & 1) for c in range(self._num_classes)]
+            mask = self._nodes.possible(state, position)
+            self._allowed[key] = np.array([bool(mask >> c & 1) for c in range(self.num_classes)])
         return self._allowed[key]
 
-    def _state_after(self, position: int, state: int, number: int) -> int:
-        """The state after a class."""
-        if state == DEAD:
-            return DEAD
+    def after(self, position: int, state: int, number: int) -> int:
+        """What is left once the token at a position has this class."""
         key = position, state, number
         if key not in self._after:
-            node = self._nodes.conditioned(self._node(position, state), position, number)
-            states = self._state_of[position + 1]
-            if node != FALSE and node not in states:
-                states[node] = len(states)
-                self._node_of[position + 1].append(node)
-                self._num_states += 1
-            self._after[key] = states.get(node, DEAD)
+            node = self._nodes.conditioned(state, position, number)
+            self._after[key] = DEAD if node == FALSE else node
         return self._after[key]
-
-
-def _require(look_ahead: bool) -> None:
-    if not look_ahead:
-        raise InvalidArgument(NO_LOOK_AHEAD)
 
 
 class _Nodes:

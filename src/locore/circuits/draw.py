@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from locore.circuits.chain import FALSE, TRUE, Block, Chain, classes_of_range
+from torch import Tensor
+
+from locore.circuits.chain import FALSE, MAX_NODES, TRUE, Block, Chain, classes_of_range
 from locore.circuits.upward import size
 from locore.errors import BudgetExceeded, InvalidArgument
 from locore.picture import Box, Picture, listed
 from locore.tokenizer import Tokenizer
-
-MAX_NODES = 400
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def picture_of(circuit: Chain, tokenizer: Tokenizer | None = None, max_nodes: in
             "that the constraint was compiled for."
         )
     gates, root = gates_of(circuit, max_nodes)
-    speller = Speller(circuit, tokenizer)
+    speller = Speller(circuit.token_class, tokenizer)
     boxes = [Box(speller.leaf(gate) if gate.kind == "leaf" else gate.kind.upper(), gate.kind, gate.children) for gate in gates]
     return Picture(tuple(boxes), root)
 
@@ -139,13 +139,13 @@ class Speller:
     """Names sets of tokens.
 
     Args:
-        circuit: its classes are what sets consist of.
+        token_class: Long[vocab]; sets consist of classes.
         tokenizer: spells tokens; without it, or if it has no text, they are named by their ids.
     """
 
-    def __init__(self, circuit: Chain, tokenizer: Tokenizer | None) -> None:
-        self._members: list[list[int]] = [[] for _ in range(circuit.num_classes)]
-        for token, number in enumerate(circuit.token_class.tolist()):
+    def __init__(self, token_class: Tensor, tokenizer: Tokenizer | None) -> None:
+        self._members: list[list[int]] = [[] for _ in range(int(token_class.max()) + 1)]
+        for token, number in enumerate(token_class.tolist()):
             self._members[number].append(token)
         self._tokenizer = tokenizer if tokenizer is not None and tokenizer.has_text else None
         self._ends = () if tokenizer is None else tokenizer.eos_ids

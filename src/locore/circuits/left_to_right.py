@@ -1,22 +1,16 @@
-"""The left-to-right reading of a circuit: states after prefixes, with exact look-ahead to the end; and masks made of it.
-
-`Masks` follow one sequence that grows token by token: the state is kept, and masks that come again are too.
-`circuit.allowed(prefix)` says the same and reads the prefix anew.
-"""
+"""The left-to-right reading of a circuit: states after prefixes, with exact look-ahead to the end."""
 
 from __future__ import annotations
 
-import copy
-import operator
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.errors import InvalidArgument
@@ -24,11 +18,9 @@ from locore.numerics import NEG_INF
 
 DEAD = -1
 NO_LOOK_AHEAD = (
-    "without look-ahead a mask needs one automaton for all positions; this constraint speaks about single positions. Leave "
-    "look_ahead on."
+    "without look-ahead a mask needs one automaton for all positions, written down as a whole; this constraint speaks about "
+    "single positions, or is read state by state. Leave look_ahead on."
 )
-
-MEMORY_BYTES = 64_000_000  # of masks that are kept
 
 
 class LeftToRight(ABC):
@@ -48,12 +40,24 @@ class LeftToRight(ABC):
     """
 
     token_class: Tensor
-    rows: tuple[Tensor, ...]
-    live: tuple[Tensor, ...]
     start: int
     coaccessible: Tensor | None
     complete: tuple[Tensor, ...] | None
-    tabulated: bool
+
+    @property
+    @abstractmethod
+    def rows(self) -> tuple[Tensor, ...]:
+        """As above; `BudgetExceeded` where they cannot be had."""
+
+    @property
+    @abstractmethod
+    def live(self) -> tuple[Tensor, ...]:
+        """As above; `BudgetExceeded` where `rows` cannot be had."""
+
+    @property
+    @abstractmethod
+    def tabulated(self) -> bool:
+        """As above."""
 
     @property
     @abstractmethod
@@ -77,14 +81,23 @@ class LeftToRight(ABC):
     def accepting(self, states: Tensor) -> Tensor:
         """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
 
+    @abstractmethod
+    def state_after(self, position: int, state: int, token: int) -> int:
+        """The state after one token, as `step` says; DEAD where nothing can be completed any more."""
+
+    @abstractmethod
+    def mask(self, position: int, state: int) -> Tensor:
+        """Bool[vocab]: the tokens that may come after one state, as `allowed_tokens` says."""
+
+    @property
+    @abstractmethod
+    def num_classes(self) -> int:
+        """Number of token classes."""
+
     @property
     def completes(self) -> bool:
         """Can a text be complete before the last position?"""
         return self.complete is None or any(bool(flags.any()) for flags in self.complete[:-1])
-
-    def masks(self, memory_bytes: int = MEMORY_BYTES) -> Masks:
-        """Transitions and masks one state at a time, for `MaskReader`."""
-        return _Masks(self, memory_bytes) if self.tables else _ReachedMasks(self, memory_bytes)
 
     @abstractmethod
     def to(self, device: torch.device | str) -> LeftToRight:
@@ -139,7 +152,7 @@ class LeftToRight(ABC):
         return {}
 
     @cached_property
-    def kinds(self) -> tuple[int, ...]:
+    def kinds(self) -> Sequence[int]:
         """A number for each position; where it is equal, so are the transitions and what can be completed after them.
 
         What is allowed then depends on this number and on the state only. All positions that are far from the end of a ban
@@ -155,8 +168,8 @@ class TableReader(LeftToRight):
     """A reading whose transitions are all there, as tables; see `LeftToRight`."""
 
     token_class: Tensor
-    rows: tuple[Tensor, ...]
-    live: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...] = ()
+    live: tuple[Tensor, ...] = ()
     start: int = 0
     coaccessible: Tensor | None = None
     complete: tuple[Tensor, ...] | None = None
@@ -166,6 +179,11 @@ class TableReader(LeftToRight):
     def length(self) -> int:
         """Number of positions."""
         return len(self.rows)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of token classes."""
+        return self.rows[0].shape[1]
 
     @property
     def tables(self) -> tuple[Tensor, ...]:
@@ -206,6 +224,30 @@ class TableReader(LeftToRight):
             None if self.complete is None else all_of(self.complete),
         )
 
+    def state_after(self, position: int, state: int, token: int) -> int:
+        """The state after one token; DEAD where nothing can be completed any more."""
+        rows, live, class_of = self._arrays
+        if state == DEAD:
+            return DEAD
+        target = int(rows[position][state, class_of[token]])
+        return target if target != DEAD and live[position + 1][target] else DEAD
+
+    def mask(self, position: int, state: int) -> Tensor:
+        """Bool[vocab]: the tokens that may come after one state."""
+        rows, live, _ = self._arrays
+        targets = rows[position][state]
+        possible = (targets != DEAD) & live[position + 1][targets]  # DEAD reads some state's flag, which does not count
+        if state == DEAD:
+            possible = np.zeros_like(possible)
+        return torch.from_numpy(possible).to(self.token_class.device).index_select(0, self.token_class)
+
+    @cached_property
+    def _arrays(self) -> tuple[list[NDArray[Any]], list[NDArray[Any]], NDArray[Any]]:
+        """`rows`, `live` and `token_class` as numpy arrays, whose entries are read ten times faster than those of tensors."""
+        arrays = {id(tensor): tensor.numpy(force=True) for tensor in (*self.rows, *self.live)}
+        rows, live = ([arrays[id(tensor)] for tensor in tensors] for tensors in (self.rows, self.live))
+        return rows, live, self.token_class.numpy(force=True)
+
     def _completable(self, position: int, look_ahead: bool) -> Tensor:
         """Bool[states]: from which states the rest can be completed, within the length or (no look-ahead) at any length."""
         if look_ahead:
@@ -215,137 +257,30 @@ class TableReader(LeftToRight):
         return self.coaccessible
 
 
-class MaskReader:
-    """Which tokens may come next, so that the rest can still be completed within the length.
-
-    ```python
-    reader = MaskReader(circuit.reader)
-    for _ in range(circuit.length):
-        token = choose(reader.mask())
-        reader.advance(token)
-    ```
-
-    Attributes:
-        position: number of tokens read so far.
-    """
-
-    def __init__(self, reader: LeftToRight, memory_bytes: int = MEMORY_BYTES) -> None:
-        """Nothing has been read yet.
-
-        Args:
-            reader: the left-to-right reading of a circuit; masks are on its device.
-            memory_bytes: masks of so many bytes are kept, those used last; copies share them. 0: none.
-        """
-        self.position = 0
-        self._state = reader.start
-        self._masks = reader.masks(memory_bytes)
-
-    def copy(self) -> MaskReader:
-        """Another reader of the same prefix, which may go on differently. It shares the kept masks."""
-        return copy.copy(self)
-
-    def advance(self, token: int) -> None:
-        """Read one token id. After one that was not allowed nothing is allowed any more.
-
-        Raises:
-            InvalidArgument: no token id of this vocabulary, or the length is reached.
-        """
-        self._state = self._masks.state_after(self.position, self._state, token)
-        self.position += 1
-
-    def mask(self) -> Tensor:
-        """Bool[vocab]: the allowed tokens. Not to be written to: the next reader in this state gets the same tensor.
-
-        Raises:
-            InvalidArgument: the length is reached.
-        """
-        return self._masks.mask(self.position, self._state)
+def shared(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The same arrays, equal ones as one object: far from both ends most positions look alike."""
+    first: dict[tuple[tuple[int, ...], bytes], NDArray[Any]] = {}
+    return [first.setdefault((array.shape, array.tobytes()), array) for array in arrays]
 
 
-def stack_masks(readers: Sequence[MaskReader], out: Tensor | None = None) -> Tensor:
-    """Bool[batch, vocab]: the masks of several readers, at any positions.
+def table_reader(
+    token_class: NDArray[np.int64],
+    rows: Sequence[NDArray[np.int32]],
+    live: Sequence[NDArray[np.bool_]],
+    complete: Sequence[NDArray[np.bool_]] | None = None,
+    coaccessible: NDArray[np.bool_] | None = None,
+) -> TableReader:
+    """The reading of a layered automaton that starts in state 0. Positions that share an array share a tensor.
 
     Args:
-        readers: those of one circuit.
-        out: written to if given.
+        token_class: Int64[vocab].
+        rows, live, complete, coaccessible: as in `LeftToRight`.
     """
-    return torch.stack([reader.mask() for reader in readers], out=out)
-
-
-class Masks(Protocol):
-    """Transitions and masks, one state at a time."""
-
-    def state_after(self, position: int, state: int, token: int) -> int:
-        """The state after a token; DEAD where nothing can be completed any more."""
-
-    def mask(self, position: int, state: int) -> Tensor:
-        """Bool[vocab]: the tokens that may come."""
-
-
-class _ReachedMasks:
-    """Masks of a reading that is asked again for every state; those used last are kept."""
-
-    def __init__(self, reader: LeftToRight, memory_bytes: int) -> None:
-        self._reader = reader
-        self._token_class = reader.token_class
-        self._class_of = reader.token_class.cpu().numpy()
-        self._kinds: Sequence[int] = range(reader.length)
-        self._kept: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
-        self._most = memory_bytes // len(self._class_of)
-
-    def state_after(self, position: int, state: int, token: int) -> int:
-        """The state after a token; DEAD where nothing can be completed any more."""
-        if not hasattr(token, "__index__") or not 0 <= (token := operator.index(token)) < len(self._class_of):
-            raise InvalidArgument(
-                f"token ids must be whole numbers in 0..{len(self._class_of) - 1} for this circuit; got {token!r}."
-            )
-        self._check(position)
-        return DEAD if state == DEAD else self._after(position, state, token)
-
-    def mask(self, position: int, state: int) -> Tensor:
-        """Bool[vocab], kept for the next time; the one that was not used for longest is forgotten."""
-        self._check(position)
-        key = (self._kinds[position], state)
-        mask = self._kept.get(key)
-        if mask is not None:
-            self._kept.move_to_end(key)
-            return mask
-        mask = self._kept[key] = self._computed(position, state)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-        return mask
-
-    def _after(self, position: int, state: int, token: int) -> int:
-        return int(self._reader.step(position, torch.tensor([state]), torch.tensor([token])))
-
-    def _computed(self, position: int, state: int) -> Tensor:
-        return self._reader.allowed_tokens(position, torch.tensor([state]))[0]
-
-    def _check(self, position: int) -> None:
-        if position >= self._reader.length:
-            raise InvalidArgument(
-                f"the prefix has {position} tokens, and so many are all that the circuit speaks about; compile for a greater "
-                "length."
-            )
-
-
-class _Masks(_ReachedMasks):
-    """The transitions of a circuit as numpy arrays, whose single entries are read ten times faster than those of tensors."""
-
-    def __init__(self, reader: LeftToRight, memory_bytes: int) -> None:
-        super().__init__(reader, memory_bytes)
-        arrays = {id(tensor): tensor.cpu().numpy() for tensor in (*reader.rows, *reader.live)}
-        self._rows = [arrays[id(rows)] for rows in reader.rows]
-        self._live = [arrays[id(live)] for live in reader.live]
-        self._kinds = reader.kinds
-
-    def _after(self, position: int, state: int, token: int) -> int:
-        target = int(self._rows[position][state, self._class_of[token]])
-        return target if target != DEAD and self._live[position + 1][target] else DEAD
-
-    def _computed(self, position: int, state: int) -> Tensor:
-        targets = self._rows[position][state]
-        possible = (targets != DEAD) & self._live[position + 1][targets]  # DEAD reads some state's flag, which does not count
-        if state == DEAD:
-            possible = np.zeros_like(possible)
-        return torch.from_numpy(possible).to(self._token_class.device).index_select(0, self._token_class)
+    tensors = {id(table): torch.from_numpy(table) for table in rows}
+    return TableReader(
+        torch.from_numpy(token_class),
+        tuple(tensors[id(table)] for table in rows),
+        tuple(map(torch.from_numpy, shared(live))),
+        coaccessible=None if coaccessible is None else torch.from_numpy(coaccessible),
+        complete=None if complete is None else tuple(map(torch.from_numpy, shared(complete))),
+    )

@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from locore.circuits import Circuit
-from locore.circuits.followed import FollowedCircuit
 from locore.compilers.conflict import conflict_of
-from locore.compilers.followed import followed_circuit, is_followed
+from locore.compilers.followed import followed, is_followed
 from locore.compilers.lazily import needs_machine, read_lazily
 from locore.compilers.left_to_right import compile_by_restriction
 from locore.compilers.problem import CompilerLeaf, Problem, as_one_automaton, gathered, with_lifted
@@ -17,7 +16,7 @@ from locore.compilers.unroll import unroll
 from locore.constraints import AutomatonLeaf, Constraint, Not, check_vocabulary, has_text
 from locore.constraints.spelling import spelled
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
-from locore.limits import Limits, check_nodes
+from locore.limits import Limits
 from locore.models.validation import tokenizer_of
 from locore.puzzles.sdd.compile import Vtree, compile_sdd
 from locore.tokenizer import Tokenizer
@@ -116,11 +115,7 @@ def _compiled(problem: Problem, vtree: Vtree | None) -> Circuit:
         with problem.limits.enforced():
             relaxed = is_relaxed(problem.constraint, problem.length)  # first: it refuses some constraints
             circuit = _left_to_right(problem) if vtree is None else _for_vtree(problem, vtree)
-            if isinstance(circuit, FollowedCircuit):  # nothing has been made of it
-                return circuit
-            kept = sum(block.num_slots for block in set(circuit.blocks))  # positions share blocks
-            check_nodes(kept, "the circuit", "a shorter sequence or a simpler constraint")
-            return replace(circuit, relaxed=relaxed)
+            return replace(circuit, relaxed=relaxed, limits=problem.limits)
     except Unsatisfiable as error:
         raise Unsatisfiable(f"{error}: {conflict_of(problem, _left_to_right)}") from None
 
@@ -149,7 +144,7 @@ def _left_to_right(problem: Problem) -> Circuit:
     """
     problem = problem.of_whole_characters()
     if is_followed(problem):
-        return followed_circuit(problem)
+        return followed(problem)
     if needs_machine(problem.constraint):
         return read_lazily(problem)
     root = gathered(problem.constraint, problem.tokenizer.vocab_size)

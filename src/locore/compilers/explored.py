@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +20,13 @@ from numpy.typing import NDArray
 
 from locore.automata.lazily import TokenMachine
 from locore.circuits import DEAD
+from locore.circuits.reached import Flags, Steering
 from locore.compilers.left_to_right import ENDED, Extensions
 from locore.compilers.problem import Ints, Problem
 from locore.compilers.residual import Atom, AutomatonState, Residuals
 from locore.constraints import And, Constant, Constraint, Or
 from locore.constraints.structure import postorder
+from locore.kept import Kept
 from locore.limits import check_progress
 
 ROWS_BYTES = 256_000_000  # of rows that are kept
@@ -82,23 +83,27 @@ class MachineState(Atom):
         return self.atoms.tokens.machine.accepts(self.state)
 
 
-class Exploration:
-    """The states of one constraint, numbered as they are reached; see the module.
+class Exploration(Steering):
+    """The states of one constraint, numbered as they are reached; see the module. Token classes are single tokens.
 
     Attributes:
-        start: the state before anything is read.
         assumed: how many states were taken to be completable without knowing.
         late: how many were taken to be too late for the horizon, by the straight way to an end.
     """
 
-    def __init__(self, residuals: Residuals, problem: Problem) -> None:
-        """Nothing has been read."""
-        self._residuals, self._problem = residuals, problem
+    def __init__(self, residuals: Residuals, problem: Problem, again: Callable[[], Exploration]) -> None:
+        """Nothing has been read.
+
+        Args:
+            again: makes the same once more; it can be pickled.
+        """
+        self._residuals, self._problem, self._again = residuals, problem, again
+        self.length, self.num_classes = problem.length, problem.tokenizer.vocab_size
         self._blocked = problem.blocked_tokens()
         self._blocked[list(problem.tokenizer.eos_ids)] = True  # ends are dealt with apart
         self._left: list[Constraint] = [ENDED]
         self._number_of: dict[Constraint, int] = {}
-        self._rows: OrderedDict[tuple[int, int], Row] = OrderedDict()
+        self._rows: Kept[tuple[int, int], Row] = Kept(ROWS_BYTES, lambda row: row.nbytes)
         self._next: dict[tuple[int, int], list[int]] = {}
         self._needs: dict[int, tuple[float, float]] = {}
         self._fewest: dict[int, int] = {}  # tokens that a state is known to need at least
@@ -108,14 +113,50 @@ class Exploration:
         self._extensions = Extensions(residuals, problem.blocked_tokens(), problem.must_end)
         self._lock = threading.RLock()
         self.assumed = self.late = 0
-        self.start = self._numbered(residuals.root)
+        self._start = self._numbered(residuals.root)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self._again, ()  # without the states that were made
 
     @property
-    def length(self) -> int:
-        """Number of positions."""
-        return self._problem.length
+    def start(self) -> int:
+        """The state before anything is read."""
+        return self._start
 
-    def row(self, state: int, position: int) -> Row:
+    def after(self, position: int, state: int, number: int) -> int:
+        """The state after a token; DEAD where nothing can be completed any more."""
+        after = int(self._row(position, state)[number])
+        return after if self.live(position + 1, after) else DEAD
+
+    def allowed(self, position: int, state: int) -> Flags:
+        """Bool[vocab]: the tokens behind which the rest can be completed."""
+        flags: Flags = self.row(position, state) != DEAD
+        return flags
+
+    def row(self, position: int, state: int) -> Row:
+        """Int32[vocab]: the states after each token; DEAD where nothing can be completed any more."""
+        row = self._row(position, state)
+        distinct, which = np.unique(row, return_inverse=True)
+        alive = np.array([one if self.live(position + 1, one) else DEAD for one in distinct.tolist()], dtype=np.int32)
+        found: Row = alive[which]
+        return found
+
+    def notes(self) -> tuple[str, ...]:
+        """What a report should say of the look-ahead."""
+        found = []
+        if self.assumed:
+            found.append(
+                f"look-ahead: {self.assumed} states were taken to be completable within the horizon without a full search; "
+                "texts that then ran out of tokens have no weight, and every text that is here is whole"
+            )
+        if self.late:
+            found.append(
+                f"look-ahead: {self.late} states were taken to be too late for the horizon without a full search; texts that "
+                "end there, by a way shorter than the straight one, are left out. A longer horizon has more room"
+            )
+        return tuple(found)
+
+    def _row(self, position: int, state: int) -> Row:
         """Int32[vocab]: the state after each token, whether or not the rest can be completed; DEAD after a wrong one."""
         with self._lock:
             row = self._text_row(state, position)
@@ -125,20 +166,20 @@ class Exploration:
                 row[[self._problem.tokenizer.eos_ids[number] for number in ends]] = END
             return row
 
-    def live(self, state: int, position: int) -> bool:
+    def live(self, position: int, state: int) -> bool:
         """Can the rest be completed within the horizon?"""
         with self._lock:
             known = self._known(state, position)
             return self._search(state, position) if known is None else known
 
-    def is_complete(self, state: int, position: int) -> bool:
+    def is_complete(self, position: int, state: int) -> bool:
         """Does the text satisfy the constraint as it is, and no longer one that begins like it, at any horizon?"""
         with self._lock:
             if state in (END, DEAD):
                 return False
             if position == self.length:
                 return self._holds_now(state) and not self._extensions.exist(self._left[state], position)
-            if not self._may_end(state, position) or any(self.live(one, position + 1) for one in self._after(state, position)):
+            if not self._may_end(state, position) or any(self.live(position + 1, one) for one in self._after(state, position)):
                 return False
             return not self._extensions.exist(self._left[state], position)
 
@@ -163,15 +204,11 @@ class Exploration:
         key = state, self._place(state, position)
         row = self._rows.get(key)
         if row is not None:
-            self._rows.move_to_end(key)
             return row
         outcomes, which = self._residuals.fresh_row(self._left[state], position)
         row = np.array([self._numbered(outcome) for outcome in outcomes], dtype=np.int32)[which]
         row[self._blocked] = DEAD
-        self._rows[key] = row
-        if len(self._rows) * row.nbytes > ROWS_BYTES:
-            self._rows.popitem(last=False)
-        return row
+        return self._rows.put(key, row)
 
     def _after(self, state: int, position: int) -> list[int]:
         """The states after one more token of text, those first that seem nearest to an end."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from locore.automata.tables import number_rows
 from locore.circuits import DEAD, Circuit
-from locore.compilers.layers import SparseRows, layered_circuit, shared
+from locore.circuits.left_to_right import shared, table_reader
 from locore.compilers.problem import CompilerLeaf, Flags, Lifted, Partition, Problem, classes_of, no_model
 from locore.compilers.residual import ClassAutomaton, Residuals
 from locore.constraints import Constant, Constraint
@@ -180,8 +180,7 @@ def to_circuit(layered: Minimal, classes: Partition) -> Circuit:
     live.reverse()
     if not live[0][0]:
         raise no_model(len(rows))
-    sparse = {id(table): SparseRows.from_dense(table) for table in rows}
-    return layered_circuit(merged.token_class, [sparse[id(table)] for table in rows], live, layered.complete)
+    return Circuit(table_reader(merged.token_class, rows, live, layered.complete))
 
 
 class Extensions:

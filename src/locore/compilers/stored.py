@@ -7,11 +7,9 @@ import importlib.metadata
 import json
 import os
 import sys
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,21 +18,24 @@ import torch
 from torch import Tensor
 
 from locore.cache import Notes, cache_folder, keep_within, read_tensors, write_tensors
-from locore.circuits import Block, Circuit, ConditionedReader, TableReader
-from locore.circuits.followed import FollowedCircuit
-from locore.compilers.layers import SparseRows
+from locore.circuits import Block, Chain, Circuit, TableReader
+from locore.circuits.conditioned import conditioned
+from locore.circuits.layers import SparseRows
+from locore.circuits.reached import Reached
 from locore.compilers.problem import Problem
 from locore.constraints import Constraint
 from locore.constraints.structure import fold, postorder
 from locore.errors import InvalidArgument
+from locore.kept import Kept
+from locore.limits import Limits
 
-FORMAT = 3  # of the files
+FORMAT = 4  # of the files
 WORTH_SECONDS = 0.05  # what takes less to compile is not kept
 MEMORY_BYTES = 256_000_000
 DISK_BYTES = 1_000_000_000
 SETTING = "LOCORE_COMPILE_CACHE_BYTES"
 INT32 = torch.iinfo(torch.int32)
-KINDS = {kind.__name__: kind for kind in (Block, TableReader, Circuit)}  # of objects in a file
+KINDS = {kind.__name__: kind for kind in (Block, Chain, TableReader, Circuit, Limits)}  # of objects in a file
 SPARSE = ("default", "state", "column", "target")
 
 
@@ -58,20 +59,24 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
         return Compiled(make(), "compiled")
     circuit = _memory.get(key)
     if circuit is not None:
-        return Compiled(circuit, "memory")
+        return Compiled(_within(circuit, problem), "memory")
     path = cache_folder() / "circuits" / f"{key}.safetensors"
     circuit = _read(path, key)
     if circuit is not None:
         _memory.put(key, circuit)
-        return Compiled(circuit, "disk")
+        return Compiled(_within(circuit, problem), "disk")
     start = time.perf_counter()
     circuit = make()
-    if time.perf_counter() - start >= WORTH_SECONDS and not isinstance(circuit, FollowedCircuit):
+    if time.perf_counter() - start >= WORTH_SECONDS and _bytes_of(circuit):
         _memory.put(key, circuit)
         tensors, notes = to_tensors(circuit)
         if write_tensors(path, tensors, {**notes, "key": key}):
             keep_within(path.parent, most_bytes)
     return Compiled(circuit, "compiled")
+
+
+def _within(circuit: Circuit, problem: Problem) -> Circuit:
+    return circuit if circuit.limits == problem.limits else replace(circuit, limits=problem.limits)
 
 
 def forget() -> None:
@@ -118,46 +123,19 @@ def _digest(value: object) -> str:
 # In memory.
 
 
-class _Memory:
-    """Circuits by key, within a number of bytes; threads may share it."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._kept: OrderedDict[str, tuple[Circuit, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: str) -> Circuit | None:
-        with self._lock:
-            if key not in self._kept:
-                return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-
-    def put(self, key: str, circuit: Circuit) -> None:
-        size = _bytes_of(circuit)
-        if size > self._most:
-            return
-        with self._lock:
-            self._kept[key] = circuit, size
-            while sum(kept for _, kept in self._kept.values()) > self._most:
-                self._kept.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()
-
-
-_memory = _Memory(MEMORY_BYTES)
-
-
 def _bytes_of(circuit: Circuit) -> int:
-    """Of all tensors, each once."""
-    tensors = [circuit.token_class, circuit.final]
-    for block in circuit.blocks:
-        tensors += [block.leaves, block.outputs, *block.levels]
-    if circuit.reader is not None:
-        tensors += circuit.reader.tables
-    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
+    """Of all tensors, each once: of the nodes that a compiler has written, and of tables twice, for their nodes are as large.
+
+    0 of what is made when a text gets there.
+    """
+    blocks = () if circuit.written is None else circuit.written.blocks
+    written = [tensor for block in blocks for tensor in (block.leaves, block.outputs, *block.levels)]
+    tables = () if circuit.reader is None else circuit.reader.tables
+    once = {id(tensor): (2 if number < len(tables) else 1) * tensor.nbytes for number, tensor in enumerate((*tables, *written))}
+    return sum(once.values())
+
+
+_memory: Kept[str, Circuit] = Kept(MEMORY_BYTES, _bytes_of)
 
 
 # On disk: named tensors and a small JSON text.
@@ -192,8 +170,7 @@ def from_tensors(tensors: dict[str, Tensor], notes: Notes) -> Circuit:
         else:
             parts = {name: value(part) for name, part in form["of"].items()}
             if parts.get("reader") == "conditioned":
-                arguments = (parts[name] for name in ("token_class", "num_classes", "length"))
-                parts["reader"] = ConditionedReader(parts["blocks"][0], *arguments)
+                parts["reader"] = conditioned(parts["written"])
             objects.append(KINDS[form["kind"]](**parts))
     circuit: Circuit = objects[-1]
     return circuit
@@ -213,9 +190,9 @@ class _Writer:
         """What stands in JSON for a value."""
         if isinstance(value, tuple):
             return [self.put(part) for part in value]
-        if isinstance(value, ConditionedReader):
+        if isinstance(value, Reached):
             return "conditioned"  # it is made again from the circuit
-        if not isinstance(value, Tensor | Block | TableReader | Circuit):
+        if not isinstance(value, (Tensor, *KINDS.values())):
             return value
         if id(value) not in self._object_of:
             form = self._rows(value) if isinstance(value, Tensor) else self._parts(value)
@@ -223,7 +200,7 @@ class _Writer:
             self.objects.append(form)
         return {"object": self._object_of[id(value)]}
 
-    def _parts(self, value: Block | TableReader | Circuit) -> dict[str, Any]:
+    def _parts(self, value: Any) -> dict[str, Any]:
         return {"kind": type(value).__name__, "of": {part.name: self.put(getattr(value, part.name)) for part in fields(value)}}
 
     def _rows(self, tensor: Tensor) -> dict[str, int]:

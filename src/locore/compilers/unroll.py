@@ -13,7 +13,8 @@ import numpy as np
 
 from locore.automata.lift import TokenAutomaton, spelling_order
 from locore.circuits import DEAD, Circuit
-from locore.compilers.layers import SparseRows, layered_circuit
+from locore.circuits.layers import SparseRows
+from locore.circuits.left_to_right import table_reader
 from locore.compilers.problem import Flags, Ints, Problem, no_model
 from locore.limits import check_progress, check_states, check_table
 from locore.tokenizer import Tokenizer
@@ -51,8 +52,8 @@ def unroll(problem: Problem, automaton: TokenAutomaton) -> Circuit:
     may_end = [position >= min_length for position in range(length)]
     complete = [np.append(accepting & ~longer & may, False) for may in (*may_end, True)]
     padding = token_class[list(tokenizer.eos_ids[:1])]
-    rows = {may: _with_end(text, padding, may) for may in sorted(set(may_end))}
-    return layered_circuit(token_class, [rows[may] for may in may_end], live, complete, coaccessible)
+    rows = {may: _with_end(text, padding, may).dense() for may in sorted(set(may_end))}
+    return Circuit(table_reader(token_class, [rows[may] for may in may_end], live, complete, coaccessible))
 
 
 def _classes(

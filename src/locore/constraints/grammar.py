@@ -21,8 +21,9 @@ from locore.automata.grammar import (
     productions_of,
     read_gbnf,
 )
-from locore.automata.lazily import ByteMachine, Int32
+from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Trie
+from locore.automata.walking import Int32
 from locore.constraints.base import Json
 from locore.constraints.machine import MachineLeaf
 from locore.constraints.sequence import TokenSequence

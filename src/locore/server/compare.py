@@ -100,7 +100,7 @@ def described(circuit: Circuit, tokenizer: Tokenizer, ours: Particles, masked: P
         trellis = None
     if trellis is None or max(map(len, trellis.columns)) > MOST_STATES:
         return {**found, "trellis": None}
-    return {**found, "trellis": _drawn(circuit, trellis, Speller(circuit, tokenizer), ours, masked)}
+    return {**found, "trellis": _drawn(circuit, trellis, Speller(circuit.token_class, tokenizer), ours, masked)}
 
 
 def _drawn(circuit: Circuit, trellis: Trellis, speller: Speller, ours: Particles, masked: Particles | None) -> Message:

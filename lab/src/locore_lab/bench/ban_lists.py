@@ -71,7 +71,7 @@ def one(vocabulary: Path, case: str, words: Path) -> Row:
         "phrases": len(phrases),
         "states": len(circuit.reader.live[0]),
         "classes": circuit.num_classes,
-        "nodes_a_position": sum(level.shape[1] for level in circuit.blocks[-1].levels),
+        "nodes_a_position": sum(level.shape[1] for level in circuit.chain.blocks[-1].levels),
         "compile_cpu_s": seconds,
         "peak_mb": peak,
         "peak_before_mb": before,

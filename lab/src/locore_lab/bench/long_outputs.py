@@ -44,7 +44,7 @@ def stored_bytes(circuit: Circuit) -> int:
     """Of all tensors of a circuit, each once."""
     tensors = [
         circuit.token_class,
-        *(part for block in circuit.blocks for part in (block.leaves, block.outputs, *block.levels)),
+        *(part for block in circuit.chain.blocks for part in (block.leaves, block.outputs, *block.levels)),
     ]
     if circuit.reader is not None:
         tensors += circuit.reader.tables

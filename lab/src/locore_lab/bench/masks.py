@@ -24,7 +24,7 @@ import torch
 
 import locore
 from locore.circuits import LeftToRight
-from locore.circuits.left_to_right import MaskReader, stack_masks
+from locore.circuits.masks import MaskReader, stack_masks
 from locore_lab.harness import Case, Row, Some, measurement
 from locore_lab.mask_engines import ComputingLocore, Engine, Locore, NotTaken, PlainLocore
 from locore_lab.mask_engines.cases import SIZES, WORDS, Constrained, Vocabulary, constraints

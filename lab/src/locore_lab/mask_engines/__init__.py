@@ -10,7 +10,7 @@ import torch
 
 import locore
 from locore.circuits import Circuit
-from locore.circuits.left_to_right import MEMORY_BYTES, MaskReader
+from locore.circuits.masks import MEMORY_BYTES, MaskReader
 from locore.errors import LocoreError, Unsatisfiable
 from locore_lab.mask_engines.cases import Constrained, Vocabulary
 

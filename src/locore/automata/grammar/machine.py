@@ -18,8 +18,9 @@ from locore.automata.grammar.columns import Columns
 from locore.automata.grammar.lexer import NOTHING, Lexer
 from locore.automata.grammar.productions import Productions
 from locore.automata.grammar.progress import most_progress
-from locore.automata.lazily import DEAD, ByteMachine
+from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Trie
+from locore.automata.walking import DEAD
 
 FRESH = -2  # of a lexer that has read nothing of the next terminal
 TRIED = 1000  # bytes in which a terminal that has read on is looked for

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.composed import ComposedMachine
-from locore.automata.lazily import DEAD, ByteMachine, Int32
+from locore.automata.lazily import ByteMachine
 from locore.automata.machines import CONTINUATIONS, NOTHING, Beginnings, Tally
 from locore.automata.regex.searching import CharMachine, Matches
+from locore.automata.walking import DEAD, Int32
 from locore.limits import check_progress
 
 WORK = "following a pattern", "repeat less often, or something simpler"

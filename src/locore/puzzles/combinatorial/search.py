@@ -12,9 +12,9 @@ from collections.abc import Generator, Iterable
 
 import torch
 
-from locore.circuits import Builder, Circuit
+from locore.circuits import Builder, Chain, Circuit
 from locore.circuits.chain import FALSE, TRUE
-from locore.circuits.conditioned import ConditionedReader
+from locore.circuits.conditioned import conditioned
 from locore.compilers.problem import CompilerLeaf, Problem, classes_of, no_model
 from locore.limits import check_progress, check_states
 from locore.puzzles.combinatorial.network import Component, Network, Part
@@ -45,18 +45,8 @@ def compile_by_search(problem: Problem, leaf: CompilerLeaf, parts: Iterable[Part
     root = FALSE if start is None else _TopDownSearch(network, builder).run(*start)
     if root == FALSE:
         raise no_model(problem.length)
-    token_class = torch.from_numpy(classes.token_class)
-    block = builder.finish(root)
-    return Circuit(
-        problem.length,
-        token_class,
-        classes.num_classes,
-        (block,),
-        (tuple(range(problem.length)),),
-        torch.zeros(0, dtype=torch.bool),
-        ConditionedReader(block, token_class, classes.num_classes, problem.length),
-        structured=False,
-    )
+    chain = Chain.of(builder.finish(root), torch.from_numpy(classes.token_class), classes.num_classes, problem.length)
+    return Circuit(conditioned(chain), chain, structured=False)
 
 
 def _add_ends(network: Network, problem: Problem) -> None:

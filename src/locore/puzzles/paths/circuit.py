@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.circuits import DEAD, Circuit
-from locore.compilers.layers import SparseRows, layered_circuit
+from locore.circuits.left_to_right import table_reader
 from locore.compilers.problem import CompilerLeaf, Ints, Partition, Problem, classes_of, no_model
 from locore.compilers.residual import Atom
 from locore.constraints import And, Constant, Constraint, Literal, Not
@@ -114,7 +114,7 @@ def path_circuit(problem: Problem, leaf: FixedPath) -> Circuit:
     # The state of a whole path is followed by those of a text that goes on and of one that has ended.
     sizes = [*map(len, tables), len(tables[-1]) if problem.length > len(layers) else 1]
     live = [np.ones(size, dtype=np.bool_) for size in sizes]
-    return layered_circuit(classes.token_class, [SparseRows.from_dense(table) for table in tables], live)
+    return Circuit(table_reader(classes.token_class, tables, live))
 
 
 def _tail(num_classes: int, ends: Ints, may_end: bool) -> Rows:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from locore.circuits import Builder, Circuit
+from locore.circuits import Builder, Chain, Circuit
 from locore.circuits.chain import FALSE
 from locore.compilers.problem import Partition, Problem, classes_of, no_model
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or
@@ -136,14 +136,8 @@ def compile_sdd(problem: Problem, vtree: Vtree) -> Circuit:
     root = reader.build(diagram.root, vtree)
     if root == FALSE:
         raise no_model(problem.length)
-    return Circuit(
-        problem.length,
-        torch.from_numpy(classes.token_class),
-        classes.num_classes,
-        (reader.builder.finish(root),),
-        (tuple(range(problem.length)),),
-        torch.zeros(0, dtype=torch.bool),
-    )
+    token_class = torch.from_numpy(classes.token_class)
+    return Circuit(None, Chain.of(reader.builder.finish(root), token_class, classes.num_classes, problem.length))
 
 
 def _as_pairs(vtree: object) -> Vtree:

@@ -1,4 +1,4 @@
-"""Transition rows over token classes → a circuit, with a block for each position whose decision tree all states share.
+"""The nodes of a left-to-right reading: rows over token classes → a block for each position, a decision tree of all states.
 
 A row of a state is cut into halves again and again; equal halves at the same place are one node, whatever states they belong
 to. On ban lists this is about ten times smaller than one edge for each state and target, and far faster to evaluate.
@@ -9,18 +9,18 @@ has thousands of classes, and a state differs from the default in a few dozen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from locore.circuits import Circuit, TableReader
-from locore.circuits.chain import FALSE, FIRST_LEAF, TRUE, Block
-from locore.compilers.problem import Flags, Ints
-from locore.limits import check_progress
+from locore.circuits.chain import FALSE, FIRST_LEAF, TRUE, Block, Chain
+from locore.circuits.left_to_right import LeftToRight
+from locore.limits import check_nodes, check_progress
+
+Ints = NDArray[np.int64]
+REMEDY = "a shorter sequence or a simpler constraint"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class SparseRows:
         num_states: number of rows.
         default: Int64[classes], the row of a state without entries of its own.
         state, column, target: Int64[entries], where rows differ from the default; sorted by state, then column.
-        table: all rows as they were given; None if they were not.
     """
 
     num_states: int
@@ -39,59 +38,39 @@ class SparseRows:
     state: Ints
     column: Ints
     target: Ints
-    table: NDArray[np.int32] | None = None
 
     @classmethod
     def from_dense(cls, rows: NDArray[np.int32]) -> SparseRows:
         """The rows of a dense table; the first is the default."""
         default = rows[0].astype(np.int64)
         state, column = np.nonzero(rows != rows[0])
-        return cls(len(rows), default, state, column, rows[state, column].astype(np.int64), rows)
+        return cls(len(rows), default, state, column, rows[state, column].astype(np.int64))
 
     def dense(self) -> NDArray[np.int32]:
         """Int32[states, classes]."""
-        if self.table is not None:
-            return self.table
         rows = np.repeat(self.default[None].astype(np.int32), self.num_states, axis=0)
         rows[self.state, self.column] = self.target
         return rows
 
 
-def shared(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """The same arrays, equal ones as one object: far from both ends most positions look alike."""
-    first: dict[tuple[tuple[int, ...], bytes], NDArray[Any]] = {}
-    return [first.setdefault((array.shape, array.tobytes()), array) for array in arrays]
+def chain_of(reader: LeftToRight) -> Chain:
+    """The nodes of a reading. Positions that share rows share a block.
 
-
-def layered_circuit(
-    token_class: Ints,
-    rows: Sequence[SparseRows],
-    live: Sequence[Flags],
-    complete: Sequence[Flags] | None = None,
-    coaccessible: Flags | None = None,
-) -> Circuit:
-    """The circuit of a layered automaton that starts in state 0. Positions that share rows share a block and a table.
-
-    Args:
-        token_class: Int64[vocab].
-        rows: of each position.
-        live, complete, coaccessible: as in `LeftToRight`; states that are live at the end are final.
+    Raises:
+        BudgetExceeded: the reading has too many states for a table, or they have more nodes than the limits allow.
     """
-    keys = [(id(layer), len(after)) for layer, after in zip(rows, live[1:], strict=True)]
-    distinct = dict(zip(keys, rows, strict=True))
-    tables = {id(layer): torch.from_numpy(layer.dense()) for layer in distinct.values()}
-    blocks = {key: block_from_rows(layer, key[1]) for key, layer in distinct.items()}
-    classes, flags = torch.from_numpy(token_class), tuple(map(torch.from_numpy, shared(live)))
-    reader = TableReader(
-        classes,
-        tuple(tables[id(layer)] for layer in rows),
-        flags,
-        coaccessible=None if coaccessible is None else torch.from_numpy(coaccessible),
-        complete=None if complete is None else tuple(map(torch.from_numpy, shared(complete))),
-    )
-    chain = tuple(blocks[key] for key in keys)
-    positions = tuple((i,) for i in range(len(rows)))
-    return Circuit(len(rows), classes, len(rows[0].default), chain, positions, flags[-1], reader)
+    sizes = [len(live) for live in reader.live]
+    blocks: dict[tuple[int, int], Block] = {}
+    keys = [(id(rows), size) for rows, size in zip(reader.rows, sizes[1:], strict=True)]
+    total = 0
+    for key, rows in zip(keys, reader.rows, strict=True):
+        if key not in blocks:
+            blocks[key] = block_from_rows(SparseRows.from_dense(rows.numpy(force=True)), key[1])
+            total += blocks[key].num_slots
+            check_nodes(total, "the circuit", REMEDY)
+    positions = tuple((position,) for position in range(reader.length))
+    chain = Chain(reader.token_class, reader.num_classes, tuple(blocks[key] for key in keys), positions, reader.live[-1])
+    return chain.to(reader.token_class.device)
 
 
 @dataclass(frozen=True)
@@ -122,7 +101,7 @@ def _cut(rows: SparseRows, num_inputs: int) -> tuple[list[_Cut], Ints]:
     cuts: list[_Cut] = []
     following = num_inputs
     while len(default) > 1:
-        check_progress("writing the circuit", "a shorter sequence or a simpler constraint")
+        check_progress("writing the circuit", REMEDY)
         if len(default) % 2:  # there are no such classes: repeating the last column keeps ranges constant
             again = 1 + (column == len(default) - 1)
             state, column, target = state.repeat(again), column.repeat(again), target.repeat(again)
