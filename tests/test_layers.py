@@ -22,7 +22,6 @@ ROWS = {
     "ending": 1,
     "io": 1,
     "lazy": 1,
-    "kept": 1,
     "limits": 1,
     "lists": 1,
     "local": 3,

@@ -32,7 +32,7 @@ from locore.constraints import (
     template,
     token,
 )
-from locore.constraints.tokens import NestedLeaf
+from locore.constraints.machine import NestedLeaf
 from locore.errors import Unsatisfiable
 from locore.puzzles.combinatorial import all_different, token_sum
 from locore.tokenizer import Tokenizer
@@ -40,32 +40,32 @@ from tests.effort import examples
 
 from . import brute_force
 
-TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"1", b"[", b"]", b",", b'"', b"a1", b"", None, None], eos_ids=(9, 10))
+TOKENIZER = Tokenizer.from_tokens([b"a", b"1", b"[", b"]", b'"', b"a1", b"", None], eos_ids=(7,))
 LENGTH = 3
 SCHEMAS = (
     {"type": "integer"},
-    {"type": "array", "items": {"type": "integer"}, "maxItems": 2},
+    {"type": "array", "items": {"type": "integer"}, "maxItems": 1},
     {"type": "string", "maxLength": 2},
     {"enum": ["a", 1, [1], []]},
     {},
 )
-GRAMMARS = ('start: "(" start ")" | "a"', 'start: "[" start "]" | "a" | "b1"', "start: (A | B)+\nA: /a+/\nB: /1?b/")
+GRAMMARS = ('start: "[" start "]" | "a"', 'start: "[" start "]" | "a" | "11"', "start: (A | B)+\nA: /a+/\nB: /1?]/")
 
 
 def leaves():
     """Of every kind that compiles: by automaton, machine, schema, grammar, template, position, count and search."""
-    words = st.sampled_from(["a", "b", "ab", "a1", "1", "[1"])
-    ids = st.frozensets(st.integers(0, 8), min_size=1, max_size=4).map(sorted)
+    words = st.sampled_from(["a", "aa", "a1", "1", "[1"])
+    ids = st.frozensets(st.integers(0, 7), min_size=1, max_size=4).map(sorted)
     return st.one_of(
         st.builds(ban, st.lists(words, min_size=1, max_size=2)),
         st.builds(contains, words),
-        st.sampled_from(["[ab]*1?", "a(1|b)*", '"[a1]*"']).map(regex),
+        st.sampled_from(["[a[]*1?", "a(1|a1a)*", '"[a1]*"']).map(regex),
         st.sampled_from(GRAMMARS).map(grammar),
         st.sampled_from(SCHEMAS).map(lambda schema: json_schema(schema)),
         words.map(lambda word: template("[{x}]", x=regex(f"({re.escape(word)})*"))),
         st.builds(token, st.integers(0, LENGTH - 1), ids),
         st.builds(lambda chosen, least: count_tokens(chosen, range(LENGTH), at_least=least), ids, st.integers(0, 2)),
-        st.builds(contains_tokens, st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=2), min_size=1, max_size=2)),
+        st.builds(contains_tokens, st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=2), min_size=1, max_size=2)),
         st.sampled_from([finished(), all_different(range(LENGTH)), token_sum(range(LENGTH), {0: 1, 1: 2, 2: 3}, at_most=5)]),
     )
 
@@ -108,7 +108,7 @@ def tabled(reading):
     return TableReader(reading.token_class, reading.rows, reading.live, reading.start)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(constraints, st.booleans())
 def test_nodes_and_reading_agree(alpha, on_demand):
     """On every mask, on the number of models, and on them one by one, which the plain meaning of the constraint names."""
@@ -139,10 +139,10 @@ def test_nodes_and_reading_agree(alpha, on_demand):
 def is_model(alpha, y):
     """By the plain meaning; an end is followed by padding only, and where text is asked for it is whole characters."""
     first = next((place for place, number in enumerate(y) if number in TOKENIZER.eos_ids), LENGTH)
-    return all(number == 9 for number in y[first + 1 :]) and alpha.at(LENGTH).bind(TOKENIZER).evaluate(y, TOKENIZER)
+    return all(number == 7 for number in y[first + 1 :]) and alpha.at(LENGTH).bind(TOKENIZER).evaluate(y, TOKENIZER)
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(constraints)
 def test_a_reading_that_was_pickled_says_the_same(alpha):
     circuit = compiled(alpha)
@@ -159,7 +159,7 @@ def test_conditioning_reads_what_the_table_reads():
 
 
 def test_nothing_is_written_for_a_reading():
-    circuit = compile(ban(["ab"]), TOKENIZER, 50, use_cache=False)
+    circuit = compile(ban(["a1"]), TOKENIZER, 50, use_cache=False)
     reader = MaskReader(circuit.reader)
     for number in (0, 0, 2):
         assert reader.mask()[number]
@@ -168,7 +168,7 @@ def test_nothing_is_written_for_a_reading():
 
 
 def test_masks_agree_is_a_law_that_can_fail():
-    circuit = compile(ban(["ab"]), TOKENIZER, LENGTH, use_cache=False)
+    circuit = compile(ban(["a1"]), TOKENIZER, LENGTH, use_cache=False)
     rows = list(circuit.reader.rows)
     rows[1] = torch.from_numpy(np.where(rows[1].numpy() == 0, DEAD, rows[1].numpy()))
     broken = TableReader(circuit.reader.token_class, tuple(rows), circuit.reader.live)

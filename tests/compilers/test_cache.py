@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locore.cache import keep_within, read_tensors, write_tensors
+from locore.cache import Kept, keep_within, read_tensors, write_tensors
 from locore.cli import main
 from locore.compilers import compile, stored
 from locore.compilers.compile import compile_and_tell
@@ -21,7 +21,6 @@ from locore.compilers.problem import Problem
 from locore.compilers.stored import from_tensors, to_tensors
 from locore.constraints import Constant, TokenPhrases, ban, contains, json_schema, regex, token
 from locore.errors import InvalidArgument, Unsatisfiable
-from locore.kept import Kept
 from locore.limits import Limits
 from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples

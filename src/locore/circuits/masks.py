@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from locore.cache import Kept
 from locore.circuits.left_to_right import LeftToRight
 from locore.errors import InvalidArgument
-from locore.kept import Kept
 
 MEMORY_BYTES = 64_000_000  # of masks that are kept
 

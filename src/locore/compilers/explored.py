@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.lazily import TokenMachine
+from locore.cache import Kept
 from locore.circuits import DEAD
 from locore.circuits.reached import Flags, Steering
 from locore.compilers.left_to_right import ENDED, Extensions
@@ -26,7 +27,6 @@ from locore.compilers.problem import Ints, Problem
 from locore.compilers.residual import Atom, AutomatonState, Residuals
 from locore.constraints import And, Constant, Constraint, Or
 from locore.constraints.structure import postorder
-from locore.kept import Kept
 from locore.limits import check_progress
 
 ROWS_BYTES = 256_000_000  # of rows that are kept

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from locore.automata.pushdown import UNREAD, Follow, Pushdown
 from locore.automata.walking import DEAD, Flags, Int32, Nodes, Walk, walk_of
+from locore.cache import Kept
 from locore.circuits import Circuit
 from locore.circuits.reached import Reached, Steering
 from locore.compilers.problem import Problem, no_model
 from locore.constraints.machine import NestedLeaf
-from locore.kept import Kept
 from locore.limits import check_progress
 
 LONG_PIECE = 256  # bytes of a literal piece of which not all ends are kept

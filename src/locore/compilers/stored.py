@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from locore.cache import Notes, cache_folder, keep_within, read_tensors, write_tensors
+from locore.cache import Kept, Notes, cache_folder, keep_within, read_tensors, write_tensors
 from locore.circuits import Block, Chain, Circuit, TableReader
 from locore.circuits.conditioned import conditioned
 from locore.circuits.layers import SparseRows
@@ -26,7 +26,6 @@ from locore.compilers.problem import Problem
 from locore.constraints import Constraint
 from locore.constraints.structure import fold, postorder
 from locore.errors import InvalidArgument
-from locore.kept import Kept
 from locore.limits import Limits
 
 FORMAT = 4  # of the files

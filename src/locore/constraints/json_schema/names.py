@@ -92,9 +92,8 @@ class NameRest(Symbol):
         """
         self._objects, self._state, self._beginning, self._node, self._scanned = objects, state, beginning, node, scanned
         self._written, self._remembers = written, objects.plan.remembers(state) and written != NEW
-        is_free = node is None and scanned != DEAD
-        self.is_wide = is_free and self._remembers and not any(map(self._may_become, state[3]))
-        if is_free and not beginning and not self._remembers and self._others.scanner is None:
+        self.is_wide = scanned != DEAD and self._remembers and not any(map(self._may_become, state[3]))
+        if node is None and scanned != DEAD and not beginning and not self._remembers and self._others.scanner is None:
             self.plain_room = NEVER
 
     def _may_become(self, name: str) -> bool:
@@ -109,7 +108,7 @@ class NameRest(Symbol):
         """A name that can become none of those before is as good as any other one."""
         if not self.is_wide:
             return self
-        return name_at(self._objects, self._state, self._beginning, None, self._scanned, NEW)
+        return name_at(self._objects, self._state, self._beginning, self._node, self._scanned, NEW)
 
     @cached_property
     def _others(self) -> _Others:
@@ -192,12 +191,15 @@ class NameRest(Symbol):
                 symbol = self._after(read) if isinstance(read, int) else None if read is None else self._begun(read)
                 self._put(found, byte, symbol)
             return found
-        if self._node is None and self._others.scanner is None and not self._remembers:
-            self._put(found, 0x20, self._after(0x20))
-            found.update(dict.fromkeys(ASCII, found[0x20]) if 0x20 in found else {})
-        else:
-            for byte in ASCII:
-                self._put(found, byte, self._after(byte))
+        told = set(ASCII)  # letters behind which the name is not as behind any other
+        if self._others.scanner is None and not self._remembers:
+            told = set() if self._node is None else {ord(letter) for letter in self._node.children} & told
+            other = next(byte for byte in (*ASCII, QUOTE) if byte not in told)
+            if other != QUOTE:
+                self._put(found, other, self._after(other))
+                found.update({byte: found[other] for byte in ASCII if byte not in told} if other in found else {})
+        for byte in sorted(told):
+            self._put(found, byte, self._after(byte))
         for byte in (BACKSLASH, *LEADS):
             self._put(found, byte, self._begun(bytes([byte])))
         if ends := self._ends():
