@@ -108,7 +108,7 @@ def test_a_reading_with_too_many_or_too_large_states_has_no_table(monkeypatch, b
     circuit = compile(sudoku("." * 16, box=2), 4, 16, use_cache=False)
     monkeypatch.setattr(reached, bound, most)
     assert not circuit.reader.tabulated
-    with pytest.raises(BudgetExceeded, match="too many for a table"):
+    with pytest.raises(BudgetExceeded, match="too many states for a table"):
         _ = circuit.reader.rows
     assert circuit.allowed(torch.tensor([0, 1])).tolist() == [False, False, True, True]
 
