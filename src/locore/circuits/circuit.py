@@ -65,7 +65,8 @@ class Circuit:
             return self.written
         assert self.reader is not None
         with self.limits.enforced():
-            return chain_of(self.reader)
+            own = self.reader.nodes()
+            return chain_of(self.reader) if own is None else own
 
     @property
     def _form(self) -> Chain | LeftToRight:
@@ -131,7 +132,9 @@ class Circuit:
         """For notebooks: its gates, where it is small enough for a picture."""
         from locore.circuits.draw import picture_of
 
-        if self.written is None and (self.reader is None or sum(table.numel() for table in self.reader.tables) > MOST_SLOTS**2):
+        reader = self.reader if self.written is None else None
+        entries = 0 if reader is None else sum(table.numel() for table in reader.tables)
+        if entries > MOST_SLOTS**2 or (self.written is None and (reader is None or not reader.pictured)):
             return None
         try:
             slots = sum(block.num_slots for block in set(self.chain.blocks))

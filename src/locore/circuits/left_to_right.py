@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from locore.circuits.chain import Chain
 from locore.errors import InvalidArgument
 from locore.numerics import NEG_INF
 
@@ -39,6 +40,7 @@ class LeftToRight(ABC):
         tabulated: can `rows` be had? Not where states are made when they are first reached and are too many for a table.
     """
 
+    pictured = True  # is it worth a try to draw the nodes?
     token_class: Tensor
     start: int
     coaccessible: Tensor | None
@@ -93,6 +95,19 @@ class LeftToRight(ABC):
     @abstractmethod
     def num_classes(self) -> int:
         """Number of token classes."""
+
+    @property
+    def outline(self) -> LeftToRight | None:
+        """A reading whose states are all there and say most of what these do; None where there is none."""
+        return self if self.tabulated else None
+
+    def nodes(self) -> Chain | None:
+        """Where a reading has its own way of writing its nodes down: these. None where they follow from its rows."""
+        return None
+
+    def outlined(self, states: Tensor) -> Tensor:
+        """Long like the states: those of the outline."""
+        return states
 
     @property
     def completes(self) -> bool:

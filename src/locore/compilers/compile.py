@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from locore.circuits import Circuit
+from locore.circuits import Chain, Circuit
 from locore.compilers.conflict import conflict_of
+from locore.compilers.counted import counted_circuit
 from locore.compilers.followed import followed, is_followed
 from locore.compilers.lazily import needs_machine, read_lazily
 from locore.compilers.left_to_right import compile_by_restriction
@@ -138,6 +140,7 @@ def _left_to_right(problem: Problem) -> Circuit:
     |---|---|
     | one leaf on nested text whose automaton is large | none: it is read, and its states are made as they are reached |
     | anything with a grammar in it, or with such a leaf | none: as above, with a search for the end of the text |
+    | on text, and far is counted in it | none: an automaton is read, and the count beside it |
     | leaves that bring a compiler along, and what it reads beside them | that one: search, the frontier method |
     | one automaton, as any Boolean combination of text leaves is | its transitions, shared by all positions |
     | anything else | exploration of what is left of it after each prefix |
@@ -147,6 +150,15 @@ def _left_to_right(problem: Problem) -> Circuit:
         return followed(problem)
     if needs_machine(problem.constraint):
         return read_lazily(problem)
+    return counted_circuit(problem, partial(_nodes, problem)) or _written(problem)
+
+
+def _nodes(problem: Problem) -> Chain:
+    return _written(problem).chain
+
+
+def _written(problem: Problem) -> Circuit:
+    """Of whole characters, by one of the compilers that write all states down."""
     root = gathered(problem.constraint, problem.tokenizer.vocab_size)
     own = root.circuit(problem) if isinstance(root, CompilerLeaf) else None
     if own is not None:

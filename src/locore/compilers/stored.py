@@ -20,6 +20,7 @@ from torch import Tensor
 from locore.cache import Kept, Notes, cache_folder, keep_within, read_tensors, write_tensors
 from locore.circuits import Block, Chain, Circuit, TableReader
 from locore.circuits.conditioned import conditioned
+from locore.circuits.counted import CountedReader
 from locore.circuits.layers import SparseRows
 from locore.circuits.reached import Reached
 from locore.compilers.problem import Problem
@@ -68,6 +69,8 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
     circuit = make()
     if time.perf_counter() - start >= WORTH_SECONDS and _bytes_of(circuit):
         _memory.put(key, circuit)
+        if isinstance(circuit.reader, CountedReader):  # it is made again sooner than much else is read
+            return Compiled(circuit, "compiled")
         tensors, notes = to_tensors(circuit)
         if write_tensors(path, tensors, {**notes, "key": key}):
             keep_within(path.parent, most_bytes)
@@ -127,6 +130,8 @@ def _bytes_of(circuit: Circuit) -> int:
 
     0 of what is made when a text gets there.
     """
+    if isinstance(circuit.reader, CountedReader):
+        return circuit.reader.num_bytes
     blocks = () if circuit.written is None else circuit.written.blocks
     written = [tensor for block in blocks for tensor in (block.leaves, block.outputs, *block.levels)]
     tables = () if circuit.reader is None else circuit.reader.tables
