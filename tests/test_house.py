@@ -18,7 +18,7 @@ ARROWS = {
     ),
     "circuits.circuit": ("circuits.draw",),
     "compilers.compile": (
-        *("compilers.conflict", "compilers.followed", "compilers.lazily", "compilers.stored"),
+        *("compilers.conflict", "compilers.counted", "compilers.followed", "compilers.lazily", "compilers.stored"),
         "puzzles.sdd.compile",
     ),
     "constraints.counting": ("automata.characters", "automata.machines"),

@@ -9,7 +9,8 @@ from typing import Any
 
 from locore.answering import drawn_seed
 from locore.chat import Prompt
-from locore.constraints import Constraint, disjunction
+from locore.compilers.problem import is_cut
+from locore.constraints import Constraint, disjunction, has_text, negation
 from locore.errors import InvalidConstraint
 from locore.evidence import Particles
 from locore.models import LanguageModel, load
@@ -18,6 +19,7 @@ from locore.potentials.values import Term
 from locore.request import Request
 from locore.samplers import sampler_by_name
 from locore.shaping import asked_for
+from locore.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def log_odds(
     """How much more probable texts are that satisfy one constraint than those that satisfy another.
 
     Both probabilities are of texts of the same law: with ending="complete" a text ends for free where neither constraint, nor
-    the two of them together, leaves anything to add. The constraints may overlap; `~a` for the second gives the odds of `a`.
+    the two of them together, leaves anything to add. The constraints may overlap; `~a` for the second gives the odds of `a`;
+    each probability then bounds the other.
 
     Args:
         model: a language model, or what `locore.load` accepts.
@@ -65,7 +68,8 @@ def log_odds(
     Returns:
         The difference of the two log-evidences. They are estimated independently, and their intervals are joined by the method
         of variance estimates recovery: each end of the difference is as far away as the root of the sum of the squares of what
-        the two intervals leave on that side (Zou and Donner, Statistics in Medicine 2008).
+        the two intervals leave on that side (Zou and Donner, Statistics in Medicine 2008). A constraint and its
+        negation have at most probability 1 together, so no end is further away than one of the two has it.
 
     Raises:
         InvalidConstraint: an argument is neither constraint nor potential.
@@ -81,8 +85,41 @@ def log_odds(
         asked_for(replace(request, seed=seed + number), base, prompt, aim, sampler, complete=either)
         for number, aim in enumerate(aims)
     )
-    value = a.log_evidence - b.log_evidence
-    return LogOdds(value, difference_of(a, b), a, b)
+    value, interval = _within(a) - _within(b), difference_of(a, b)
+    one, other = (aim.constraint for aim in aims)
+    if one == negation(other) and not any(aim.factors for aim in aims):
+        value, interval = _of_opposites(a, b, value, interval, _one_holds(one, base.tokenizer))
+    return LogOdds(value, interval, a, b)
+
+
+def _of_opposites(
+    a: Particles, b: Particles, value: float, interval: tuple[float, float], one_holds: bool
+) -> tuple[float, tuple[float, float]]:
+    """Value and interval where p(A) + p(B) is at most 1, or 1.
+
+    If it is 1, the rarer of the two says all, and the log of the likelier, which is nearly nothing, need not be estimated.
+    """
+    low, high = interval
+    (a_low, a_high), (b_low, b_high) = a.log_evidence_interval, b.log_evidence_interval
+    low, high = max(low, _logit(a_low)), min(high, -_logit(b_low))
+    if one_holds:
+        low, high = max(low, -_logit(b_high)), min(high, _logit(a_high))
+        value = _logit(_within(a)) if _within(a) <= _within(b) else -_logit(_within(b))
+    if low > high:  # one of two intervals of 95 % is wrong, and nobody knows which
+        low, high = interval
+    return min(max(value, low), high), (low, high)
+
+
+def _logit(log_p: float) -> float:
+    """log p − log(1 − p)."""
+    return math.inf if log_p >= 0 else log_p - math.log(-math.expm1(log_p))
+
+
+def _one_holds(constraint: Constraint, tokenizer: Tokenizer) -> bool:
+    """Does of each sequence either the constraint or its negation hold? Of text neither does that is cut within a character."""
+    ends, contents = tokenizer.eos_ids, tokenizer.token_bytes
+    texts = [content for token, content in enumerate(contents) if token not in ends]
+    return not has_text(constraint) or all(content is not None and not is_cut(content) for content in texts)
 
 
 def _aim(what: object) -> Target:
@@ -95,7 +132,13 @@ def _aim(what: object) -> Target:
 def difference_of(a: Particles, b: Particles) -> tuple[float, float]:
     """95 % interval of the difference of two independent log-evidences; nan where one of them has none."""
     (a_low, a_high), (b_low, b_high) = a.log_evidence_interval, b.log_evidence_interval
-    value = a.log_evidence - b.log_evidence
-    low = math.hypot(a.log_evidence - a_low, b_high - b.log_evidence)
-    high = math.hypot(a_high - a.log_evidence, b.log_evidence - b_low)
+    value = _within(a) - _within(b)
+    low = math.hypot(_within(a) - a_low, b_high - _within(b))
+    high = math.hypot(a_high - _within(a), _within(b) - b_low)
     return value - low, value + high
+
+
+def _within(particles: Particles) -> float:
+    """Log-evidence, as far as it is not certain that it is more, or less: bounds may be closer than the estimate."""
+    low, high = particles.log_evidence_interval
+    return min(max(particles.log_evidence, low), high) if low <= high else particles.log_evidence

@@ -95,7 +95,7 @@ class StopWhenComplete(ReadAlong):
         # An end may share its class with tokens that do the same, as the last one of a sequence.
         others = torch.ones(len(token_class), dtype=torch.bool)
         others[self._ends] = False
-        self._has_others = torch.bincount(token_class[others], minlength=circuit.num_classes) > 0
+        self._has_others = torch.bincount(token_class[others], minlength=int(token_class.max()) + 1) > 0
 
     def changed(self, rows: Tensor, tokens: Tensor, states: Tensor) -> Tensor:
         """Float[batch, vocab] with certainty of the end in rows that are complete; −inf elsewhere in them."""

@@ -191,7 +191,7 @@ class Circuit:
         weights = self._checked(log_probs)
         values = upward.exact_masses(self.chain, weights)
         self._require_mass(values.log_mass)
-        factors = downward.class_factors(self.chain, values).index_select(-1, self.token_class)
+        factors = downward.class_factors(self.chain, values).index_select(-1, self.chain.token_class)
         return torch.stack([weights(i).double() for i in range(self.length)], 1).add_(factors)
 
     def accepts(self, tokens: Tensor) -> Tensor:

@@ -22,9 +22,7 @@ from locore.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight, Tabl
 from locore.errors import BudgetExceeded, InvalidArgument
 from locore.limits import check_progress
 
-NO_TABLE = (
-    "a reading that counts on the way has no table of all states; use a sampler that needs none, such as 'swor' or 'smc'."
-)
+NO_TABLE = "a reading that counts on the way has no table of all states; ask for its outline, or for one state at a time."
 READING = "looking for what can still be counted", "smaller bounds, or fewer phrases"
 Sets = tuple[int, ...]  # of counts, for each state: bit k is count k
 Flags = NDArray[np.bool_]
@@ -63,11 +61,17 @@ class Control:
         return len(self.right)
 
     @cached_property
-    def may_end(self) -> Sets:
-        """With which counts the text may end."""
+    def right_at_end(self) -> Flags:
+        """Bool[states, counts]: may the text end here?"""
         last = self.num_counts - 1
         counts = np.minimum(np.arange(last + 1) + self.final[:, None], last)
-        return tuple(map(as_set, self.right[counts] & self.accepting[:, None]))
+        flags: Flags = self.right[counts] & self.accepting[:, None]
+        return flags
+
+    @cached_property
+    def may_end(self) -> Sets:
+        """With which counts the text may end."""
+        return tuple(map(as_set, self.right_at_end))
 
     def before(self, after: Sets) -> Sets:
         """The counts with which one token of text leads into these sets."""
@@ -229,7 +233,7 @@ class CountedReader(LeftToRight):
     def kinds(self) -> tuple[int, ...]:
         """A number for each position; see `LeftToRight`."""
         numbers: dict[tuple[int, bool], int] = {}
-        places = ((id(self._open[place + 1]), self._may_end(place)) for place in range(self.length))
+        places = ((id(self._open[place + 1]), self.may_end(place)) for place in range(self.length))
         return tuple(numbers.setdefault(place, len(numbers)) for place in places)
 
     def state_after(self, position: int, state: int, token: int) -> int:
@@ -249,12 +253,10 @@ class CountedReader(LeftToRight):
         if control.ends:
             table[-1, control.ends[0]] = control.num_states
         with_end = table.copy()
-        with_end[np.ix_(np.flatnonzero([*map(bool, control.may_end)]), np.array(control.ends, dtype=np.int64))] = (
-            control.num_states
-        )
+        with_end[np.ix_(control.right_at_end.any(1), np.array(control.ends, dtype=np.int64))] = control.num_states
         tables = [torch.from_numpy(one).to(device) for one in (table, with_end)]
         live = [torch.tensor([*map(bool, one), bool(control.ends)], device=device) for one in self._open]
-        return TableReader(self.token_class, tuple(tables[self._may_end(i)] for i in range(self.length)), tuple(live))
+        return TableReader(self.token_class, tuple(tables[self.may_end(i)] for i in range(self.length)), tuple(live))
 
     def outlined(self, states: Tensor) -> Tensor:
         """Long like the states: without their counts."""
@@ -304,13 +306,23 @@ class CountedReader(LeftToRight):
         alive = open_ & (target != DEAD)
         alive &= self._flags_of(self._open[position + 1])[np.where(alive, target, 0), counted]
         if control.ends:
-            ends = np.isin(classes, control.ends) & open_ & self._may_end(position)
+            ends = np.isin(classes, control.ends) & open_ & self.may_end(position)
             ends = ends & self._flags_of(control.may_end)[state, count]
             ends |= (before == self._ended) & (classes == control.ends[0])
             return np.where(ends, self._ended, target.astype(np.int64) * (last + 1) + counted), alive | ends
         return target.astype(np.int64) * (last + 1) + counted, alive
 
-    def _may_end(self, position: int) -> bool:
+    @property
+    def must_end(self) -> bool:
+        """Has the text to end within the length?"""
+        return self._given[3]
+
+    def ended(self, states: Tensor) -> Tensor:
+        """Bool like the states: has the text ended?"""
+        return states == self._ended
+
+    def may_end(self, position: int) -> bool:
+        """May a text end before this position, as far as its length goes?"""
         return position >= self._given[2] and bool(self.control.ends)
 
     @cached_property
@@ -319,11 +331,11 @@ class CountedReader(LeftToRight):
         control, length, _, must_end, _ = self._given
         sets = [tuple(0 for _ in control.may_end) if must_end else control.may_end]
         for position in reversed(range(length)):
-            if len(sets) > 1 and sets[-1] == sets[-2] and self._may_end(position) == self._may_end(position + 1):
+            if len(sets) > 1 and sets[-1] == sets[-2] and self.may_end(position) == self.may_end(position + 1):
                 sets.append(sets[-1])  # and so on, up to where the text may not end
                 continue
             here = control.before(sets[-1])
-            if self._may_end(position):
+            if self.may_end(position):
                 here = tuple(one | end for one, end in zip(here, control.may_end, strict=True))
             sets.append(here)
         return sets[::-1]

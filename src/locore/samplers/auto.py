@@ -135,7 +135,7 @@ class Auto(Promises):
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         table = None if circuit.reader is None else prepared_table(model)
-        learns = table is None and circuit.reader is not None and circuit.reader.tabulated
+        learns = table is None and circuit.reader is not None and circuit.reader.outline is not None
         seen = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if draws and learns else None
         accepted = 0
         if seen is not None:

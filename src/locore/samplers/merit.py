@@ -113,13 +113,13 @@ def rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:
     That is M / (S · M_s): M_s is the weight of the children in state s, M that of all, S the number of states with children.
     None where there are not several, or where states do not count.
     """
-    reader, position = prefixes.reader, prefixes.position
-    if _is_easy(reader) or len(reader.live[position + 1]) < 2:
+    reader, position = prefixes.reader.outline, prefixes.position
+    if reader is None or _is_easy(reader) or len(reader.live[position + 1]) < 2:
         return None
-    distinct, which = torch.unique(prefixes.states, return_inverse=True)
+    distinct, which = torch.unique(prefixes.reader.outlined(prefixes.states), return_inverse=True)
     targets = reader.rows[position][distinct].long()
     live = targets != DEAD
-    masses = _by_class(prefixes, weights, which, len(distinct))
+    masses = _by_class(prefixes, reader, weights, which, len(distinct))
     of_states = torch.zeros(len(reader.live[position + 1])).index_add_(0, targets[live], masses[live])
     met = of_states > 0
     number = int(met.sum())
@@ -134,7 +134,7 @@ def _is_easy(reader: LeftToRight) -> bool:
 
     By one backward pass; so are those taken that have too many states for it.
     """
-    if not reader.tabulated or sum(rows.numel() for rows in reader.rows) > PASS_NUMBERS:
+    if sum(rows.numel() for rows in reader.rows) > PASS_NUMBERS:
         return True
     sizes = torch.bincount(reader.token_class, minlength=reader.rows[0].shape[1]).double()
     shares = reader.live[-1].double()
@@ -144,7 +144,7 @@ def _is_easy(reader: LeftToRight) -> bool:
     return float(shares[reader.start]) > 1 / 2
 
 
-def _by_class(prefixes: Prefixes, weights: Tensor, which: Tensor, states: int) -> Tensor:
+def _by_class(prefixes: Prefixes, reader: LeftToRight, weights: Tensor, which: Tensor, states: int) -> Tensor:
     """f32[states, classes]: weight of the children of prefixes in each of the states, whose numbers are Long[prefixes]."""
     log_probs = prefixes.log_probs
     share = torch.zeros(states, len(weights))
@@ -153,13 +153,14 @@ def _by_class(prefixes: Prefixes, weights: Tensor, which: Tensor, states: int) -
     tokens = torch.zeros(states, log_probs.shape[1], device=log_probs.device)
     for part in row_slices(log_probs):
         tokens += share[:, part] @ log_probs[part].float().exp()
-    classes = prefixes.reader.classes_on(log_probs.device)
-    number = prefixes.reader.rows[prefixes.position].shape[1]
+    classes = reader.classes_on(log_probs.device)
+    number = reader.rows[prefixes.position].shape[1]
     return torch.zeros(states, number, device=log_probs.device).index_add_(1, classes, tokens).cpu()
 
 
 def _of_tokens(prefixes: Prefixes, states: Tensor, of_targets: Tensor) -> Tensor:
-    """f32[states, vocab] on the model's device: a number of the state that each token leads to, from Long[states]."""
-    reader, device = prefixes.reader, prefixes.log_probs.device
-    target = reader.rows[prefixes.position][states].long().clamp_min(0)
+    """f32[states, vocab] on the model's device: a number of the outlined state that each token leads to, from Long[states]."""
+    reader, device = prefixes.reader.outline, prefixes.log_probs.device
+    assert reader is not None  # nothing was rare without
+    target = reader.rows[prefixes.position][prefixes.reader.outlined(states)].long().clamp_min(0)
     return of_targets[target].to(device).gather(1, reader.classes_on(device).expand(len(states), -1))

@@ -57,7 +57,8 @@ class Twist(ABC):
 
     def of(self, prefixes: Prefixes) -> Tensor:
         """f64[num], as `Ahead.of`."""
-        return self.of_states(prefixes.position, prefixes.states, *last_tokens(prefixes.tokens)).double()
+        states = prefixes.reader.outlined(prefixes.states)
+        return self.of_states(prefixes.position, states, *last_tokens(prefixes.tokens)).double()
 
     def after(self, prefixes: Prefixes, weights: Tensor, share: float) -> Children | None:
         """As `AheadByToken.after`; of whole sequences there is nothing to foresee.
@@ -65,17 +66,18 @@ class Twist(ABC):
         κ is a share of the mean β of the prefixes, half of it more where a state is rare. β is as wrong as two tokens of
         context say too little, however often the table has seen them.
         """
-        position, states = prefixes.position, prefixes.states
-        if position + 1 == prefixes.reader.length:
+        position, reader = prefixes.position, prefixes.reader
+        outline = reader.outline
+        if outline is None or position + 1 == reader.length:
             return None
         floor, rare = log_floor(self.of(prefixes), weights, share).float(), rarity(prefixes, weights)
-        if rare is None:
-            floor = floor.expand(len(prefixes.reader.live[position + 1]))
-        else:
-            floor = floor + torch.log1p(rare) - math.log(2)
+        floor = floor.expand(len(outline.live[position + 1])) if rare is None else floor + torch.log1p(rare) - math.log(2)
         floor, last = floor.to(self.device), last_tokens(prefixes.tokens)[1]
-        by_state = self.by_state(position, torch.unique(states), floor)
-        return Children(by_state=by_state, pairs=self.known_pairs(position, states, last, floor))
+        distinct, which = torch.unique(reader.outlined(torch.unique(prefixes.states)), return_inverse=True)
+        by_state = self.by_state(position, distinct, floor)
+        by_state = by_state if len(distinct) == len(which) else by_state[which.to(self.device)]
+        pairs = self.known_pairs(position, reader.outlined(prefixes.states), last, floor)
+        return Children(by_state=by_state, pairs=pairs)
 
 
 def raised(log_beta: Tensor, log_floor: Tensor | None, target: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from torch import Tensor
 from locore.evidence import TableUse
 from locore.models import LanguageModel
 from locore.samplers.ahead import last_tokens
-from locore.samplers.base import Prefixes, Worth
+from locore.samplers.base import Ahead, Prefixes, Worth
 from locore.samplers.rounds import Rounds, tried
 from locore.samplers.swor import LESSONS, Round, Watch
-from locore.samplers.twist.lookahead import LookAhead, look_ahead
+from locore.samplers.twist.counts import foresight
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare, prepared_table
 from locore.samplers.without_replacement import WithoutReplacement
@@ -48,10 +48,10 @@ class NGrams:
     def rounds(self, run: Rounds, blocks: int, asked: int | None, budget: int) -> tuple[list[Round], dict[str, Any]]:
         """As `Foresight.rounds`."""
         table, use = self._table(run.model)
-        if not run.reader.tabulated:  # a table of n-grams needs that of all states
+        if run.reader.outline is None:  # a table of n-grams needs that of all states
             rounds = run.alike(blocks, budget, None)
         elif table is not None:
-            rounds = run.by_foresight(blocks, budget, look_ahead(table, run.reader, run.model.device))
+            rounds = run.by_foresight(blocks, budget, foresight(table, run.reader, run.model.device))
         else:
             rounds = _by_lessons(run, max(blocks, LESSONS) if asked is None else blocks, blocks, budget, self.seen)
         if run.left_aside:
@@ -98,9 +98,9 @@ def _taught(run: Rounds, number: int, left: int, counts: NGramCounts) -> Iterato
         yield one
 
 
-def _of(counts: NGramCounts, run: Rounds) -> LookAhead:
+def _of(counts: NGramCounts, run: Rounds) -> Ahead:
     """By all that was counted so far."""
-    return look_ahead(counts.table(), run.reader, run.model.device)
+    return foresight(counts.table(), run.reader, run.model.device)
 
 
 def recording(counts: NGramCounts) -> Watch:

@@ -33,7 +33,7 @@ class LocalTwist(Twist):
     """log β for every position and state; see `Twist`.
 
     Attributes:
-        reader: the states.
+        reader: the states, those of an outline.
         log_beta: for each position 0..n, f32[states] on the device.
     """
 
@@ -74,7 +74,7 @@ class Contexts:
     def rounds(self, run: Rounds, blocks: int, asked: int | None, budget: int) -> tuple[list[Round], dict[str, Any]]:
         """As `Foresight.rounds`."""
         prefixes = budget // run.price
-        contexts = max(self.least, round(prefixes * self.share)) if run.reader.tabulated else 0
+        contexts = max(self.least, round(prefixes * self.share)) if run.reader.outline is not None else 0
         contexts = contexts if 4 * contexts <= prefixes else 0
         if contexts:
             ahead = local_twist(run.model, run.reader, contexts, run.generator)
@@ -90,9 +90,11 @@ def local_twist(model: LanguageModel, reader: LeftToRight, contexts: int, genera
 
     Around ỹ every position draws from what the model said there, p(· | ỹ_<i), known from drawing ỹ (`locore.local.Forward`).
     """
+    outline = reader.outline
+    assert outline is not None  # who asks for it has seen to it
     size = max(1, TOGETHER // (reader.length * model.vocab_size))
-    drawn = [_around(model, reader, min(size, contexts - start), generator) for start in range(0, contexts, size)]
-    return _mean(reader, torch.cat(drawn), model.device)
+    drawn = [_around(model, outline, min(size, contexts - start), generator) for start in range(0, contexts, size)]
+    return _mean(outline, torch.cat(drawn), model.device)
 
 
 def _around(model: LanguageModel, reader: LeftToRight, num: int, generator: torch.Generator) -> Tensor:
