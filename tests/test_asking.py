@@ -213,3 +213,17 @@ def test_odds_of_something_rare_are_as_sharp_as_its_probability():
     odds = locore.log_odds(model, "", rare, ~rare, LENGTH, sampler="masked", num_particles=48, seed=1, ending="eos")
     low, high = (log_p - math.log(-math.expm1(log_p)) for log_p in odds.first.log_evidence_interval)
     assert low - 1e-9 <= odds.interval[0] <= odds.value <= odds.interval[1] <= high + 1e-9
+
+
+@pytest.mark.parametrize("effort", ["auto", "quick"])
+@pytest.mark.parametrize("mode", ["only", "alpha"])
+def test_what_is_enumerated_is_filtered_before_it_is_thinned(mode, effort):
+    """Four particles of dozens of spellings: what is canonical among all is found by every seed, and its law is exact."""
+    model, what = table(4), locore.contains("ab") & locore.ban("bb")
+    options = {"canonical": mode, "ending": "eos", "num_particles": 4, "budget": 2_000}
+    truth = locore.generate(model, "", what, LENGTH, sampler="exact", seed=0, **options | {"num_particles": 10_000})
+    assert len(truth) > 4
+    for seed in range(12):
+        found = locore.generate(model, "", what, LENGTH, sampler=effort, seed=seed, **options)
+        assert found.record.enumerated and len(found) <= 4
+        assert found.log_evidence == pytest.approx(truth.log_evidence, abs=1e-9)

@@ -98,7 +98,7 @@ def answered(
     generator = make_generator(seed)
     draws = drawn(ready, generator)
     # Where all was read, all was kept until it was filtered; elsewhere a sampler may return more than it was asked for.
-    whole = draws.record.enumerated or hasattr(ready.sampler, "keep_all")
+    whole = draws.record.enumerated
     most = request.num_particles if whole else max(request.num_particles, len(draws))
     particles = filtered(ready, checked(ready, draws, seed))
     particles = weighed_by_factors(ready, particles)

@@ -59,6 +59,7 @@ class Auto(Promises):
             None where p(α) is wanted too. They are then exact where a text may end at once and the first token is likely: as
             many plain draws, each given up where it breaks the constraint, and tried four times. If that fails, or elsewhere,
             without a pilot.
+        keep_all: where all is read, nothing is thinned before it can be weighed or filtered.
     """
 
     reads_prefixes: ClassVar[bool] = True
@@ -68,6 +69,7 @@ class Auto(Promises):
     worth: Worth | None = field(default=None, compare=False, repr=False)
     soon: bool = False
     draws: int | None = None
+    keep_all: bool = field(default=False, compare=False, repr=False)
 
     def most_prefixes(self, num_particles: int) -> float | None:
         """Those of a verdict, and what it looks at before it chooses: the likeliest prefixes, and a pilot."""
@@ -101,7 +103,7 @@ class Auto(Promises):
             if search.begun:
                 read = f"{spent:,} prefixes were read, up to where the rest of the text is free"
             why = f"{read}; what they leave out is below {BestFirst.share:.1%} of p(α)"
-            return named(search.draws(num_particles, generator, budget=budget), BestFirst(), why)
+            return named(search.draws(num_particles, generator, self.keep_all, budget), BestFirst(), why)
         budget = None if budget is None else budget - spent
         spare = limit - spent - price * enough
         pilot = spare if budget is not None and spare >= 0 else limit - spent
@@ -128,7 +130,7 @@ class Auto(Promises):
         """
         if few and (self.worth is None or circuit.count() <= FEW):
             return (
-                Enumeration(max_contexts=limit, keep_all=self.worth is not None),
+                Enumeration(max_contexts=limit, keep_all=self.keep_all or self.worth is not None),
                 few_left(prefixes),
                 0,
             )
@@ -221,7 +223,7 @@ def quickly(
     if reader is not None:
         prefixes = price_of_enumeration(reader, model.tokenizer.eos_ids, most=FEW)
     if prefixes <= min(FEW, limit):
-        exact = Enumeration(max_contexts=limit, keep_all=worth is not None)
+        exact = Enumeration(max_contexts=limit, keep_all=sampler.keep_all or worth is not None)
         return named(exact(model, circuit, num_particles, limit, generator), exact, few_left(prefixes))
     if sampler.draws is not None and worth is None and _only_forbids(model, circuit):
         few = few_draws(model, circuit, sampler.draws, PATIENCE, generator)
