@@ -19,6 +19,7 @@ from locore import after, ban, choice, contains, finished, from_json, grammar, r
 from locore.automata.grammar import definitions_of, productions_of
 from locore.automata.grammar.engine import UNFORCED, byte_tokenizer
 from locore.automata.walking import DEAD
+from locore.circuits import reached
 from locore.circuits.masks import MaskReader
 from locore.compilers import explored
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
@@ -216,7 +217,7 @@ def test_a_straight_way_that_is_too_long_leaves_texts_out_and_says_so(monkeypatc
     every = dict(zip(map(tuple, exact.tokens.tolist()), exact.log_joint.tolist(), strict=True))
     some = dict(zip(map(tuple, found.tokens.tolist()), found.log_joint.tolist(), strict=True))
     assert some.keys() <= every.keys() and all(value == pytest.approx(every[y]) for y, value in some.items())
-    assert circuit.reader.explored.assumed == 0 and "too late for the horizon" in circuit.reader.notes()[0]
+    assert circuit.reader.steering.assumed == 0 and "too late for the horizon" in circuit.reader.notes()[0]
     for y in some:
         for position in range(4):
             allowed = circuit.allowed(torch.tensor(y[:position], dtype=torch.long)).nonzero()[:, 0].tolist()
@@ -335,10 +336,12 @@ def test_bad_grammars(text, error, message):
         grammar(text)
 
 
-def test_what_cannot_be_asked():
-    circuit = locore.compile(grammar(DYCK), SMALL, 4)
-    with pytest.raises(BudgetExceeded, match="read from left to right"):
-        circuit.marginals(torch.zeros(4, SMALL.vocab_size))
+def test_what_cannot_be_asked(monkeypatch):
+    with monkeypatch.context() as few:
+        few.setattr(reached, "MOST_STATES", 6)
+        circuit = locore.compile(grammar(DYCK), SMALL, 4)
+        with pytest.raises(BudgetExceeded, match="too many states"):
+            circuit.marginals(torch.zeros(1, 4, SMALL.vocab_size))
     every = itertools.product(range(SMALL.vocab_size), repeat=2)
     number = sum(grammar(DYCK).evaluate(ids, SMALL) for ids in every)
     assert locore.compile(grammar(DYCK), SMALL, 2).count() == number  # where the states fit into a table
