@@ -154,7 +154,7 @@ def _left_to_right(problem: Problem) -> Circuit:
 
 
 def _nodes(problem: Problem) -> Chain:
-    return _written(problem).chain
+    return replace(_written(problem), limits=problem.limits).chain
 
 
 def _written(problem: Problem) -> Circuit:
