@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.circuits.chain import Chain
-from locore.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight, TableReader
-from locore.errors import BudgetExceeded, InvalidArgument
+from locore.circuits.left_to_right import DEAD, LeftToRight, TableReader
+from locore.circuits.reached import require_look_ahead
+from locore.errors import BudgetExceeded
 from locore.limits import check_progress
 
 NO_TABLE = "a reading that counts on the way has no table of all states; ask for its outline, or for one state at a time."
@@ -295,8 +296,7 @@ class CountedReader(LeftToRight):
         self, position: int, states: Tensor, classes: NDArray[np.int64], look_ahead: bool
     ) -> tuple[NDArray[np.int64], Flags]:
         """Int64, Bool[batch, …]: the states after Int64[batch or 1, …] classes, and whether they may come."""
-        if not look_ahead:
-            raise InvalidArgument(NO_LOOK_AHEAD)
+        require_look_ahead(look_ahead)
         control, last = self.control, self.control.num_counts - 1
         before = states.cpu().numpy()[:, None]
         open_ = (before != DEAD) & (before != self._ended)

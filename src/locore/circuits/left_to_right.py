@@ -71,6 +71,11 @@ class LeftToRight(ABC):
     def tables(self) -> tuple[Tensor, ...]:
         """The tensors that the reading keeps."""
 
+    @property
+    def num_bytes(self) -> int:
+        """To be kept: of the tables, each once, and as much again for their nodes."""
+        return 2 * sum({id(table): table.nbytes for table in self.tables}.values())
+
     @abstractmethod
     def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
         """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""

@@ -165,14 +165,14 @@ class Reached(LeftToRight):
 
     def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
         """Long[batch]: states after reading `tokens` at `position`; DEAD where nothing can be completed any more."""
-        _require(look_ahead)
+        require_look_ahead(look_ahead)
         pairs = zip(states.flatten().tolist(), tokens.flatten().tolist(), strict=True)
         after = [self.state_after(position, state, token) for state, token in pairs]
         return torch.tensor(after, dtype=torch.long, device=states.device).view(states.shape)
 
     def allowed(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
         """Bool[batch, classes]: classes that may come at `position` so that the rest can still be completed."""
-        _require(look_ahead)
+        require_look_ahead(look_ahead)
         flags = np.zeros((len(states), self.num_classes), dtype=np.bool_)
         for mask, state in zip(flags, states.tolist(), strict=True):
             if state != DEAD:
@@ -234,6 +234,7 @@ class Reached(LeftToRight):
         return known
 
 
-def _require(look_ahead: bool) -> None:
+def require_look_ahead(look_ahead: bool) -> None:
+    """`InvalidArgument` where it is off, for readings that cannot do without."""
     if not look_ahead:
         raise InvalidArgument(NO_LOOK_AHEAD)

@@ -20,7 +20,6 @@ from torch import Tensor
 from locore.cache import Kept, Notes, cache_folder, keep_within, read_tensors, write_tensors
 from locore.circuits import Block, Chain, Circuit, TableReader
 from locore.circuits.conditioned import conditioned
-from locore.circuits.counted import CountedReader
 from locore.circuits.layers import SparseRows
 from locore.circuits.reached import Reached
 from locore.compilers.problem import Problem
@@ -69,7 +68,7 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
     circuit = make()
     if time.perf_counter() - start >= WORTH_SECONDS and _bytes_of(circuit):
         _memory.put(key, circuit)
-        if isinstance(circuit.reader, CountedReader):  # it is made again sooner than much else is read
+        if circuit.written is None and not (circuit.reader and circuit.reader.tables):  # there is nothing to write
             return Compiled(circuit, "compiled")
         tensors, notes = to_tensors(circuit)
         if write_tensors(path, tensors, {**notes, "key": key}):
@@ -126,17 +125,11 @@ def _digest(value: object) -> str:
 
 
 def _bytes_of(circuit: Circuit) -> int:
-    """Of all tensors, each once: of the nodes that a compiler has written, and of tables twice, for their nodes are as large.
-
-    0 of what is made when a text gets there.
-    """
-    if isinstance(circuit.reader, CountedReader):
-        return circuit.reader.num_bytes
+    """Of what a compiler has written and of the reading; 0 of what is made when a text gets there."""
     blocks = () if circuit.written is None else circuit.written.blocks
     written = [tensor for block in blocks for tensor in (block.leaves, block.outputs, *block.levels)]
-    tables = () if circuit.reader is None else circuit.reader.tables
-    once = {id(tensor): (2 if number < len(tables) else 1) * tensor.nbytes for number, tensor in enumerate((*tables, *written))}
-    return sum(once.values())
+    reading = 0 if circuit.reader is None else circuit.reader.num_bytes
+    return reading + sum({id(tensor): tensor.nbytes for tensor in written}.values())
 
 
 _memory: Kept[str, Circuit] = Kept(MEMORY_BYTES, _bytes_of)

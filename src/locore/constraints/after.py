@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from locore.automata.composed import AutomatonMachine, Following, as_automaton
+from locore.automata.composed import AutomatonMachine, Following
 from locore.automata.lazily import ByteMachine
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import ANYTHING, concat
 from locore.automata.regex.pattern import first_match
-from locore.automata.tables import Automaton, aho_corasick
+from locore.automata.tables import aho_corasick
 from locore.constraints.base import Constraint, Json
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
 from locore.constraints.patterns import Pattern
@@ -66,14 +66,6 @@ class After(MachineLeaf):
     def is_small(self) -> bool:
         """As what holds behind the marker."""
         return is_finite(self.of)
-
-    def automaton(self) -> Automaton:
-        """Looks for the marker, and then reads what follows."""
-        return self._automaton
-
-    @cached_property
-    def _automaton(self) -> Automaton:
-        return as_automaton(self._machine)
 
     def machine(self) -> ByteMachine:
         """Looks for the marker, and then reads what follows."""

@@ -70,12 +70,9 @@ class Before(MachineLeaf):
         """As the leaf."""
         return is_finite(self.leaf)
 
-    def automaton(self) -> Automaton:
-        """The leaf's own, with the bytes held back that may become a string."""
-        return self._automaton
-
     @cached_property
     def _automaton(self) -> Automaton:
+        """The leaf's own, with the bytes held back that may become a string."""
         assert isinstance(self.leaf, AutomatonLeaf)
         return minimise(self.search.before(self.leaf.automaton()))
 

@@ -43,6 +43,10 @@ class MachineLeaf(AutomatonLeaf):
         Raises:
             BudgetExceeded: there are too many.
         """
+        return self._automaton
+
+    @cached_property
+    def _automaton(self) -> Automaton:
         return as_automaton(self.machine())
 
 

@@ -119,12 +119,9 @@ class Over(MachineLeaf):
         """As the leaf."""
         return is_finite(self.of)
 
-    def automaton(self) -> Automaton:
-        """That of the leaf, which has read the prompt."""
-        return self._automaton
-
     @cached_property
     def _automaton(self) -> Automaton:
+        """That of the leaf, which has read the prompt."""
         assert isinstance(self.of, AutomatonLeaf)
         whole = self.of.automaton()
         state = whole.start

@@ -83,12 +83,8 @@ class PatternLeaf(MachineLeaf):
         """Has it few enough states to make them all?"""
         return self._small is not None
 
-    def automaton(self) -> Automaton:
-        """All states of the machine.
-
-        Raises:
-            BudgetExceeded: there are too many.
-        """
+    @cached_property
+    def _automaton(self) -> Automaton:
         return as_automaton(self.machine()) if self._small is None else self._small
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from locore.automata.composed import AutomatonMachine, Concatenated, as_automaton
+from locore.automata.composed import AutomatonMachine, Concatenated
 from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Automaton
 from locore.constraints.base import Constant, Constraint, Json
@@ -86,14 +86,6 @@ class Template(MachineLeaf):
     def is_small(self) -> bool:
         """As what the holes hold."""
         return all(is_finite(constraint) for _, constraint in self.holes)
-
-    def automaton(self) -> Automaton:
-        """Reads one piece after the other."""
-        return self._automaton
-
-    @cached_property
-    def _automaton(self) -> Automaton:
-        return as_automaton(self._machine)
 
     @cached_property
     def pieces(self) -> Pieces:

@@ -135,14 +135,6 @@ class JsonSchema(NestedLeaf):
         """Makes an automaton of the valid texts whose states are made when they are first reached; it can be pickled."""
         return partial(_reading, self.schema, self._style, self.depth, self.formats)
 
-    def automaton(self) -> Automaton:
-        """The minimal automaton of the valid texts.
-
-        Raises:
-            BudgetExceeded: it is too large, or finding it takes too long.
-        """
-        return self._automaton
-
     def automaton_within(self, most: int) -> Automaton:
         """The minimal automaton, if no more than so many states have to be looked at."""
         return self._followed.automaton(most)

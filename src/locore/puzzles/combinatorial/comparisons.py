@@ -35,7 +35,12 @@ class Combinatorial(Constraint):
 
     def lowered(self, vocab_size: int) -> Constraint:
         """The same over literals and counts alone, for compilers that know nothing else."""
-        return conjunction(part.lowered(vocab_size) if isinstance(part, Combinatorial) else part for part in self.parts())
+        return lowered_parts(self.parts(), vocab_size)
+
+
+def lowered_parts(parts: Iterable[Constraint], vocab_size: int) -> Constraint:
+    """The conjunction of the lowered forms of parts."""
+    return conjunction(part.lowered(vocab_size) if isinstance(part, Combinatorial) else part for part in parts)
 
 
 def groups_of(value: Any, where: str) -> Groups:

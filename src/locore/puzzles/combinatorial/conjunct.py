@@ -14,6 +14,7 @@ from locore.compilers.problem import CompilerLeaf, Partition, Problem
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or, conjunction, disjunction, negation
 from locore.constraints.structure import fold
 from locore.puzzles.combinatorial import AllDifferent, AllEqual, Combinatorial, TokenSum
+from locore.puzzles.combinatorial.comparisons import lowered_parts
 from locore.puzzles.combinatorial.network import Part, Store
 from locore.puzzles.combinatorial.search import compile_by_search
 
@@ -46,7 +47,7 @@ class Conjunct(CompilerLeaf):
 
     def spelled_out(self, vocab_size: int) -> Constraint:
         """Each part by itself."""
-        return conjunction(part.lowered(vocab_size) if isinstance(part, Combinatorial) else part for part in self.parts)
+        return lowered_parts(self.parts, vocab_size)
 
 
 def gathered(constraint: Constraint, vocab_size: int) -> Constraint:
