@@ -84,7 +84,7 @@ GPU_DEVICE ?= cuda
 gpu:  ## tests, speed and tasks on an accelerator, in 40 minutes; tables in results-gpu, also when it is cut off
 	@if $(PYTHON) -c 'import torch, transformers' 2>/dev/null; then python=$(PYTHON); \
 		else $(MAKE) $(VENV)/.installed-dev && python=$(BIN)/python; fi; \
-		PYTHONPATH=src:lab/src $$python -m locore_lab.gpu -o $(GPU_OUT) --device $(GPU_DEVICE) $(GPU_OPTIONS)
+		PYTHONPATH=src:lab/src:$$PYTHONPATH $$python -m locore_lab.gpu -o $(GPU_OUT) --device $(GPU_DEVICE) $(GPU_OPTIONS)
 
 lint: $(VENV)/.installed-dev  ## ruff: lint and format
 	$(BIN)/ruff check .

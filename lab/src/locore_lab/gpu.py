@@ -85,7 +85,11 @@ def work_of(step: str, options: Options) -> list[str] | str:
             return f"left out: no tests in {options.root}"
         chosen = ["tests/models/test_device.py"] if options.quick else there
         report = f"--junitxml={here / 'report.xml'}"
-        workers = ["-n", "4"] if importlib.util.find_spec("xdist") and not options.quick else []
+        workers = (
+            ["-n", str(min(8, max(1, (os.cpu_count() or 1) // 2)))]
+            if importlib.util.find_spec("xdist") and not options.quick
+            else []
+        )
         return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", report, *workers, *chosen]
     if options.quick:
         return "left out: a trial has no real model"

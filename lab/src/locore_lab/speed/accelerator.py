@@ -12,7 +12,7 @@ import torch
 import locore
 from locore.local import Forward, TopK
 from locore.models import HuggingFaceModel
-from locore.samplers import LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, WithoutReplacement
+from locore.samplers import Auto, LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, WithoutReplacement
 from locore_lab.harness import Fields
 from locore_lab.measuring import TokenMeter
 from locore_lab.speed.llamas import millions, parameters
@@ -21,11 +21,17 @@ from locore_lab.speed.plan import Case, Row, SpeedPlan
 from locore_lab.speed.sampling import BANNED, never, transformers_generate
 
 COLUMNS = (
-    "device | model | parameters | sampler | particles | s a sample | LM tokens | tokens/s | of transformers | of bandwidth "
-    "| of ceiling | outside",
-    "{device} | {model} | {millions} | {sampler} | {particles} | {each} | {tokens} | {rate:.0f} | {of transformers:.2f} "
-    "| {of bandwidth:.0%} | {of ceiling:.0%} | {outside:.0%}",
+    "device | model | parameters | sampler | particles | s a sample | LM tokens | passes | ms a pass | tokens/s "
+    "| of transformers | of bandwidth | of ceiling | outside | idle",
+    "{device} | {model} | {millions} | {sampler} | {particles} | {each} | {tokens} | {passes} | {ms a pass:.1f} | {rate:.0f} "
+    "| {of transformers:.2f} | {of bandwidth:.0%} | {of ceiling:.0%} | {outside:.0%} | {idle}",
 )
+PASS_COLUMNS = (
+    "device | model | parameters | rows | ms a pass | of one row | idle",
+    "{device} | {model} | {millions} | {rows} | {ms:.2f} | {of one row:.2f} | {idle}",
+)
+WIDTHS = (1, 4, 16, 64, 256, 1024)  # rows of a pass
+REPEATS = 8  # of a pass; the median counts
 FIELDS: Fields = {
     "millions": lambda row: millions(row["parameters"]),
     "each": lambda row: row["seconds"] / row["particles"],
@@ -34,6 +40,14 @@ FIELDS: Fields = {
     "of bandwidth": lambda row: row["bytes"] / row["model seconds"] / row["bandwidth"],
     "of ceiling": lambda row: row["flops"] / row["model seconds"] / row["ceiling"],
     "outside": lambda row: 1 - row["model seconds"] / row["seconds"],
+    "ms a pass": lambda row: 1e3 * row["model seconds"] / row["passes"],
+    "idle": lambda row: "–" if row["busy"] is None else f"{max(0.0, 1 - row['busy'] / row['seconds']):.0%}",
+}
+PASS_FIELDS: Fields = {
+    "millions": FIELDS["millions"],
+    "idle": FIELDS["idle"],
+    "ms": lambda row: 1e3 * row["seconds"],
+    "of one row": lambda row: row["seconds"] / row["one row"],
 }
 ABOUT = """\
 ## On an accelerator
@@ -49,25 +63,55 @@ tokens, 1 % of the vocabulary forbidden. The second run counts; compiling the co
   same run. A pass reads all weights once, however few rows it has.
 - of ceiling: 2 × parameters × tokens that the module reads, in a second of the model, over what a product of square matrices
   reaches in the same run.
-- outside: share of the time that is not spent in the model (goal: under 10 %)."""
+- ms a pass: seconds of the model over its passes.
+- outside: share of the time that is not spent in the model (goal: under 10 %).
+- idle: share of the time in which no kernel runs on the device: 1 less the seconds of its kernels, by torch's profiler in a
+  third run, over the seconds of the second."""
+PASS_ABOUT = """\
+### A pass by its rows
+
+One token of each row behind {n} tokens that it has read, by the bare module: how many rows a pass takes for nothing."""
 
 
 def cases(plan: SpeedPlan) -> Iterator[Case]:
-    """Each sampler with each number of particles, if there is a device."""
+    """The widths of a pass, then each sampler with each number of particles, if there is a device."""
     models = on_device(plan)
     for name in plan.accelerator_shapes if plan.device else ():
-        for particles in plan.accelerator_particles:
-            for label, sampler in _samplers(plan).items():
+        yield ("pass", name), partial(_passes, plan, models, name)
+        for label, sampler in _samplers(plan).items():
+            for particles in plan.accelerator_particles:
                 yield ("accelerator", name, label, particles), partial(_measure, plan, models, name, label, sampler, particles)
 
 
 def _samplers(plan: SpeedPlan) -> dict[str, Sampler]:
     found: dict[str, Sampler] = {
         "smc": SequentialMonteCarlo(),
+        "auto": Auto(),
         "swor": WithoutReplacement(),
         "lcr, forward": LocallyConstrainedResampling(kernel=Forward()),
     }
     return found | {f"lcr, k = {k}": LocallyConstrainedResampling(kernel=TopK(k=k)) for k in plan.accelerator_ks}
+
+
+def _passes(plan: SpeedPlan, models: Models, name: str) -> list[Row]:
+    """A step of the bare module, by how many rows it has."""
+    model = models[name]
+    assert plan.device is not None
+    module, rows = model.causal.module, list[Row]()
+    for width in WIDTHS[: 3 if plan.accelerator_particles[-1] < WIDTHS[2] else None]:
+        read = torch.zeros(width, plan.n, dtype=torch.long, device=plan.device)
+        cache = module(read, use_cache=True, logits_to_keep=1).past_key_values
+
+        def step(ids: torch.Tensor = read[:, :1], cache: Any = cache) -> None:
+            float(module(ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, 0, 0])  # waits for it
+            cache.crop(-1)
+
+        step()
+        seconds = sorted(seconds_of(step) for _ in range(REPEATS))[REPEATS // 2]
+        first = rows[0]["seconds"] if rows else seconds
+        row: Row = {"part": "pass", "device": device_name(plan.device), "model": name, "parameters": parameters(model)}
+        rows.append(row | {"rows": width, "seconds": seconds, "one row": first, "busy": busy_seconds(step, plan.device)})
+    return rows
 
 
 def _measure(plan: SpeedPlan, models: Models, name: str, label: str, sampler: Sampler, particles: int) -> list[Row]:
@@ -95,7 +139,26 @@ def _measure(plan: SpeedPlan, models: Models, name: str, label: str, sampler: Sa
     row |= {"device": device_name(plan.device), "seconds": seconds, "model seconds": inside, "tokens": meter.tokens}
     row |= {"passes": meter.passes, "transformers tokens": plain_meter.tokens, "transformers seconds": plain_seconds}
     row |= {"ceiling": ceiling(plan.device), "flops": 2 * parameters(model) * meter.tokens}
+    row |= {"busy": busy_seconds(lambda: work(1), plan.device)}
     return [row | {"bandwidth": bandwidth(plan.device), "bytes": weights * meter.passes}]
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    """Wall seconds of what waits for the device."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def busy_seconds(work: Callable[[], Any], device: str) -> float | None:
+    """Seconds of the kernels that some work runs on a device; None where torch's profiler sees none."""
+    if not device.startswith("cuda"):
+        return None
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work()
+        torch.cuda.synchronize(device)
+    # One stream: kernels follow each other, so their sum is the time in which one ran.
+    return float(sum(event.self_device_time_total for event in profile.key_averages())) / 1e6
 
 
 def timed(model: HuggingFaceModel, work: Callable[[], Any]) -> tuple[Any, float, TokenMeter]:

@@ -20,6 +20,7 @@ TABLES: dict[str, tuple[str, Columns, Fields]] = {
     "masks": (masks.ABOUT, masks.COLUMNS, masks.FIELDS),
     "footprint": (footprint.ABOUT, footprint.COLUMNS, {}),
     "scaling": (scaling.ABOUT, scaling.COLUMNS, scaling.FIELDS),
+    "pass": (accelerator.PASS_ABOUT, accelerator.PASS_COLUMNS, accelerator.PASS_FIELDS),
     "accelerator": (accelerator.ABOUT, accelerator.COLUMNS, accelerator.FIELDS),
 }
 
