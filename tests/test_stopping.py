@@ -194,6 +194,7 @@ def test_where_no_text_can_be_complete_the_default_leaves_the_end_to_the_model(m
     assert locore.generate(model, "", contains("b"), 3, seed=0, ending="eos").info["ending"] == "eos"
     with pytest.raises(InvalidArgument, match="end of sequence"):
         locore.generate(endless, "", contains("b"), 3, ending="complete")
+    pytest.importorskip("pysdd")
     with pytest.raises(InvalidArgument, match="from left to right"):
         StopWhenComplete(model, locore.compile(token(0, [1]), model, 2, vtree=[0, 1]))
 

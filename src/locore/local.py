@@ -54,7 +54,7 @@ class Kernel(Protocol):
             forward: Float[batch, time, vocab], `model.log_probs(tokens)` if that is known already.
 
         Returns:
-            f64[batch, time, vocab], normalised logs q_i(v).
+            f64[batch, time, vocab], normalised logs q_i(v), on the device of `forward`.
         """
 
 
@@ -88,7 +88,8 @@ class Floored:
         where = torch.ones_like(tokens, dtype=torch.bool) if where is None else where
         forward = (model.log_probs(tokens) if forward is None else forward).double()
         floor = _floor(model, forward, tokens)
-        local = self._local(model, tokens, forward, where)
+        local = self._local(model, tokens, forward, where).to(forward.device)
+        where = where.to(forward.device)
         if local is forward and self.temperature == 1 and model.full_support:
             return self._forward_and_floor(model, tokens, forward, floor, where)
         local = local / self.temperature
@@ -104,7 +105,7 @@ class Floored:
 
     def _forward_and_floor(self, model: LanguageModel, tokens: Tensor, forward: Tensor, floor: Tensor, where: Tensor) -> Tensor:
         """Where nothing is excluded the forward distributions are their own floor; only behind an end they are not."""
-        behind = ended_before(tokens, model.tokenizer.eos_ids) & where
+        behind = ended_before(tokens, model.tokenizer.eos_ids).to(where.device) & where
         if bool(behind.any()):
             floor[behind] = self._mixed(forward[behind], floor[behind])
         return floor
@@ -176,8 +177,8 @@ class TopK(Floored):
     def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
         candidates = self.candidates(tokens, forward)
         # Where a position is not needed all candidates stand for the token; it is not read.
-        scores = _neighbour_scores(model, tokens, candidates, where)
-        return torch.full_like(forward, NEG_INF).scatter_(-1, candidates, scores)
+        scores = _neighbour_scores(model, tokens, candidates.cpu(), where)
+        return torch.full_like(forward, NEG_INF).scatter_(-1, candidates, scores.to(forward.device))
 
     def _completed(self, local: Tensor) -> Tensor:
         if self.off_candidates == NEG_INF:
@@ -211,11 +212,12 @@ class Window(Floored):
 
     def _local(self, model: LanguageModel, tokens: Tensor, forward: Tensor, where: Tensor) -> Tensor:
         k = min(self.k, model.vocab_size)
-        candidates = forward.topk(k).indices
+        candidates = forward.topk(k).indices.cpu()
         together = max(1, NUMBERS // (k * model.vocab_size))
         parts = (torch.split(rows, together) for rows in (tokens, candidates, where))
         ahead = torch.cat([self._ahead(model, *part) for part in zip(*parts, strict=True)])
-        scores = forward.gather(-1, candidates) + ahead
+        candidates = candidates.to(forward.device)
+        scores = forward.gather(-1, candidates) + ahead.to(forward.device)
         return torch.full_like(forward, NEG_INF).scatter_(-1, candidates, scores)
 
     def _ahead(self, model: LanguageModel, tokens: Tensor, candidates: Tensor, where: Tensor) -> Tensor:
@@ -285,7 +287,7 @@ class Lazy:
     ) -> Tensor:
         """f64[batch, time, vocab], normalised logs q_i(v); see `Kernel`."""
         local = _scaled(self.kernel.distributions(model, tokens, where, forward), self.rho)
-        own = tokens[..., None]
+        own = tokens[..., None].to(local.device)
         stay = math.log1p(-self.rho) if self.rho < 1 else NEG_INF
         kept = torch.logaddexp(local.gather(-1, own), torch.tensor(stay, dtype=local.dtype))
         return local.scatter(-1, own, kept)
@@ -358,7 +360,8 @@ def _floor(model: LanguageModel, forward: Tensor, tokens: Tensor) -> Tensor:
     at = torch.arange(tokens.shape[1])
     last = live_lengths(tokens, model.tokenizer.eos_ids) - 1
     position = torch.minimum(at, last[:, None])
-    floor = forward if bool((position == at).all()) else forward[torch.arange(len(tokens))[:, None], position]
+    rows = torch.arange(len(tokens))[:, None]
+    floor = forward if bool((position == at).all()) else forward[rows.to(forward.device), position.to(forward.device)]
     if model.full_support:
         return floor
     uniform = torch.full_like(floor, -math.log(model.vocab_size))

@@ -80,7 +80,7 @@ def test_agrees_with_the_module_itself():
     tokens = zoo.ending_sequences(model, num=4, length=6)
     whole = torch.cat([torch.tensor(model.prompt_ids).expand(4, -1), tokens], 1)
     with torch.no_grad():
-        rows = model.causal.module(whole).logits.log_softmax(-1)[:, 2:-1]
+        rows = model.causal.module(whole.to(model.device)).logits.cpu().log_softmax(-1)[:, 2:-1]
     torch.testing.assert_close(model.log_probs(tokens), rows, rtol=0, atol=1e-5)
 
 
@@ -190,7 +190,7 @@ def test_a_dynamically_quantised_module_is_no_one_distribution():
     """Its scale is that of a whole batch; what is refused here would give a text another probability in other company."""
     module = zoo.huggingface("llama").causal.module
     quantised = torch.ao.quantization.quantize_dynamic(copy.deepcopy(module), {torch.nn.Linear}, dtype=torch.qint8)
-    tokens = torch.arange(8) % module.config.vocab_size
+    tokens = (torch.arange(8) % module.config.vocab_size).to(module.device)
     company = torch.stack([tokens, tokens.flip(0)])
     alone, together = quantised(tokens[None]).logits[0], quantised(company).logits[0]
     assert not torch.allclose(alone, together, atol=1e-4)
@@ -286,7 +286,7 @@ def test_a_folder_gives_model_and_ends(folder):
     assert prompted.prompt_ids == (0, 1, 3)
     # The sampling temperature in the model's files is none of our business.
     tokens = torch.tensor([[4, 6, 7]])
-    rows = zoo.huggingface().causal.read(torch.tensor([[0, 1, 3, 4, 6]]), keep=3).log_softmax(-1)
+    rows = zoo.huggingface().causal.read(torch.tensor([[0, 1, 3, 4, 6]]), keep=3).log_softmax(-1).cpu()
     expected = rows.gather(2, tokens[..., None])[..., 0].double()
     torch.testing.assert_close(prompted.token_scores(tokens), expected, rtol=0, atol=1e-5)
 

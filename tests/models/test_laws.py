@@ -27,7 +27,7 @@ def sequences(model) -> torch.Tensor:
 
 def same(a: torch.Tensor, b: torch.Tensor, tolerance: float = TOLERANCE) -> bool:
     """Equal within the tolerance, with the same zeros."""
-    return torch.allclose(a.double(), b.double(), rtol=0, atol=tolerance)
+    return torch.allclose(a.double().cpu(), b.double().cpu(), rtol=0, atol=tolerance)  # what is read may be on a device
 
 
 def test_distributions_are_normalised(model, sequences):

@@ -29,7 +29,7 @@ def test_loaded_models_are_packed_only_on_demand(wanted, monkeypatch, variable, 
     monkeypatch.delenv("LOCORE_ONEDNN", raising=False)
     if variable is not None:
         monkeypatch.setenv("LOCORE_ONEDNN", variable)
-    module = HuggingFaceModel.load("tiny").causal.module
+    module = HuggingFaceModel.load("tiny", device="cpu").causal.module
     assert any(type(layer) is PackedLinear for layer in module.modules()) == packed
 
 

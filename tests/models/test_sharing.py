@@ -44,8 +44,8 @@ def uncached(model: HuggingFaceModel, histories: torch.Tensor) -> torch.Tensor:
     """Log-probabilities after each token, by the module itself."""
     prompt = torch.tensor(model.prompt_ids).expand(len(histories), -1)
     with torch.no_grad():
-        logits = model.causal.module(torch.cat([prompt, histories], 1)).logits
-    return logits[:, len(model.prompt_ids) :].double().log_softmax(-1)
+        logits = model.causal.module(torch.cat([prompt, histories], 1).to(model.device)).logits
+    return logits[:, len(model.prompt_ids) :].double().log_softmax(-1).cpu()
 
 
 def test_tails_are_what_their_rows_have_read():
@@ -78,9 +78,9 @@ def test_a_walk_is_the_module_itself(architecture, implementation, kept, monkeyp
     model = zoo.huggingface(architecture, eos_ids=(), attention=implementation)
     assert model.causal.shares
     for log_probs, histories in walk(model, steps=2 * attention.BLOCK + 2):
-        torch.testing.assert_close(log_probs.double(), uncached(model, histories)[:, -1], rtol=0, atol=1e-4)
+        torch.testing.assert_close(log_probs.double().cpu(), uncached(model, histories)[:, -1], rtol=0, atol=1e-4)
     rows = model.log_probs(torch.cat([histories, histories[:, :1]], 1))[:, 1:]
-    torch.testing.assert_close(rows.double(), uncached(model, histories), rtol=0, atol=1e-4)
+    torch.testing.assert_close(rows.double().cpu(), uncached(model, histories), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.bfloat16, 0.05)])
@@ -89,7 +89,7 @@ def test_of_every_precision(dtype, tolerance):
     assert model.causal.shares
     for log_probs, histories in walk(model):
         expected = uncached(model, histories)[:, -1].exp()
-        assert float((log_probs.double().exp() - expected).abs().sum(-1).max()) / 2 <= tolerance
+        assert float((log_probs.double().cpu().exp() - expected).abs().sum(-1).max()) / 2 <= tolerance
 
 
 def test_little_memory_means_small_steps_and_the_same_numbers():
@@ -119,7 +119,7 @@ def test_other_attention_keeps_its_road(kind):
     model = model_of(_KINDS[kind]())
     assert not model.causal.shares
     for log_probs, histories in walk(model, steps=12):
-        torch.testing.assert_close(log_probs.double(), uncached(model, histories)[:, -1], rtol=0, atol=1e-4)
+        torch.testing.assert_close(log_probs.double().cpu(), uncached(model, histories)[:, -1], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["sinks", "a cap on scores"])
@@ -171,7 +171,7 @@ def test_hooks_of_the_module_run():
 def test_threads_do_not_see_each_other():
     """Two walks and the module itself, at once."""
     model = zoo.huggingface(eos_ids=())
-    tokens = torch.arange(12).view(2, 6)
+    tokens = torch.arange(12).view(2, 6).to(model.device)
     expected = {"module": model.causal.module(tokens).logits, **{seed: list(walk(model, 8, seed))[-1][0] for seed in (1, 2)}}
     found = {key: [] for key in expected}
 

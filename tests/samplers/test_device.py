@@ -8,6 +8,7 @@ import locore
 from locore import Tokenizer, ban, contains
 from locore.circuits import Circuit
 from locore.errors import ZeroWeights
+from locore.local import KERNELS, Lazy, TopK
 from locore.models import Cursor, LanguageModel
 from locore.models.base import Wrapper
 from locore.models.table import MarkovModel
@@ -93,6 +94,20 @@ def same(found, expected) -> None:
     for one, other in ((expected.tokens, found.tokens), (expected.log_weights, found.log_weights)):
         assert type(other) is Tensor
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("possible", [True, False])
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), Lazy(kernel=TopK(own=True))], ids=repr)
+def test_a_kernel_works_where_the_forward_distributions_are(kernel, possible, model):
+    """The model's own end is a token like others, or nothing but padding follows it: then not all is possible."""
+    chain = model if possible else stopped(model, locore.compile(contains(" 2"), model, LENGTH))
+    tokens = chain.sample(3, LENGTH, seed=1).tokens[:, : 2 if kernel.price(LENGTH, VOCAB) > 1_000 else LENGTH]
+    forward = chain.log_probs(tokens)
+    expected = kernel.distributions(chain, tokens, forward=forward)
+    with pretended():
+        found = kernel.distributions(chain, tokens, forward=forward.to(DEVICE))
+        assert type(found) is Pretend
+        assert torch.equal(found.cpu(), expected)
 
 
 @pytest.fixture(scope="module")

@@ -130,6 +130,7 @@ def test_pairs_are_what_was_published_and_what_only_they_have():
 
 
 def test_a_vtree_has_pairs_only():
+    pytest.importorskip("pysdd")
     model, _ = rare()
     circuit = compile(Literal(0, frozenset({1})), model, LENGTH, vtree=[[0, 2], [1, 3]])
     assert circuit.reader is None

@@ -32,7 +32,7 @@ from locore.models.base import Origin
 from locore.models.gguf_header import DamagedFile, Header, read_header
 from locore.models.quiet import quiet
 
-FORMAT = 1  # of the folders; one of another format is made again
+FORMAT = 2  # of the folders; one of another format is made again
 MANIFEST = "locore.json"  # sizes and hashes of all other files, and the origin; written last
 EXTRA = ("gguf", "accelerate")
 INSTEAD = "Use the model in Hugging Face format, a folder with config.json and *.safetensors"
@@ -102,6 +102,7 @@ def read(path: Path) -> Converted:
     module, report = loaded
     if report["missing_keys"]:
         raise DamagedFile(path, f"it lacks {min(report['missing_keys'])}")
+    _mend_ends(tokenizer, header)
     caution = mend_splitting(tokenizer, header)
     origin = _origin(header, caution)
     return Converted(type(module), _plain(module), module.generation_config, module.state_dict(), tokenizer, origin)
@@ -220,6 +221,14 @@ def _explained(path: Path, header: Header) -> Iterator[None]:
         if "Unrecognized configuration class" in str(error):
             raise ModelNotFound(f"{path} is not a causal language model. Use a decoder-only model.") from error
         raise ModelNotFound(f"transformers cannot read {path}: {reason}. Get the file again, or: {INSTEAD}.") from error
+
+
+def _mend_ends(tokenizer: Any, header: Header) -> None:
+    """Set the begin and the end that the file names: of a Llama, transformers before 5.18 takes the begin for the end."""
+    for name in ("bos_token", "eos_token"):
+        number = header.metadata.get(f"tokenizer.ggml.{name}_id")
+        if isinstance(number, int) and 0 <= number < len(tokenizer):
+            setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))
 
 
 def mend_splitting(tokenizer: Any, header: Header) -> str | None:
