@@ -13,6 +13,7 @@ from locore.compilers import compile
 from locore.constraints import Count
 from locore.models import TableModel
 from locore.samplers import SequentialMonteCarlo, WithoutReplacement, swor
+from locore.samplers.abreast import abreast
 from locore.samplers.ahead import Children, Product, product
 from locore.samplers.base import Prefixes
 from locore.samplers.rounds import Trial
@@ -138,9 +139,10 @@ def test_a_right_foresight_is_seen_to_be_right():
         def of(self, prefixes):
             return torch.tensor([known.mass[tuple(y)] for y in prefixes.tokens.tolist()]).double().log() - prefixes.log_mass
 
-    trial = Trial(Right())
-    found = swor.one_round(model, circuit.reader, swor.Size(27), torch.Generator(), watch=[trial])
-    assert trial.steps(found).foreseen < 1e-4 < trial.steps(found).plain
+    trial = Trial()
+    abreast([trial.walk(model, circuit.reader, 27, torch.Generator())])
+    steps = trial.steps(Right())
+    assert steps.foreseen < 1e-4 < steps.plain
 
 
 def test_a_product_is_the_sum_of_logs():

@@ -14,6 +14,7 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Twisted, WithoutReplacement
+from locore.samplers.abreast import abreast
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
 from locore.samplers.rounds import Trial
 from locore.samplers.selection import select
@@ -197,10 +198,9 @@ def test_the_look_ahead_of_what_prefixes_lead_to_is_that_of_all_states(monkeypat
 def test_a_trial_tells_a_twist_that_foretells_from_one_that_does_not():
     """Where every prefix is kept, exact forecasts do not change, and those of a twist upside down change more than none."""
     model, circuit, _, twist = chain_and_its_twist()
-    right, wrong = (
-        trial.steps(one_round(model, circuit.reader, Size(4**6), torch.Generator(), watch=[trial]))
-        for trial in (Trial(twist), Trial(upside_down(twist)))
-    )
+    trial = Trial()
+    abreast([trial.walk(model, circuit.reader, 4**6, torch.Generator())])
+    right, wrong = trial.steps(twist), trial.steps(upside_down(twist))
     assert right.foreseen < 0.05 < 0.5 < right.plain == wrong.plain < wrong.foreseen
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,6 +45,49 @@ def chosen(log_probs: Tensor, tokens: Tensor, rows: Tensor | None = None) -> Ten
     rows = torch.arange(len(tokens)) if rows is None else rows
     device = log_probs.device
     return log_probs[rows.to(device), tokens.to(device)].double().cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class SharedRows(Cursor):
+    """Rows of a cursor that others read as well; those that go on from it can go on together, see `advance_together`.
+
+    Attributes:
+        whole: the cursor.
+        rows: Long[batch], its rows; they may repeat.
+    """
+
+    whole: Cursor
+    rows: Tensor
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Float[batch, vocab]: a view where the rows follow each other."""
+        everything, rows = self.whole.log_probs, self.rows
+        first = int(rows[0]) if len(rows) else 0
+        if torch.equal(rows, torch.arange(first, first + len(rows))):
+            return everything[first : first + len(rows)]
+        return everything[rows.to(everything.device)]
+
+    def advance(self, tokens: Tensor, parents: Tensor | None = None) -> Cursor:
+        """Feed one token to each row that goes on, by itself; see `Cursor.advance`."""
+        return self.whole.advance(tokens, self.rows[row_indices(parents, len(tokens), len(self.rows))])
+
+
+def advance_together(parts: Sequence[tuple[SharedRows, Tensor, Tensor]]) -> list[SharedRows]:
+    """One pass for all: Long[new] tokens after Long[new] rows of cursors that share one. What two of them want is read once.
+
+    Returns:
+        For each its own, of which all share one again.
+    """
+    whole = parts[0][0].whole
+    rows = torch.cat([shared.rows[parents] for shared, _, parents in parts])
+    tokens = torch.cat([tokens for _, tokens, _ in parts])
+    pairs = torch.stack([rows, tokens], 1)
+    distinct, which = torch.unique(pairs, dim=0, return_inverse=True) if len(parts) > 1 else (pairs, torch.arange(len(pairs)))
+    if len(distinct) == len(pairs):  # in their order, so that nothing has to be copied
+        distinct, which = pairs, torch.arange(len(pairs))
+    after = whole.advance(distinct[:, 1], distinct[:, 0])
+    return [SharedRows(after, part) for part in torch.split(which, [len(tokens) for _, tokens, _ in parts])]
 
 
 class RecomputingCursor(Cursor):

@@ -18,9 +18,9 @@ from locore.samplers.few import few_draws
 from locore.samplers.free import Begun, free_states
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
+from locore.samplers.rounds import tried
 from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
-from locore.samplers.twist.lessons import Twisted
-from locore.samplers.twist.ngram import NGramCounts
+from locore.samplers.twist.lessons import Lesson, Twisted
 from locore.samplers.twist.prepared import prepared_table
 from locore.samplers.without_replacement import WithoutReplacement
 
@@ -137,27 +137,27 @@ class Auto(Promises):
         price = max(1, circuit.length - 1)
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         table = None if circuit.reader is None else prepared_table(model)
-        learns = table is None and circuit.reader is not None and circuit.reader.outline is not None
-        seen = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if draws and learns else None
-        accepted = 0
-        if seen is not None:
-            accepted = int(circuit.accepts(seen.draft(model, draws, circuit.length, generator)).sum())
+        seen, cost = None, draws * price
+        if draws and circuit.reader is not None and circuit.reader.outline is not None:
+            seen = Lesson.taken(model, circuit.reader, draws, tried((limit - cost) // price), generator)
+            drawn, cost = seen.tokens, seen.lm_tokens
         elif draws:
-            accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum())
+            drawn = model.sample(draws, circuit.length, generator).tokens
+        accepted = int(circuit.accepts(drawn).sum()) if draws else 0
         why = told(accepted, draws, self.worth)
         likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
         if likely and self.worth is None and (frugal or circuit.reader is None):
-            return Rejection(), why, draws * price
+            return Rejection(), why, cost
         if circuit.reader is None:
-            return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", draws * price
+            return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", cost
         if self.worth is not None:
             steered = accepted < OFTEN * draws  # where there was no pilot, a twist would not learn enough either
         else:
             steered = frugal or not (likely or accepted >= max(1, OFTEN * draws))
         if not steered:
-            return WithoutReplacement(worth=self.worth), why, draws * price
+            return WithoutReplacement(worth=self.worth), why, cost
         known = "the model's table is there" if table else "no table is prepared for this model"
-        return Twisted(table, seen=seen, worth=self.worth), f"{why}; {known}", draws * price
+        return Twisted(table, seen=seen, worth=self.worth), f"{why}; {known}", cost
 
 
 def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -16,7 +16,7 @@ from locore.errors import BudgetExceeded, InvalidArgument
 from locore.evidence import Draws, Guarantee
 from locore.evidence.record import Bounds
 from locore.models import Cursor, LanguageModel
-from locore.models.cursor import chosen
+from locore.models.cursor import SharedRows, advance_together, chosen
 from locore.numerics import NEG_INF, exp_, row_slices
 
 
@@ -131,43 +131,27 @@ def left_to_right(circuit: Circuit) -> LeftToRight:
     return circuit.reader
 
 
-class Prefixes:
-    """Prefixes of one length, each with the constraint's state after it. The model reads them when it is first asked.
+class Beginnings:
+    """Of texts, all of one length. The model reads them when it is first asked.
 
     Attributes:
         model: p.
-        reader: of the constraint's circuit.
         tokens: Long[num, time].
         token_scores: f64[num, time], log p(y_t | y_<t).
-        states: Long[num].
     """
 
     def __init__(
         self,
         model: LanguageModel,
-        reader: LeftToRight,
         tokens: Tensor,
         token_scores: Tensor,
-        states: Tensor,
         before: Cursor | None = None,
         rows: Tensor | None = None,
     ) -> None:
-        """Prefixes that are not read yet: Long[num] rows of a cursor before their last token, None for row by row."""
-        self.model, self.reader = model, reader
-        self.tokens, self.token_scores, self.states = tokens, token_scores, states
+        """Not read yet: Long[num] rows of a cursor before their last token, None for row by row."""
+        self.model, self.tokens, self.token_scores = model, tokens, token_scores
         self._before, self._rows = before, rows
         self._cursor: Cursor | None = None
-
-    @classmethod
-    def start(cls, model: LanguageModel, reader: LeftToRight, num: int = 1) -> Prefixes:
-        """The empty prefix, `num` times."""
-        scores = torch.zeros(num, 0, dtype=torch.float64)
-        return cls(model, reader, scores.long(), scores, reader.initial(num))
-
-    @classmethod
-    def read(cls, model: LanguageModel, reader: LeftToRight, tokens: Tensor, token_scores: Tensor) -> Prefixes:
-        """Long[num, time] tokens with their f64[num, time] scores."""
-        return cls(model, reader, tokens, token_scores, reader.read(tokens))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -176,11 +160,6 @@ class Prefixes:
     def position(self) -> int:
         """Of the next token: how many there are."""
         return self.tokens.shape[1]
-
-    @property
-    def are_complete(self) -> bool:
-        """Is there no next token?"""
-        return self.position == self.reader.length
 
     @property
     def log_mass(self) -> Tensor:
@@ -202,6 +181,83 @@ class Prefixes:
     def log_probs(self) -> Tensor:
         """Float[num, vocab] on the model's device: log p(· | prefix)."""
         return self.cursor.log_probs
+
+    def going(self) -> Tensor:
+        """Bool[num]: has the text not ended, so that its next distribution has to be asked for?"""
+        return ~is_end(self.tokens, self.model.tokenizer.eos_ids).any(-1)
+
+    def _longer(self, row: Tensor | None, token: Tensor) -> tuple[Tensor, Tensor, Cursor]:
+        """Tokens and scores with Long[children] tokens more, and what read them so far."""
+        every = torch.arange(len(self)) if row is None else row
+        score = chosen(self.log_probs, token, every)
+        tokens = torch.cat([self.tokens[every], token[:, None]], 1)
+        return tokens, torch.cat([self.token_scores[every], score[:, None]], 1), self.cursor
+
+    def followed_by(self, token: Tensor) -> Beginnings:
+        """Each with one token more, Long[num]."""
+        return Beginnings(self.model, *self._longer(None, token))
+
+
+def read_together(parts: Sequence[Beginnings]) -> int:
+    """Read beginnings of one length that go on from the same cursor, or from nothing, in one pass.
+
+    Returns:
+        How many rows the model reads.
+    """
+    if parts[0].position == 0:
+        root = parts[0].model.begin(1)
+        for part in parts:
+            part._cursor = SharedRows(root, torch.zeros(len(part), dtype=torch.long))
+        return 0
+    wanted = []
+    for part in parts:
+        assert isinstance(part._before, SharedRows)
+        rows = torch.arange(len(part)) if part._rows is None else part._rows
+        wanted.append((part._before, part.tokens[:, -1], rows))
+    read = []
+    for part, shared in zip(parts, advance_together(wanted), strict=True):
+        part._cursor, part._before = shared, None
+        read.append(shared.rows[part.going()])
+    return len(torch.unique(torch.cat(read)))
+
+
+class Prefixes(Beginnings):
+    """Beginnings, each with the constraint's state after it.
+
+    Attributes:
+        reader: of the constraint's circuit.
+        states: Long[num].
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        reader: LeftToRight,
+        tokens: Tensor,
+        token_scores: Tensor,
+        states: Tensor,
+        before: Cursor | None = None,
+        rows: Tensor | None = None,
+    ) -> None:
+        """Not read yet, as `Beginnings`."""
+        super().__init__(model, tokens, token_scores, before, rows)
+        self.reader, self.states = reader, states
+
+    @classmethod
+    def start(cls, model: LanguageModel, reader: LeftToRight, num: int = 1) -> Prefixes:
+        """The empty prefix, `num` times."""
+        scores = torch.zeros(num, 0, dtype=torch.float64)
+        return cls(model, reader, scores.long(), scores, reader.initial(num))
+
+    @classmethod
+    def read(cls, model: LanguageModel, reader: LeftToRight, tokens: Tensor, token_scores: Tensor) -> Prefixes:
+        """Long[num, time] tokens with their f64[num, time] scores."""
+        return cls(model, reader, tokens, token_scores, reader.read(tokens))
+
+    @property
+    def are_complete(self) -> bool:
+        """Is there no next token?"""
+        return self.position == self.reader.length
 
     def allowed(self, look_ahead: bool = True) -> Tensor:
         """Bool[num, vocab]: tokens that α can still be completed after, within the length or (no look-ahead) at some length."""
@@ -236,25 +292,18 @@ class Prefixes:
 
     def extended(self, row: Tensor | None, token: Tensor, look_ahead: bool = True) -> Prefixes:
         """One more token each: Long[children] after the prefixes Long[children], by default after each its own."""
-        every = torch.arange(len(self)) if row is None else row
-        score = chosen(self.log_probs, token, every)
-        return Prefixes(
-            self.model,
-            self.reader,
-            torch.cat([self.tokens[every], token[:, None]], 1),
-            torch.cat([self.token_scores[every], score[:, None]], 1),
-            self.reader.step(self.position, self.states[every], token, look_ahead),
-            self.cursor,
-            row,
-        )
+        tokens, scores, cursor = self._longer(row, token)
+        states = self.states if row is None else self.states[row]
+        after = self.reader.step(self.position, states, token, look_ahead)
+        return Prefixes(self.model, self.reader, tokens, scores, after, cursor, row)
+
+    def forgotten(self) -> Prefixes:
+        """The same, without what the model remembers of them."""
+        return Prefixes(self.model, self.reader, self.tokens, self.token_scores, self.states)
 
     def settle(self) -> None:
         """Say that what is returned begins with one of them, to whoever listens."""
         only(self.tokens, self.reader, self.states)
-
-    def going(self) -> Tensor:
-        """Bool[num]: has the text not ended, so that its next distribution has to be asked for?"""
-        return ~is_end(self.tokens, self.model.tokenizer.eos_ids).any(-1)
 
     def padded(self) -> Prefixes:
         """These, whose texts have all ended, up to the last position: a horizon far behind the end of a text costs nothing."""

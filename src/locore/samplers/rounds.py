@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from locore.certain import apart
+from locore.certain import apart, beside
 from locore.circuits import LeftToRight
+from locore.errors import TimedOut
 from locore.models import LanguageModel
+from locore.samplers.abreast import Walk, abreast
 from locore.samplers.ahead import product
 from locore.samplers.base import Ahead, Prefixes, Worth
-from locore.samplers.swor import Round, Size, Watch, one_round, size_of_steps, until_ended
+from locore.samplers.swor import Round, Size, Watch, size_of_steps, walk
 from locore.samplers.twist.outcomes import Outcomes
 
 TRIAL_SHARE, TRIED = 1 / 12, 2  # of all prefixes; a trial has so many at least
@@ -45,23 +46,41 @@ class Steps:
 
 
 class Trial:
-    """Watches a round to compare it with what a foresight says of it."""
+    """A round without foresight that remembers what it met: a foresight can be asked afterwards what it had foretold.
 
-    def __init__(self, ahead: Ahead) -> None:
+    Attributes:
+        done: the round, once it is over.
+    """
+
+    def __init__(self) -> None:
         """Nothing has been seen yet."""
-        self._ahead = ahead
-        self._foretold: list[float] = []
+        self._met: list[tuple[Prefixes, Tensor]] = []
+        self.done: Round | None = None
 
     def __call__(self, prefixes: Prefixes, weights: Tensor) -> None:
-        """Remember what is foretold of a position."""
+        """Remember a position."""
         if prefixes.position:
-            self._foretold.append(float(torch.logsumexp(weights + self._ahead.of(prefixes), 0)))
+            self._met.append((prefixes.forgotten(), weights))
 
-    def steps(self, done: Round) -> Steps | None:
+    def walk(
+        self, model: LanguageModel, reader: LeftToRight, prefixes: int, generator: torch.Generator, *watch: Watch
+    ) -> Walk[tuple[Tensor, float]]:
+        """The round, with so many prefixes at each position; returns its tokens and what they cost."""
+        self.done = yield from walk(model, reader, Size(prefixes), generator, None, (self, *watch))
+        return self.done.tokens, self.done.lm_tokens
+
+    def steps(self, ahead: Ahead) -> Steps | None:
         """At the end nothing is left to foretell. None where the round found nothing, which says nothing."""
-        if not len(done.tokens):
+        done = self.done
+        if done is None or not len(done.tokens):
             return None
-        return Steps(size_of_steps(done.totals), size_of_steps([*self._foretold, done.totals[-1]]))
+        foretold = [float(torch.logsumexp(weights + ahead.of(prefixes), 0)) for prefixes, weights in self._met]
+        return Steps(size_of_steps(done.totals), size_of_steps([*foretold, done.totals[-1]]))
+
+    def refutes(self, ahead: Ahead) -> bool:
+        """Does the round say that a foresight misleads?"""
+        steps = self.steps(ahead)
+        return steps is not None and steps.misleads
 
 
 class Rounds:
@@ -91,39 +110,49 @@ class Rounds:
         self.twisted = self.left_aside = False
         self.notes: tuple[str, ...] = ()
 
-    def alike(self, number: int, budget: int, ahead: Ahead | None) -> list[Round]:
-        """Independent rounds that share the budget, steered by the same foresight or by none."""
+    def alike(self, number: int, budget: float, ahead: Ahead | None) -> list[Round]:
+        """Independent rounds that share the budget, steered by the same foresight or by none.
+
+        They go side by side. Where there is something to be learned of finished texts the second half goes after the first.
+        """
         self.twisted = ahead is not None
-        return self.done((self.one(budget // number, number, ahead) for _ in range(number)), number)
-
-    def done(self, rounds: Iterator[Round], number: int) -> list[Round]:
-        """As many of so many as the clock allows."""
-        made, self.notes = until_ended(rounds, number)
-        return made
-
-    def by_foresight(self, number: int, budget: int, ahead: Ahead) -> list[Round]:
-        """Independent rounds, steered by one foresight unless it misleads. Of a small budget nothing goes on its trial."""
-        prefixes = budget // self.price
-        if prefixes < WORTH_A_TRIAL:
-            return self.alike(number, budget, ahead)
-        self.left_aside, cost = self.misleads(prefixes, ahead)
-        return self.alike(number, budget - cost, None if self.left_aside else ahead)
-
-    def misleads(self, prefixes: int, ahead: Ahead, *watch: Watch) -> tuple[bool, int]:
-        """Does a round that it does not steer say so, and the LM tokens that it cost. One that found nothing says nothing."""
-        trial = Trial(ahead)
+        if self.outcomes is None or number < 2:
+            return self._abreast(number, budget / number, ahead)
+        first = number // 2
         with apart():
-            plain = one_round(self.model, self.reader, Size(tried(prefixes)), self.generator, None, (trial, *watch))
-        steps = trial.steps(plain)
-        return steps is not None and steps.misleads, plain.lm_tokens
+            done = self._abreast(first, budget / number, ahead)
+        for one in done:
+            known = Prefixes.read(self.model, self.reader, one.tokens, one.token_scores)
+            self.outcomes.add(known, one.log_weights)
+        left = budget - sum(one.lm_tokens for one in done)
+        try:
+            with beside([one.tokens for one in done]):
+                return done + self._abreast(number - first, left / (number - first), ahead)
+        except TimedOut:
+            self.notes = (f"the call was ended after {first} of {number} blocks",)
+            return done
 
-    def one(self, budget: int, number: int, ahead: Ahead | None, watch: Sequence[Watch] = ()) -> Round:
-        """One of `number` within LM tokens."""
-        size = Size(budget // self.price, math.ceil(self.num_particles / number), budget)
-        done = one_round(self.model, self.reader, size, self.generator, product(ahead, self._always), watch)
-        if self.outcomes is not None and number > 1:
-            self.outcomes.add(Prefixes.read(self.model, self.reader, done.tokens, done.token_scores), done.log_weights)
-        return done
+    def _abreast(self, number: int, budget: float, ahead: Ahead | None) -> list[Round]:
+        """So many rounds of this price each."""
+        steered = product(ahead, self._always)
+        size = Size(int(budget // self.price), math.ceil(self.num_particles / number), int(budget))
+        return abreast([walk(self.model, self.reader, size, self.generator, steered) for _ in range(number)])
+
+    def by_foresight(self, number: int, budget: int, ahead: Ahead, trial: Trial | None = None) -> list[Round]:
+        """Independent rounds, steered by one foresight unless it misleads. Of a small budget nothing goes on its trial.
+
+        Args:
+            trial: one that is over already, which the budget does not pay for.
+        """
+        prefixes = budget // self.price
+        left: float = budget
+        if trial is None and prefixes >= WORTH_A_TRIAL:
+            trial = Trial()
+            with apart():
+                ((_, cost),) = abreast([trial.walk(self.model, self.reader, tried(prefixes), self.generator)])
+            left -= cost
+        self.left_aside = trial is not None and trial.refutes(ahead)
+        return self.alike(number, left, None if self.left_aside else ahead)
 
 
 def tried(prefixes: int) -> int:

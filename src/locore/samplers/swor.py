@@ -8,21 +8,20 @@ A language model is peaked, so SMC with replacement spends most of its budget on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from locore.certain import apart, beside
 from locore.circuits import LeftToRight
-from locore.errors import InvalidArgument, TimedOut, ZeroWeights
+from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, distinct, segment_logsumexp
+from locore.samplers.abreast import Walk, abreast
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, children_of
 from locore.samplers.base import Ahead, Prefixes, affordable
 from locore.samplers.merit import UNLIMITED, Merit
@@ -64,7 +63,7 @@ class Round:
         log_weights: f64[num], log of p(y) over its probability of being kept.
         token_scores: f64[num, length].
         surprise, lineage: what they say of their error, see `locore.evidence.blocks`; None where nothing does.
-        lm_tokens: what it cost, where that is counted.
+        lm_tokens: what it cost; of what others read as well its share.
         bounds: certain ones of log p(α).
         totals: log of the weight before each selection, which keeps it.
     """
@@ -74,12 +73,12 @@ class Round:
     token_scores: Tensor
     surprise: Surprise | None = None
     lineage: Lineage | None = None
-    lm_tokens: int = 0
+    lm_tokens: float = 0.0
     bounds: Bounds = UNKNOWN
     totals: tuple[float, ...] = ()
 
     @classmethod
-    def nothing(cls, length: int, lm_tokens: int, bounds: Bounds) -> Round:
+    def nothing(cls, length: int, lm_tokens: float, bounds: Bounds) -> Round:
         """An estimate of zero: nothing that was kept led anywhere."""
         scores = torch.zeros(0, length, dtype=torch.float64)
         return cls(scores.long(), scores.sum(1), scores, lm_tokens=lm_tokens, bounds=bounds)
@@ -170,6 +169,45 @@ def width_of(num_particles: int, length: int, budget: int | None, blocks: int, w
     return budget // price
 
 
+def walk(
+    model: LanguageModel,
+    reader: LeftToRight,
+    size: Size,
+    generator: torch.Generator,
+    ahead: Ahead | None = None,
+    watch: Sequence[Watch] = (),
+) -> Walk[Round]:
+    """One pass over the positions, keeping so many prefixes at each, beside others (`locore.samplers.abreast`).
+
+    Prefixes are selected by p(prefix) · (β(prefix) + κ), β being what is foreseen, which never enters the weight, and κ what
+    limits what a wrong β can do. What watches steers nothing. What others read as well costs less, and later positions keep
+    more for it.
+    """
+    prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
+    allowed = left = float(size.width * (reader.length - 1) if size.lm_tokens is None else size.lm_tokens)
+    history = _History()
+    while not prefixes.are_complete:
+        left -= yield prefixes
+        remaining = reader.length - 1 - prefixes.position
+        for each in watch:
+            each(prefixes, weights)
+        merit = Merit(prefixes, weights, children_of(ahead, prefixes, weights, history.defence()), bool(remaining))
+        uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
+        kept = min(int(left / remaining + ROUNDED), STRETCHED * size.width) if remaining else (size.wanted or size.width)
+        selection, row, token = merit.select(kept, uniform)
+        prefixes = prefixes.extended(row, token)
+        weighed = weights[row] + prefixes.token_scores[:, -1]
+        history.add(merit.forecast(selection, weighed), row, merit.log_unread(selection, row, weighed))
+        if not len(row):  # nothing that was kept can be completed
+            return Round.nothing(reader.length, allowed - left, history.nothing())
+        weights = weighed + selection.log_raise
+        if remaining and not bool(prefixes.going().any()):  # only padding is to come
+            prefixes = prefixes.padded()
+            history.end()
+    known = (history.surprise(), history.lineage(), allowed - left, history.bounds(prefixes.log_mass), history.totals)
+    return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
+
+
 def one_round(
     model: LanguageModel,
     reader: LeftToRight,
@@ -178,57 +216,9 @@ def one_round(
     ahead: Ahead | None = None,
     watch: Sequence[Watch] = (),
 ) -> Round:
-    """One pass over the positions, keeping so many prefixes at each.
-
-    Prefixes are selected by p(prefix) · (β(prefix) + κ), β being what is foreseen, which never enters the weight, and κ what
-    limits what a wrong β can do. What watches steers nothing.
-    """
-    prefixes, weights = Prefixes.start(model, reader), torch.zeros(1, dtype=torch.float64)
-    allowed = left = size.width * (reader.length - 1) if size.lm_tokens is None else size.lm_tokens
-    history = _History()
-    while not prefixes.are_complete:
-        remaining = reader.length - 1 - prefixes.position
-        for each in watch:
-            each(prefixes, weights)
-        merit = Merit(prefixes, weights, children_of(ahead, prefixes, weights, history.defence()), bool(remaining))
-        uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        kept = min(left // remaining, STRETCHED * size.width) if remaining else (size.wanted or size.width)
-        selection, row, token = merit.select(kept, uniform)
-        prefixes = prefixes.extended(row, token)
-        prefixes.settle()
-        weighed = weights[row] + prefixes.token_scores[:, -1]
-        history.add(merit.forecast(selection, weighed), row, merit.log_unread(selection, row, weighed))
-        if not len(row):  # nothing that was kept can be completed
-            return Round.nothing(reader.length, allowed - left, history.nothing())
-        weights = weighed + selection.log_raise
-        going = int(prefixes.going().sum()) if remaining else 1
-        if remaining:
-            left -= going
-        if not going:  # only padding is to come
-            prefixes = prefixes.padded()
-            history.end()
-    known = (history.surprise(), history.lineage(), allowed - left, history.bounds(prefixes.log_mass), history.totals)
-    return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
-
-
-def until_ended(rounds: Iterator[Round], number: int) -> tuple[list[Round], tuple[str, ...]]:
-    """All of so many rounds, or those that were done when the call was ended; and a note that says so.
-
-    The clock ends a call, whatever its rounds hold, so those that are done are as good as if no more had been asked for.
-
-    Raises:
-        TimedOut: not one was done.
-    """
-    done: list[Round] = []
-    try:
-        for left in range(number - 1, -1, -1):
-            with apart() if left else beside([one.tokens for one in done]):
-                done.extend(islice(rounds, 1))
-    except TimedOut:
-        if not done:
-            raise
-        return done, (f"the call was ended after {len(done)} of {number} blocks",)
-    return done, ()
+    """A walk by itself."""
+    (done,) = abreast([walk(model, reader, size, generator, ahead, watch)])
+    return done
 
 
 def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:

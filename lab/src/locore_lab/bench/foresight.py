@@ -16,10 +16,8 @@ import torch
 import locore
 from locore.models import Counted
 from locore.samplers.base import left_to_right
-from locore.samplers.rounds import Trial
-from locore.samplers.swor import Size, one_round
+from locore.samplers.twist.lessons import Lesson
 from locore.samplers.twist.lookahead import look_ahead
-from locore.samplers.twist.ngram import NGramCounts
 from locore_lab.harness import Case, Row, Some, measurement
 from locore_lab.tasks.command import selected
 from locore_lab.tasks.drawn import drawn_problems
@@ -34,16 +32,14 @@ def trial_of(task: Task, budget: int, seed: int) -> Row:
     """One trial."""
     counted, circuit, generator = Counted(task.model), task.circuit, torch.Generator().manual_seed(seed)
     model, reader, price = task.target(counted), left_to_right(circuit), max(1, circuit.length - 1)
-    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-    drafts = max(1, int(budget * SHARE) // price)
-    accepted = int(circuit.accepts(counts.draft(model, drafts, circuit.length, generator)).sum())
-    twist = look_ahead(counts.table(), reader)
-    watch = Trial(twist)
-    trial = one_round(model, reader, Size(max(2, int(budget * SHARE) // price)), generator, watch=[watch])
-    found = watch.steps(trial)
+    drafts, trial = max(1, int(budget * SHARE) // price), max(2, int(budget * SHARE) // price)
+    lesson = Lesson.taken(model, reader, drafts, trial, generator)
+    accepted = int(circuit.accepts(lesson.tokens).sum())
+    assert lesson.trial is not None and lesson.trial.done is not None
+    found = lesson.trial.steps(look_ahead(lesson.counts.table(), reader))
     assert found is not None
     truth = stored_truth(task.problem)
-    error = float(torch.logsumexp(trial.log_weights, 0)) - (truth.log_z if truth else math.nan)
+    error = float(torch.logsumexp(lesson.trial.done.log_weights, 0)) - (truth.log_z if truth else math.nan)
     steps = {"without": found.plain, "with": found.foreseen}
     return {"length": circuit.length, "accepted": accepted, "drafts": drafts, **steps, "error": error}
 

@@ -2,32 +2,69 @@
 
 Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
 β an estimate of p(α | prefix), needs few. β comes from a table prepared for the model, or it is learned within the call:
-unconstrained drafts; a small round without a twist, which shows what α leaves and puts what the drafts taught to the test; then
-rounds of which each is steered by all that was seen before it. Where β would have foretold the trial far worse than nothing
-does (drafts of prose know nothing of JSON), it is left aside. What steers a round is fixed before it begins, so given the past
-each round is unbiased: their mean is unbiased, and as their errors are uncorrelated, their spread is an honest error.
+unconstrained drafts and, beside them, a small round without a twist, which shows what α leaves and puts what the drafts taught
+to the test; then rounds that are steered by all of it, again side by side. Where β would have foretold the trial far worse than
+nothing does (drafts of prose know nothing of JSON), it is left aside. What steers a round is fixed before it begins, so given
+the past each round is unbiased: their mean is unbiased, and as their errors are uncorrelated, their spread is an honest error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
+from locore.certain import apart
+from locore.circuits import LeftToRight
 from locore.evidence import TableUse
 from locore.models import LanguageModel
+from locore.samplers.abreast import abreast
 from locore.samplers.ahead import last_tokens
 from locore.samplers.base import Ahead, Prefixes, Worth
-from locore.samplers.rounds import Rounds, tried
-from locore.samplers.swor import LESSONS, Round, Watch
+from locore.samplers.rounds import Rounds, Trial, tried
+from locore.samplers.swor import LESSONS, ROUNDED, Round, Watch
 from locore.samplers.twist.counts import foresight
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare, prepared_table
 from locore.samplers.without_replacement import WithoutReplacement
 
 DRAFT_SHARE = 1 / 12  # of all prefixes
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What was seen of a prompted model, and of the constraint, before anything is steered.
+
+    Attributes:
+        counts: distributions along drafts of the model by itself. They must not depend on the generator's numbers that are
+            still to come, and nothing else is asked of them.
+        trial: a round without foresight; None if there was none.
+        met: distributions behind its prefixes.
+        tokens: Long[drafts, length].
+        lm_tokens: what all of it cost.
+    """
+
+    counts: NGramCounts
+    trial: Trial | None = None
+    met: NGramCounts | None = None
+    tokens: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.long))
+    lm_tokens: int = 0
+
+    @classmethod
+    def taken(cls, model: LanguageModel, reader: LeftToRight, drafts: int, trial: int, generator: torch.Generator) -> Lesson:
+        """So many drafts and the prefixes of a trial, in one go."""
+        counts, met = (NGramCounts(model.vocab_size, model.tokenizer.eos_ids) for _ in range(2))
+        tried = Trial()
+        walks = [tried.walk(model, reader, trial, generator, recording(met))]
+        if drafts:
+            walks.append(counts.drafts(model, drafts, reader.length, generator))
+        with apart():
+            found = abreast(walks)
+        tokens = found[1][0] if drafts else torch.zeros(0, reader.length, dtype=torch.long)
+        return cls(counts, tried, met, tokens, math.ceil(sum(cost for _, cost in found) - ROUNDED))
 
 
 @dataclass(frozen=True)
@@ -38,12 +75,11 @@ class NGrams:
         table: "prepared" for the table that `locore.prepare` made for the model, or where there is none one that is learned
             within the call and the budget; None to learn one in any case; "model" to make the model's where there is none,
             which costs some 20,000 LM tokens beside the budget (they are in the result's info, not in `lm_tokens`); or a table.
-        seen: distributions of the prompted model that were recorded before the call; learning begins with them instead of
-            drafts. They must not depend on the generator's numbers that are still to come, and nothing else is asked of them.
+        seen: what was seen before the call, and paid for; learning begins with it.
     """
 
     table: NGramTable | Literal["prepared", "model"] | None = "prepared"
-    seen: NGramCounts | None = field(default=None, compare=False, repr=False)
+    seen: Lesson | None = field(default=None, compare=False, repr=False)
 
     def rounds(self, run: Rounds, blocks: int, asked: int | None, budget: int) -> tuple[list[Round], dict[str, Any]]:
         """As `Foresight.rounds`."""
@@ -51,9 +87,10 @@ class NGrams:
         if run.reader.outline is None:  # a table of n-grams needs that of all states
             rounds = run.alike(blocks, budget, None)
         elif table is not None:
-            rounds = run.by_foresight(blocks, budget, foresight(table, run.reader, run.model.device))
+            trial = None if self.seen is None else self.seen.trial
+            rounds = run.by_foresight(blocks, budget, foresight(table, run.reader, run.model.device), trial)
         else:
-            rounds = _by_lessons(run, max(blocks, LESSONS) if asked is None else blocks, blocks, budget, self.seen)
+            rounds = _by_lesson(run, max(blocks, LESSONS) if asked is None else blocks, blocks, budget, self.seen)
         if run.left_aside:
             use = replace(use, origin="left aside")
         # What was learned in the call foretells what was seen: what all rounds missed it would not have found.
@@ -69,37 +106,31 @@ class NGrams:
         return table, TableUse("learned in the call" if table is None else "of the model")
 
 
-def _by_lessons(run: Rounds, number: int, blocks: int, budget: int, seen: NGramCounts | None) -> list[Round]:
-    """Rounds of which each is steered by all that was seen before it; where drafts mislead, `blocks` without a twist.
+def _by_lesson(run: Rounds, number: int, blocks: int, budget: int, seen: Lesson | None) -> list[Round]:
+    """Rounds steered by all that was seen before them; where that misleads, `blocks` without foresight.
 
     Nothing is learned where the budget does not leave a prefix to each round.
     """
     prefixes, model = budget // run.price, run.model
     drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
-    if drafts + tried(prefixes) + number > prefixes:
+    trial = 0 if seen is not None and seen.trial is not None else tried(prefixes)
+    if drafts + trial + number > prefixes:
         return run.alike(blocks, budget, None)
-    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids) if seen is None else seen.copy()
-    if drafts:
-        counts.draft(model, drafts, run.reader.length, run.generator)
-    run.left_aside, cost = run.misleads(prefixes, _of(counts, run), recording(counts))
-    left = budget - drafts * run.price - cost
+    lesson = seen
+    if trial:
+        lesson = Lesson.taken(model, run.reader, drafts, trial, run.generator)
+        budget -= lesson.lm_tokens
+        lesson = lesson if seen is None else replace(lesson, counts=seen.counts)
+    assert lesson is not None and lesson.trial is not None
+    run.left_aside = lesson.trial.refutes(_of(lesson.counts, run))
     if run.left_aside:
-        return run.alike(blocks, left, None)
-    run.twisted = True
-    return run.done(_taught(run, number, left, counts), number)
-
-
-def _taught(run: Rounds, number: int, left: int, counts: NGramCounts) -> Iterator[Round]:
-    """Each by all that was seen before it."""
-    for remaining in range(number, 0, -1):
-        watch = (recording(counts),) if remaining > 1 else ()
-        one = run.one(left // remaining, number, _of(counts, run), watch)
-        left -= one.lm_tokens
-        yield one
+        return run.alike(blocks, budget, None)
+    counts = lesson.counts if lesson.met is None else lesson.counts.with_more(lesson.met)
+    return run.alike(number, budget, _of(counts, run))
 
 
 def _of(counts: NGramCounts, run: Rounds) -> Ahead:
-    """By all that was counted so far."""
+    """By all that was counted."""
     return foresight(counts.table(), run.reader, run.model.device)
 
 
@@ -115,7 +146,7 @@ def recording(counts: NGramCounts) -> Watch:
 def Twisted(  # noqa: N802  # a class once
     table: NGramTable | Literal["prepared", "model"] | None = "prepared",
     blocks: int | None = None,
-    seen: NGramCounts | None = None,
+    seen: Lesson | None = None,
     name: str = "twisted",
     worth: Worth | None = None,
 ) -> WithoutReplacement:

@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from locore.models import LanguageModel
-from locore.numerics import exp_, rows_at_once
+from locore.numerics import categorical, exp_, rows_at_once
+from locore.samplers.abreast import Walk, abreast
+from locore.samplers.ahead import last_tokens
+from locore.samplers.base import Beginnings
 
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
@@ -151,20 +154,33 @@ class NGramCounts:
         first = torch.cat([none, second[:, :-1]], 1)
         self.add(first.flatten(), second.flatten(), log_probs.flatten(0, 1))
 
+    def drafts(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Walk[tuple[Tensor, float]]:
+        """Draw Long[num, length] sequences from a model, and their LM tokens, recording what it says along them."""
+        nothing = torch.zeros(num, 0, dtype=torch.float64)
+        drawn = Beginnings(model, nothing.long(), nothing)
+        uniforms = torch.rand(num, length, generator=generator, dtype=torch.float64)
+        cost = 0.0
+        for step in range(length):
+            cost += yield drawn
+            self.add(*last_tokens(drawn.tokens), drawn.log_probs)
+            drawn = drawn.followed_by(categorical(drawn.log_probs, uniforms[:, step]))
+        return drawn.tokens, cost
+
     def draft(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Tensor:
-        """Draw Long[num, length] sequences from a model and record what it says along them, a few at a time."""
+        """The same by itself, a few sequences at a time."""
         together = max(1, DRAFT_NUMBERS // (length * self.vocab_size))
-        drawn = []
-        for first in range(0, num, together):
-            drafts = model.sample(min(together, num - first), length, generator, keep_log_probs=True)
-            assert drafts.log_probs is not None  # they were asked for
-            self.add_sequences(drafts.tokens, drafts.log_probs)
-            drawn.append(drafts.tokens)
-        return torch.cat(drawn)
+        sizes = [min(together, num - first) for first in range(0, num, together)]
+        return torch.cat([abreast([self.drafts(model, size, length, generator)])[0][0] for size in sizes])
 
     def copy(self) -> NGramCounts:
         """The same record, to which more can be added without changing this one."""
         return replace(self, _parts=list(self._parts))
+
+    def with_more(self, more: NGramCounts) -> NGramCounts:
+        """What both have recorded."""
+        totals = [each._total for each in (self, more) if each._total is not None]
+        total = torch.stack(totals).sum(0) if totals else None
+        return replace(self, positions=self.positions + more.positions, _parts=self._parts + more._parts, _total=total)
 
     def table(self) -> NGramTable:
         """The back-off table of what was recorded."""
