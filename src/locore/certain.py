@@ -179,6 +179,11 @@ def heard() -> Iterator[None]:
         _waiting.reset(waiting)
 
 
+def is_heard() -> bool:
+    """Does anybody listen to the run?"""
+    return _scope.get() is not None
+
+
 @contextmanager
 def apart() -> Iterator[None]:
     """Around what is a part of a run, or only prepares it: what is said inside says nothing of the whole."""

@@ -124,6 +124,7 @@ def _run(parts: Sequence[Part], sampler: Sampler, seed: int, seconds: float) -> 
         compile_seconds=sum(run.compile_seconds or 0.0 for run in runs),
         lm_tokens=sum(run.lm_tokens or 0 for run in runs),
         lm_contexts=sum(run.lm_contexts or 0 for run in runs),
+        passes=sum(run.passes or 0 for run in runs),
         model_seconds=sum(run.model_seconds or 0.0 for run in runs),
         remedy=promised(sampler, "remedy"),
     )

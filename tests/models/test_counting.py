@@ -46,6 +46,21 @@ def test_cursor_counts_what_sampling_counts():
     assert by_cursor.lm_contexts == at_once.lm_contexts
 
 
+def test_passes_are_steps_one_after_the_other():
+    """As many as a model's cursor is advanced with rows that go on; a sequence that is read at once is one."""
+    model = Counted(zoo.table())
+    tokens = model.sample(30, 5, seed=0).tokens
+    assert model.passes == 4
+    model.token_scores(tokens)
+    assert model.passes == 5
+    cursor = model.begin(2)
+    for step in range(2):
+        cursor = cursor.advance(torch.tensor([step, step]))
+    cursor.advance(torch.full((2,), model.tokenizer.eos_ids[0]))  # nothing is read behind an end
+    assert model.passes == 7
+    assert model.account()["passes"] == 7
+
+
 def test_cursor_counts_the_rows_that_go_on():
     model = Counted(zoo.table())
     second = model.begin(2).advance(torch.tensor([0, 1]))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import locore
 from locore.compilers import compile
 from locore.constraints import Count, Literal
-from locore.errors import BudgetExceeded
+from locore.errors import BudgetExceeded, TimedOut
+from locore.limits import watched
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Auto, Twisted, WithoutReplacement, merit, rounds, swor
 from locore.samplers.twist import lookahead, ngram
@@ -220,6 +221,37 @@ def test_blocks_that_share_a_table_know_their_error(kind):
         excess.append(float((blocks.mean() - truth) ** 2 - blocks.var() / 4))
     excess = torch.tensor(excess)
     assert abs(float(excess.mean() / excess.std()) * math.sqrt(len(excess))) < 4.9
+
+
+@pytest.mark.parametrize("steps", range(2, 7))
+def test_a_call_that_is_ended_in_the_middle_is_proper_or_says_so(steps):
+    """After so many steps of the model: nothing, what the trial found, or all."""
+    model = TableModel.random(4, LENGTH, seed=3, eos=False, concentration=0.7)
+    circuit, notes = compile(ALPHA, model, LENGTH), set()
+
+    def ended(*args):
+        left = iter(range(steps))
+
+        def check():
+            if next(left, None) is None and not notes & {"over"}:
+                notes.add("over")
+                raise TimedOut("over")
+
+        notes.discard("over")
+        with watched(check):
+            draws = Twisted(None, blocks=2)(*args)
+        notes.update(draws.record.notes)
+        return draws
+
+    args = (model, circuit, 24, None, torch.Generator().manual_seed(1))
+    try:
+        ended(*args)
+    except TimedOut:
+        assert steps < 3  # the trial was not over
+        return
+    result = proper_weighting(ended, model, circuit, 24, runs(400), seed=8)
+    assert result.holds(1e-6), (result.z, result.estimates, result.truth)
+    assert any("ended in the middle" in note for note in notes) == ("over" in notes) == (steps < 6)
 
 
 def test_auto_is_proper_where_the_pilot_chooses_and_teaches():

@@ -87,8 +87,8 @@ class Particles(Estimate):
     @property
     def info(self) -> dict[str, Any]:
         """How they were made, for readers: `sampler`, `guarantee` ("proper", "asymptotic" or "biased"), `lm_tokens`,
-        `lm_contexts`, `seconds`, `drawn` (weights drawn, zeros included), `zero_weights` (share of the zeros, by reason), and
-        more. A copy: changing it changes nothing.
+        `lm_contexts`, `passes`, `seconds`, `drawn` (weights drawn, zeros included), `zero_weights` (share of the zeros, by
+        reason), and more. A copy: changing it changes nothing.
         """
         return {**self.run.info(), **super().info}
 

@@ -242,6 +242,7 @@ class Run:
     compile_seconds: float | None = None
     lm_tokens: int | None = None
     lm_contexts: int | None = None
+    passes: int | None = None
     model_seconds: float | None = None
     slow_because: str | None = None
     law: str | None = None

@@ -413,7 +413,7 @@ def _cost(record: Record, run: Run) -> list[str]:
     if run.lm_tokens is not None:
         inside = run.model_seconds or 0.0
         lines.append(
-            f"{run.lm_tokens:,} LM tokens, {run.lm_contexts or 0:,} distinct contexts; {inside:.2f} s in the model, "
+            f"{run.lm_tokens:,} LM tokens in {run.passes or 0:,} passes; {inside:.2f} s in the model, "
             f"{max(0.0, (run.seconds or 0.0) - inside):.2f} s outside"
         )
     if record.table is not None and record.table.lm_tokens:

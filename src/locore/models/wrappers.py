@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.chat import Prompt
-from locore.ending import ended_before, is_end
+from locore.ending import ended_before, is_end, live_lengths
 from locore.errors import InvalidArgument
 from locore.limits import spent
 from locore.models.base import Drafts, LanguageModel, Wrapper, substituted
@@ -238,13 +238,14 @@ class Meter:
     """What has been asked so far, shared by a counted model and its prompted forms."""
 
     def __init__(self) -> None:
-        self.lm_tokens = 0
+        self.lm_tokens = self.passes = 0
         self.seconds = 0.0
         self._contexts: list[_Hashes] = []
 
-    def count(self, contexts: _Hashes) -> None:
-        """A next-token distribution was asked for after each of these contexts."""
+    def count(self, contexts: _Hashes, passes: int = 1) -> None:
+        """A next-token distribution was asked for after each of these contexts, in so many passes after each other."""
         self.lm_tokens += len(contexts)
+        self.passes += passes if len(contexts) else 0
         spent(len(contexts))
         self._contexts.append(np.unique(contexts))
 
@@ -295,13 +296,19 @@ class Counted(Wrapper):
         return self._meter.lm_contexts
 
     @property
+    def passes(self) -> int:
+        """Passes after each other, behind that over the prompt; a step of many rows is one, so is a sequence that is read."""
+        return self._meter.passes
+
+    @property
     def model_seconds(self) -> float:
         """Wall-clock seconds inside the model."""
         return self._meter.seconds
 
     def account(self) -> dict[str, Any]:
-        """All three, by their names."""
-        return {"lm_tokens": self.lm_tokens, "lm_contexts": self.lm_contexts, "model_seconds": self.model_seconds}
+        """All of them, by their names."""
+        names = ("lm_tokens", "lm_contexts", "passes", "model_seconds")
+        return {name: getattr(self, name) for name in names}
 
     def prompted(self, prompt: Prompt) -> Counted:
         """The prompted model, on the same count."""
@@ -329,7 +336,8 @@ class Counted(Wrapper):
         """As the base; counts as `log_probs` of what was drawn."""
         with self._meter.timed():
             drafts = self.base.sample(num, length, seed, keep_log_probs)
-        self._count_along(drafts.tokens)
+        longest = int(live_lengths(drafts.tokens, self.tokenizer.eos_ids).max())
+        self._count_along(drafts.tokens, passes=max(1, longest - 1))
         return drafts
 
     def neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
@@ -341,7 +349,7 @@ class Counted(Wrapper):
         sequences = substituted(tokens, candidates)
         differs = torch.arange(len(tokens)) > torch.arange(len(tokens))[:, None]
         asked = differs[:, None, :] & (candidates != tokens[:, None])[..., None]
-        self._count_along(sequences.flatten(0, 1), asked.flatten(0, 1))
+        self._count_along(sequences.flatten(0, 1), asked.flatten(0, 1), len(tokens))
         return scores
 
     def begin(self, batch: int) -> Cursor:
@@ -355,14 +363,14 @@ class Counted(Wrapper):
     def _log_probs(self, tokens: Tensor) -> Tensor:
         return self.base.log_probs(tokens)
 
-    def _count_along(self, tokens: Tensor, asked: Tensor | None = None) -> None:
+    def _count_along(self, tokens: Tensor, asked: Tensor | None = None, passes: int = 1) -> None:
         """Count positions t ≥ 1 of Long[batch, time] up to the end, only those `asked` if given."""
         live = ~ended_before(tokens, self.tokenizer.eos_ids)
         live = live if asked is None else live & asked
         hashes = np.full(tokens.shape, self._prompt_hash, dtype=np.uint64)
         for step in range(1, tokens.shape[1]):
             hashes[:, step] = _extended(hashes[:, step - 1], tokens[:, step - 1])
-        self._meter.count(hashes[:, 1:][live[:, 1:].numpy()])
+        self._meter.count(hashes[:, 1:][live[:, 1:].numpy()], passes)
 
 
 class _CountedCursor(Cursor):

@@ -147,7 +147,7 @@ class Auto(Promises):
         why = told(accepted, draws, self.worth)
         likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
         if likely and self.worth is None and (frugal or circuit.reader is None):
-            return Rejection(), why, cost
+            return Rejection(seen=(accepted, draws)), why, cost
         if circuit.reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", cost
         if self.worth is not None:

@@ -22,6 +22,8 @@ DRAWS_PER_PARTICLE = 256  # the limit where the caller sets no budget
 BATCH = 256
 NO_DRAW = "the draw of the model does not satisfy the constraint"
 
+MARGIN = 2.0  # standard deviations of the number that is accepted
+
 
 @dataclass(frozen=True)
 class Rejection(Promises):
@@ -37,11 +39,13 @@ class Rejection(Promises):
             that accepted texts are exact draws from p(y | α) · φ(y), normalised.
         draws_all: `num_particles` draws, of which those are returned that satisfy α; none may, and then there is nothing to
             return. Potentials are left to the weights.
+        seen: how many of how many draws were accepted before the call, which says how many to draw at once.
     """
 
     name: str = "rejection"
     worth: Worth | None = field(default=None, compare=False, repr=False)
     draws_all: bool = False
+    seen: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     def most_prefixes(self, num_particles: int) -> float | None:
         """Of a fixed number of draws; others say themselves what they expect."""
@@ -68,7 +72,7 @@ class Rejection(Promises):
         accepted = drawn = 0
         while drawn < most and accepted <= num_particles:
             needed = num_particles + 1 - accepted
-            expected = math.ceil(needed * (drawn + 1) / (accepted + 1))
+            expected = self._expected(needed, accepted, drawn)
             batch = min(max(needed, min(expected, BATCH)), most - drawn)
             may_cost(min(expected, most - drawn) * max(1, circuit.length - 1))
             drafts = model.sample(batch, circuit.length, generator)
@@ -98,6 +102,11 @@ class Rejection(Promises):
         record = Record(drawn=drawn - enough, details=details, factors=factors, **known)
         weights = torch.full((len(tokens),), log_weight, dtype=torch.float64)
         return Draws(tokens, weights, torch.cat(scores)[:num_particles], record)
+
+    def _expected(self, needed: int, accepted: int, drawn: int) -> int:
+        """Draws of which so many will probably be accepted, by all that is known; a few too many cost less than a second go."""
+        share = (self.seen[0] + accepted + 1) / (self.seen[1] + drawn + 1)
+        return math.ceil((needed + MARGIN * math.sqrt(needed * (1 - share))) / share)
 
     @staticmethod
     def _most_draws(length: int, num_particles: int, budget: int | None) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locore.certain import apart, beside
+from locore.certain import apart, beside, is_heard
 from locore.circuits import LeftToRight
 from locore.errors import TimedOut
 from locore.models import LanguageModel
@@ -110,12 +110,24 @@ class Rounds:
         self.twisted = self.left_aside = False
         self.notes: tuple[str, ...] = ()
 
-    def alike(self, number: int, budget: float, ahead: Ahead | None) -> list[Round]:
+    def alike(self, number: int, budget: float, ahead: Ahead | None, trial: Trial | None = None) -> list[Round]:
         """Independent rounds that share the budget, steered by the same foresight or by none.
 
-        They go side by side. Where there is something to be learned of finished texts the second half goes after the first.
+        They go side by side. Where there is something to be learned of finished texts the second half goes after the first. If
+        the time is up before, there is what a trial has found, unless somebody was told already how the text begins.
         """
         self.twisted = ahead is not None
+        try:
+            return self._halves(number, budget, ahead)
+        except TimedOut:
+            done = None if trial is None or is_heard() else trial.done
+            if done is None or not len(done.tokens):
+                raise
+            self.twisted, self.notes = False, ("the call was ended in the middle: these are the texts of a short first round",)
+            return [done]
+
+    def _halves(self, number: int, budget: float, ahead: Ahead | None) -> list[Round]:
+        """At once where nothing is learned in between."""
         if self.outcomes is None or number < 2:
             return self._abreast(number, budget / number, ahead)
         first = number // 2
@@ -129,6 +141,8 @@ class Rounds:
             with beside([one.tokens for one in done]):
                 return done + self._abreast(number - first, left / (number - first), ahead)
         except TimedOut:
+            if not any(len(one.tokens) for one in done):
+                raise
             self.notes = (f"the call was ended after {first} of {number} blocks",)
             return done
 
@@ -152,7 +166,7 @@ class Rounds:
                 ((_, cost),) = abreast([trial.walk(self.model, self.reader, tried(prefixes), self.generator)])
             left -= cost
         self.left_aside = trial is not None and trial.refutes(ahead)
-        return self.alike(number, left, None if self.left_aside else ahead)
+        return self.alike(number, left, None if self.left_aside else ahead, trial)
 
 
 def tried(prefixes: int) -> int:

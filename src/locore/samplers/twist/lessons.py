@@ -124,9 +124,9 @@ def _by_lesson(run: Rounds, number: int, blocks: int, budget: int, seen: Lesson 
     assert lesson is not None and lesson.trial is not None
     run.left_aside = lesson.trial.refutes(_of(lesson.counts, run))
     if run.left_aside:
-        return run.alike(blocks, budget, None)
+        return run.alike(blocks, budget, None, lesson.trial)
     counts = lesson.counts if lesson.met is None else lesson.counts.with_more(lesson.met)
-    return run.alike(number, budget, _of(counts, run))
+    return run.alike(number, budget, _of(counts, run), lesson.trial)
 
 
 def _of(counts: NGramCounts, run: Rounds) -> Ahead:
