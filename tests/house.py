@@ -68,7 +68,7 @@ KERNEL = frozenset(
             "samplers.smc",
             "samplers.swor",
         ),
-        *(f"samplers.{name}" for name in ("merit", "rounds", "without_replacement", "rejection", "enumeration", "masking")),
+        *(f"samplers.{name}" for name in ("merit", "abreast", "without_replacement", "rejection", "enumeration", "masking")),
         "samplers.best_first",
         *(f"evidence.{name}" for name in ("advice", "blocks", "bounds", "joining", "pareto", "particles", "record", "unseen")),
         *("evidence", "evidence.values", "evidence.verdict", "evidence.weighing"),

@@ -40,7 +40,7 @@ ARROWS = {
         "watching",
     ),
     "samplers.best_first": ("samplers.free",),
-    "samplers.rounds": ("samplers.twist.outcomes",),
+    "samplers.without_replacement": ("samplers.twist.outcomes",),
 }
 # Modules below the samplers that name one of them in what they say or ask: how many strings.
 HINTS = {

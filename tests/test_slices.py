@@ -10,7 +10,6 @@ import torch
 from locore import numerics
 from locore.models import TableModel
 from locore.numerics import categorical
-from locore.samplers.twist import prepared
 from locore.samplers.twist.ngram import NGramCounts
 
 
@@ -40,16 +39,3 @@ def test_a_table_does_not_depend_on_the_slices(monkeypatch):
     for other in tables[1:]:
         for part in fields(other):
             assert torch.allclose(getattr(tables[0], part.name).double(), getattr(other, part.name).double())
-
-
-def test_no_more_distributions_are_held_than_was_said(monkeypatch):
-    held = []
-    plain = TableModel.sample
-    model = TableModel.random(5, 6, seed=1)
-    monkeypatch.setattr(prepared, "TIME", 6)
-    monkeypatch.setattr(prepared, "BATCH_NUMBERS", 6 * 5 * 3)
-    monkeypatch.setattr(
-        TableModel, "sample", lambda self, num, *rest, **options: held.append(num) or plain(self, num, *rest, **options)
-    )
-    prepared._make(model, 40)
-    assert set(held) == {3}

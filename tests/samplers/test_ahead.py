@@ -16,9 +16,9 @@ from locore.samplers import SequentialMonteCarlo, WithoutReplacement, swor
 from locore.samplers.abreast import abreast
 from locore.samplers.ahead import Children, Product, product
 from locore.samplers.base import Prefixes
-from locore.samplers.rounds import Trial
 from locore.samplers.smc import Population
 from locore.samplers.twist.lookahead import look_ahead
+from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs, some
 from tests.samplers.test_learning import assert_proper, exact_law, seen_of

@@ -38,12 +38,31 @@ def test_it_chooses_what_suits_the_problem_and_says_why(alpha, length, chosen):
     assert draws.info["chosen"] == chosen and draws.info["why"]
 
 
-def test_one_particle_of_a_likely_constraint_is_not_made_by_twisting():
+def test_few_particles_take_a_pass_for_each_token():
+    """Of a likely constraint too: what two draws say of it would take as many passes again."""
     model, _ = chain()
     counted, likely = Counted(model), ~(Literal(6, frozenset({1})) & Literal(7, frozenset({1})))
     draws = Auto()(counted, compile(likely, model, 8), 1, None, torch.Generator().manual_seed(0))
-    assert draws.info["chosen"] == "rejection"
-    assert counted.lm_tokens <= 7 * 96 / 4  # a quarter of what the prefixes of twisted SMC would cost
+    assert draws.info["chosen"] == "twisted" and counted.passes == 7
+    assert counted.lm_tokens <= 7 * 96 / 4  # a quarter of what a verdict would cost
+
+
+@pytest.mark.parametrize(("budget", "most"), [(None, 2), (300, 2), (2_000, 3)])
+@pytest.mark.parametrize("alpha", ["likely", "rare"])
+def test_all_is_done_in_two_passes_for_each_token(alpha, budget, most):
+    """Drafts and a trial beside each other, then all blocks; where all prefixes may be read, a look at the likeliest before."""
+    model, _ = chain()
+    positions = Count(tuple(range(8)), frozenset({1}), 6)
+    for seed in range(5):
+        counted = Counted(model)
+        Auto()(
+            counted,
+            compile(positions if alpha == "rare" else ~positions, model, 8),
+            32,
+            budget,
+            torch.Generator().manual_seed(seed),
+        )
+        assert counted.passes <= most * 8 + 8
 
 
 def test_a_circuit_without_a_reading_is_sampled_too():

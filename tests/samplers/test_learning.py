@@ -16,8 +16,9 @@ from locore.constraints import Count, Literal
 from locore.errors import BudgetExceeded, TimedOut
 from locore.limits import watched
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers import Auto, Twisted, WithoutReplacement, merit, rounds, swor
-from locore.samplers.twist import lookahead, ngram
+from locore.samplers import Auto, Twisted, WithoutReplacement, merit, swor, without_replacement
+from locore.samplers.ahead import last_tokens
+from locore.samplers.twist import lookahead
 from locore.samplers.twist.lessons import Lesson
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
@@ -39,6 +40,12 @@ def learned_from(rows, vocab, eos_ids=()):
     last = torch.arange(vocab).repeat(50)
     counts.add(torch.full_like(last, -1), last, torch.tensor(rows).log().expand(len(last), -1))
     return counts
+
+
+def add_along(counts, tokens, log_probs):
+    """Record what was said at every position of sequences."""
+    for time, rows in enumerate(log_probs.unbind(1)):
+        counts.add(*last_tokens(tokens[:, :time]), rows)
 
 
 def seen_of(kind, model, length):
@@ -155,14 +162,14 @@ def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind, vocab):
     """By summing over all outcomes of the trial and of two rounds side by side, steered by what it saw, or by nothing."""
     model = TableModel.random(vocab, 3, seed=11, eos=False, concentration=0.7)
     circuit = compile(Count((0, 1, 2), frozenset({1}), 2, 3), model, 3)
-    sampler, ways, real = Twisted(None, blocks=2, seen=Lesson(seen_of(kind, model, 3))), set(), rounds.walk
+    sampler, ways, real = Twisted(None, blocks=2, seen=Lesson(seen_of(kind, model, 3))), set(), without_replacement.walk
 
     def spied(model, reader, size, generator, ahead=None, watch=()):
-        is_trial = any(isinstance(each, rounds.Trial) for each in watch)
+        is_trial = any(isinstance(each, without_replacement.Trial) for each in watch)
         ways.add("trial" if is_trial else "plain" if ahead is None else "steered")
         return real(model, reader, size, generator, ahead, watch)
 
-    monkeypatch.setattr(rounds, "walk", spied)
+    monkeypatch.setattr(without_replacement, "walk", spied)
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
     assert ways == {"trial", *WAYS[kind]}
     assert_proper(expected, total, model, circuit)
@@ -173,7 +180,7 @@ def test_the_law_of_a_table_on_trial_is_exact(monkeypatch, kind):
     """By summing over all outcomes of the trial and of the round that the table steers or leaves alone."""
     model = small(eos=False)
     circuit = compile(Count((0, 1, 2), frozenset({1}), 2, 3), model, 3)
-    monkeypatch.setattr(rounds, "WORTH_A_TRIAL", 1)
+    monkeypatch.setattr(without_replacement, "WORTH_A_TRIAL", 1)
     sampler = Twisted(seen_of(kind, model, 3).table(), blocks=1)
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
     assert_proper(expected, total, model, circuit)
@@ -312,26 +319,26 @@ def test_what_forced_tokens_leave_is_spent_later():
     assert counted.lm_tokens > 1 + 1 + 6 + 4 * 20
 
 
-def test_drafts_are_recorded_as_the_model_says_them(monkeypatch):
-    """In small batches, against a record of the whole distributions along the same sequences."""
+def test_drafts_are_recorded_as_the_model_says_them():
+    """Against a record of the whole distributions along the same sequences."""
     model = TableModel.random(4, LENGTH, seed=3, eos=True)
-    monkeypatch.setattr(ngram, "DRAFT_NUMBERS", 2 * LENGTH * 4)
     counts = NGramCounts(4, model.tokenizer.eos_ids)
     tokens = counts.draft(model, 7, LENGTH, torch.Generator().manual_seed(0))
     again = NGramCounts(4, model.tokenizer.eos_ids)
-    again.add_sequences(tokens, model.log_probs(tokens))
+    add_along(again, tokens, model.log_probs(tokens))
     assert tokens.shape == (7, LENGTH) and counts.positions == again.positions
     torch.testing.assert_close(counts.table().unigram, again.table().unigram)
     torch.testing.assert_close(counts.table().probs, again.table().probs)
 
 
-def test_a_copy_learns_alone():
-    counts = learned_from([0.2, 0.3, 0.5], 3)
+def test_two_records_together_change_neither():
+    counts, more, both = (learned_from(rows, 3) for rows in ([0.2, 0.3, 0.5], [0.9, 0.05, 0.05], [0.2, 0.3, 0.5]))
     before = counts.table().fingerprint()
-    copy = counts.copy()
-    assert copy.table().fingerprint() == before
-    copy.add(torch.tensor([0]), torch.tensor([1]), torch.tensor([[0.9, 0.05, 0.05]]).log())
-    assert counts.table().fingerprint() == before != copy.table().fingerprint()
+    together = counts.with_more(more)
+    together.add(torch.tensor([0]), torch.tensor([1]), torch.tensor([[0.9, 0.05, 0.05]]).log())
+    assert counts.table().fingerprint() == before != together.table().fingerprint()
+    assert together.positions == counts.positions + more.positions + 1
+    assert both.with_more(NGramCounts(3, ())).table().fingerprint() == before
 
 
 def test_the_twist_of_a_prefix_is_that_of_its_last_two_tokens():

@@ -16,12 +16,12 @@ from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Twisted, WithoutReplacement
 from locore.samplers.abreast import abreast
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
-from locore.samplers.rounds import Trial
 from locore.samplers.selection import select
 from locore.samplers.swor import Size, _History, one_round
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
+from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples, runs, some
@@ -87,8 +87,7 @@ def problem(eos):
 
 def table_of(model, num=20):
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-    drafts = model.sample(num, LENGTH, seed=0, keep_log_probs=True)
-    counts.add_sequences(drafts.tokens, drafts.log_probs)
+    counts.draft(model, num, LENGTH, torch.Generator().manual_seed(0))
     return counts.table()
 
 
@@ -245,8 +244,7 @@ def test_the_table_knows_ends():
     model = TableModel(tables, eos_ids=(2,), tokenizer=tokenizer)
     circuit = compile(contains("ab"), model, LENGTH)
     counts = NGramCounts(3, (2,))
-    drafts = model.sample(200, LENGTH, seed=0, keep_log_probs=True)
-    counts.add_sequences(drafts.tokens, drafts.log_probs)
+    counts.draft(model, 200, LENGTH, torch.Generator().manual_seed(0))
     twist = look_ahead(counts.table(), circuit.reader)
     ended = circuit.reader.read(torch.tensor([[0, 1, 2]]))
     context = counts.table().after(torch.tensor([1]), torch.tensor([2]))

@@ -42,8 +42,8 @@ def abreast(walks: Sequence[Walk[T]]) -> list[T]:
 
 
 def _settle(parts: list[Beginnings]) -> None:
-    """Say that what is returned begins with one of them, to whoever listens; a draft of the model can go on with anything."""
+    """Say that what is returned begins with one of them, to whoever listens; drafts of the model are not returned."""
     prefixes = [part for part in parts if isinstance(part, Prefixes)]
-    if len(prefixes) == len(parts):
+    if prefixes:
         tokens, states = torch.cat([part.tokens for part in prefixes]), torch.cat([part.states for part in prefixes])
         only(tokens, prefixes[0].reader, states)

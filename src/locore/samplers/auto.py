@@ -18,15 +18,14 @@ from locore.samplers.few import few_draws
 from locore.samplers.free import Begun, free_states
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
-from locore.samplers.rounds import tried
 from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.samplers.twist.lessons import Lesson, Twisted
 from locore.samplers.twist.prepared import prepared_table
-from locore.samplers.without_replacement import WithoutReplacement
+from locore.samplers.without_replacement import WithoutReplacement, tried
 
-LIKELY = 1 / 8  # share of accepted pilot draws from which rejection is the cheapest exact way
+LIKELY = 1 / 4  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
-FOR_ONE = 16  # prefixes at a position for each particle that is asked for, up to those of a verdict
+FOR_ONE = 12  # prefixes at a position for each particle that is asked for, up to those of a verdict
 OFTEN = 1 / 2  # share of accepted pilot draws, however few, from which nothing has to be steered
 PILOT_SHARE = 1 / 8  # of a budget, at most
 BEFORE_ALL = 1 / 4  # of the price of all prefixes: what the likeliest may cost before all are read
@@ -36,6 +35,10 @@ PATIENCE = 4  # times the price of plain draws, that rejection may cost where it
 PLAIN = "the first draws of the model that satisfy the constraint"
 MOSTLY_BROKEN = "the model's first token mostly breaks the constraint"
 NOT_PLAIN = "draws of the model by itself would hardly satisfy the constraint"
+FEW_ASKED = "few texts are asked for, so all is done in one go"
+KNOWN, UNKNOWN = "the model's table is there", "no table is prepared for this model"
+MORE_PASSES = 8  # than a text takes: those of a search that does not seem to end
+READ_AT_ONCE = 384  # prefixes for each position: so many are read in the passes of a text where the likeliest do not suffice
 WITHIN_SIGHT = 100  # times the limit: so many prefixes may be spellings of a few likely texts
 
 
@@ -43,13 +46,14 @@ WITHIN_SIGHT = 100  # times the limit: so many prefixes may be spellings of a fe
 class Auto(Promises):
     """Chooses by what the constraint leaves and by a pilot of unconstrained draws.
 
-    Few prefixes left: enumeration. More of them: the likeliest first, which is as good where they are spellings of a few texts,
-    or where the rest of the text is free once they are written, and is given up after an eighth of the budget where they are
-    not. A likely constraint: rejection, which is exact and cheap; where a budget is there to be spent SMC without replacement,
-    which makes more of it. Otherwise that with a twist, from the model's table if `locore prepare` has made it, and if not from
-    one learned in the call, from the pilot to begin with. The pilot chooses and teaches, but none of its draws becomes a
-    particle, so it cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a verdict, and fewer where
-    less than six particles are asked for; of a budget that is enough for a verdict the pilot takes no more than the rest.
+    Few prefixes left: enumeration. More of them: the likeliest first, which is as good where they are spellings of a few
+    texts, or where the rest of the text is free once they are written, and is given up after an eighth of the budget where
+    they are not. A likely constraint: rejection, which is exact and cheap; where a budget is there to be spent SMC without
+    replacement, which makes more of it. Otherwise that with a twist, from the model's table if `locore prepare` has made
+    it, and if not from one learned in the call, from the pilot to begin with. The pilot chooses and teaches, but none of
+    its draws becomes a particle, so it cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a
+    verdict, and fewer where less than eight particles are asked for, in half as many passes of the model and without a pilot;
+    of a budget that is enough for a verdict the pilot takes no more than the rest.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -104,6 +108,7 @@ class Auto(Promises):
                 read = f"{spent:,} prefixes were read, up to where the rest of the text is free"
             why = f"{read}; what they leave out is below {BestFirst.share:.1%} of p(α)"
             return named(search.draws(num_particles, generator, self.keep_all, budget), BestFirst(), why)
+        few = few or prefixes + spent <= min(limit, READ_AT_ONCE * circuit.length)
         budget = None if budget is None else budget - spent
         spare = limit - spent - price * enough
         pilot = spare if budget is not None and spare >= 0 else limit - spent
@@ -135,8 +140,10 @@ class Auto(Promises):
                 0,
             )
         price = max(1, circuit.length - 1)
-        draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         table = None if circuit.reader is None else prepared_table(model)
+        if frugal and limit < price * JUDGED_BLOCKS * JUDGED_WIDTH and circuit.reader is not None and self.worth is None:
+            return Twisted(table), f"{FEW_ASKED}; {KNOWN if table else UNKNOWN}", 0
+        draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         seen, cost = None, draws * price
         if draws and circuit.reader is not None and circuit.reader.outline is not None:
             seen = Lesson.taken(model, circuit.reader, draws, tried((limit - cost) // price), generator)
@@ -156,8 +163,7 @@ class Auto(Promises):
             steered = frugal or not (likely or accepted >= max(1, OFTEN * draws))
         if not steered:
             return WithoutReplacement(worth=self.worth), why, cost
-        known = "the model's table is there" if table else "no table is prepared for this model"
-        return Twisted(table, seen=seen, worth=self.worth), f"{why}; {known}", cost
+        return Twisted(table, seen=seen, worth=self.worth), f"{why}; {KNOWN if table else UNKNOWN}", cost
 
 
 def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
@@ -188,8 +194,9 @@ def _searched(
         prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids, free, WITHIN_SIGHT * limit)
     if prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
         return None
-    search = Search(model, circuit, begun).run(tried, BestFirst.share)
-    if prefixes <= limit and not few and not search.is_done(BestFirst.share):
+    search = Search(model, circuit, begun).run(tried, BestFirst.share, circuit.length + MORE_PASSES)
+    at_once = prefixes + search.walk.contexts <= min(limit, READ_AT_ONCE * circuit.length)
+    if prefixes <= limit and not few and not at_once and not search.is_done(BestFirst.share):
         search.run(limit, BestFirst.share)
         if not search.is_done(BestFirst.share):
             search.run(limit, 0.0)  # all of them, and then nothing is left to chance
@@ -240,7 +247,7 @@ def quickly(
         chosen, why = LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading"
     else:
         table = prepared_table(model)
-        why += "; the model's table is there" if table else "; no table is prepared for this model"
+        why += f"; {KNOWN if table else UNKNOWN}"
         chosen = WithoutReplacement(worth=worth) if table is None else Twisted(table, worth=worth)
     return named(chosen(model, circuit, num_particles, limit - draws * price, generator), chosen, why)
 

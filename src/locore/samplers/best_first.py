@@ -32,6 +32,8 @@ from locore.samplers.selection import select
 from locore.samplers.swor import Round, pooled
 
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
+# Prefixes that are read together, as few take hardly less time, and none further below.
+AT_ONCE, FAR = 16, math.log(64)
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB
 Scored = tuple[Tensor, Tensor]  # Long[num, length], whole sequences, and f64[num, length], their token scores
 Valued = tuple[Tensor, Tensor, Tensor]  # and what each is worth, f64[num]
@@ -93,6 +95,7 @@ class Search:
 
     Attributes:
         walk: counts LM tokens.
+        passes: of the model, so far.
         rest: sequences that will stand for what is not read.
         begun: prefixes that leave the rest free, none of which is read on; None where that is not asked.
     """
@@ -105,6 +108,7 @@ class Search:
         self._circuit, self.begun = circuit, begun
         self._unread = [Prefixes.start(model, reader)]
         self._found: list[Scored] = []
+        self.passes = 0
 
     @property
     def log_found(self) -> float:
@@ -130,13 +134,17 @@ class Search:
         """Is what is left at most this share of what was found?"""
         return not self._unread or (share > 0 and self.log_left <= self.log_found + math.log(share))
 
-    def run(self, limit: int, share: float) -> Search:
-        """Read until that is so, or until another round would leave too little of the limit, or of memory, for the rest."""
+    def run(self, limit: int, share: float, passes: float = math.inf) -> Search:
+        """Read until that is so, or until another round would leave too little of the limit, or of memory, for the rest.
+
+        Args:
+            passes: of the model, after which it is over.
+        """
         price_of_one = max(1, self._circuit.length - 1)
         self.rest = max(1, min(REST, limit // (2 * price_of_one)))
         reserve = self.rest * price_of_one * (bool(share) + (self.begun is not None))
-        while not self.is_done(share):
-            near, others = self._split()
+        while not self.is_done(share) and self.passes < passes:
+            near, others = self._split(limit)
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
             kept = sum(len(scores) for _, scores in self._found) + sum(map(len, self._unread))
@@ -154,7 +162,7 @@ class Search:
         """
         valued: list[Valued] = []
         while self.log_next + log_more > max((float(worth.max()) for _, _, worth in valued), default=NEG_INF):
-            near, others = self._split()
+            near, others = self._split(limit)
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             if self.walk.contexts + price > limit or numbers > MOST_NUMBERS:
@@ -172,13 +180,17 @@ class Search:
     def _read(self, prefixes: Prefixes) -> None:
         """Of the children those that are free are begun, and the others added."""
         joint = self.walk.joint(prefixes)
+        self.passes += 1
         if self.begun is not None:
             self.begun.take(prefixes, joint)
         self._add(self.walk.followed(prefixes, joint))
 
-    def _split(self) -> tuple[list[Prefixes], list[Prefixes]]:
-        """The likeliest prefixes and those nearly as likely, and the others."""
-        least = max(float(prefixes.log_mass.max()) for prefixes in self._unread) - NEARLY
+    def _split(self, limit: int) -> tuple[list[Prefixes], list[Prefixes]]:
+        """The likeliest prefixes and those nearly as likely, and the others; of a small limit fewer at once."""
+        masses = torch.cat([prefixes.log_mass for prefixes in self._unread])
+        most = min(AT_ONCE, max(1, (limit - self.walk.contexts) // self._circuit.length))
+        likeliest = masses.topk(min(most, len(masses))).values
+        least = min(float(likeliest[0]) - NEARLY, max(float(likeliest[-1]), float(likeliest[0]) - FAR))
         near, rest = [], []
         for prefixes in self._unread:
             likely = prefixes.log_mass >= least

@@ -40,14 +40,12 @@ def texts_of(model: HuggingFaceModel, num: int) -> tuple[Tensor, Tensor, NGramCo
     generator, counts = torch.Generator().manual_seed(0), NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     tokens, hidden = [], []
     for first in range(0, num, BATCH):
-        drafts = model.sample(min(BATCH, num - first), TIME, generator, keep_log_probs=True)
-        assert drafts.log_probs is not None  # they were asked for
-        if first < TRAINED * num:
-            counts.add_sequences(drafts.tokens, drafts.log_probs)
-        ids = torch.cat([torch.tensor(model.prompt_ids).expand(len(drafts.tokens), -1), drafts.tokens], 1)
+        teaches = counts if first < TRAINED * num else NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
+        texts = teaches.draft(model, min(BATCH, num - first), TIME, generator)
+        ids = torch.cat([torch.tensor(model.prompt_ids).expand(len(texts), -1), texts], 1)
         with torch.inference_mode():
             states = model.causal.module.base_model(ids).last_hidden_state[:, -TIME:]
-        tokens.append(drafts.tokens)
+        tokens.append(texts)
         hidden.append(states.clone().float())
     return torch.cat(tokens), torch.cat(hidden), counts
 

@@ -68,8 +68,7 @@ def table_of(model: Peaked) -> NGramTable:
     """What `locore prepare` would make, of fewer positions."""
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     while counts.positions < TABLE_POSITIONS:
-        drafts = model.sample(8, 50, counts.positions, keep_log_probs=True)
-        counts.add_sequences(drafts.tokens, drafts.log_probs)
+        counts.draft(model, 8, 50, torch.Generator().manual_seed(counts.positions))
     return counts.table()
 
 

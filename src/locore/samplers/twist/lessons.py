@@ -1,11 +1,13 @@
 """Foresight by an n-gram table of the model's own distributions, prepared or learned within the call.
 
-Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) · β(prefix),
-β an estimate of p(α | prefix), needs few. β comes from a table prepared for the model, or it is learned within the call:
-unconstrained drafts and, beside them, a small round without a twist, which shows what α leaves and puts what the drafts taught
-to the test; then rounds that are steered by all of it, again side by side. Where β would have foretold the trial far worse than
-nothing does (drafts of prose know nothing of JSON), it is left aside. What steers a round is fixed before it begins, so given
-the past each round is unbiased: their mean is unbiased, and as their errors are uncorrelated, their spread is an honest error.
+Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) ·
+β(prefix), β an estimate of p(α | prefix), needs few. β comes from a table prepared for the model, or it is learned within the
+call: unconstrained drafts and, beside them, a small round without a twist, which shows what α leaves and puts what the drafts
+taught to the test; then rounds that are steered by all of it, again side by side. Where β would have foretold the trial far
+worse than nothing does (drafts of prose know nothing of JSON), it is left aside. Where there are few prefixes, one round
+learns as it goes, from drafts beside it and from what it reads itself, which takes half as many passes of the model. What
+steers a step is fixed before it, so given the past it is unbiased: so is the mean of the rounds, and as their errors are
+uncorrelated, their spread is an honest error.
 """
 
 from __future__ import annotations
@@ -21,17 +23,17 @@ from locore.certain import apart
 from locore.circuits import LeftToRight
 from locore.evidence import TableUse
 from locore.models import LanguageModel
-from locore.samplers.abreast import abreast
-from locore.samplers.ahead import last_tokens
+from locore.samplers.abreast import Walk, abreast
+from locore.samplers.ahead import Children, children_of, last_tokens, product
 from locore.samplers.base import Ahead, Prefixes, Worth
-from locore.samplers.rounds import Rounds, Trial, tried
-from locore.samplers.swor import LESSONS, ROUNDED, Round, Watch
+from locore.samplers.swor import LESSONS, ROUNDED, Round, Size, Watch, walk
 from locore.samplers.twist.counts import foresight
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare, prepared_table
-from locore.samplers.without_replacement import WithoutReplacement
+from locore.samplers.without_replacement import WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement, tried
 
 DRAFT_SHARE = 1 / 12  # of all prefixes
+AGAIN = (1 / 3, 2 / 3)  # of the way: where a round that learns as it goes makes its table anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +114,8 @@ def _by_lesson(run: Rounds, number: int, blocks: int, budget: int, seen: Lesson 
     Nothing is learned where the budget does not leave a prefix to each round.
     """
     prefixes, model = budget // run.price, run.model
+    if seen is None and number == LESSONS > blocks and LESSONS < prefixes < WORTH_A_TRIAL and run.outcomes is None:
+        return [_going(run, prefixes, budget)]
     drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
     trial = 0 if seen is not None and seen.trial is not None else tried(prefixes)
     if drafts + trial + number > prefixes:
@@ -127,6 +131,39 @@ def _by_lesson(run: Rounds, number: int, blocks: int, budget: int, seen: Lesson 
         return run.alike(blocks, budget, None, lesson.trial)
     counts = lesson.counts if lesson.met is None else lesson.counts.with_more(lesson.met)
     return run.alike(number, budget, _of(counts, run), lesson.trial)
+
+
+def _going(run: Rounds, prefixes: int, budget: int) -> Round:
+    """A round that learns as it goes, beside drafts."""
+    drafts, along = max(1, round(prefixes * DRAFT_SHARE)), _Along(run)
+    left, run.twisted = budget - drafts * run.price, True
+    size = Size(prefixes - drafts, run.num_particles, left)
+    steered, watch = product(along, run.always), (recording(along.counts),)
+    walks: list[Walk[Any]] = [walk(run.model, run.reader, size, run.generator, steered, watch)]
+    walks.append(along.counts.drafts(run.model, drafts, run.reader.length, run.generator))
+    done: Round = abreast(walks)[0]
+    return done
+
+
+class _Along:
+    """An `AheadByToken` by what is counted while it steers; nothing is known at first."""
+
+    def __init__(self, run: Rounds) -> None:
+        """Of this call, and with no counts yet."""
+        self.counts = NGramCounts(run.model.vocab_size, run.model.tokenizer.eos_ids)
+        self._run = run
+        self._now: Ahead | None = None
+        self._again = {max(1, round(share * run.reader.length)) for share in AGAIN}
+
+    def of(self, prefixes: Prefixes) -> Tensor:
+        """f64[num], as `Ahead.of`."""
+        return torch.zeros(len(prefixes), dtype=torch.float64) if self._now is None else self._now.of(prefixes)
+
+    def after(self, prefixes: Prefixes, weights: Tensor, share: float) -> Children | None:
+        """As `AheadByToken.after`, by a table of what was counted up to a third or two thirds of the way."""
+        if prefixes.position in self._again:
+            self._now = _of(self.counts, self._run)
+        return children_of(self._now, prefixes, weights, share)
 
 
 def _of(counts: NGramCounts, run: Rounds) -> Ahead:

@@ -20,7 +20,6 @@ from locore.samplers.base import Beginnings
 
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
-DRAFT_NUMBERS = 2**26  # probabilities of drafts held together: 256 MiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,13 +146,6 @@ class NGramCounts:
             self._parts.append((first[part], second[part], top.indices.cpu(), top.values.cpu()))
         self.positions += len(rows)
 
-    def add_sequences(self, tokens: Tensor, log_probs: Tensor) -> None:
-        """Record all positions of Long[num, time] sequences with Float[num, time, vocab] distributions."""
-        none = torch.full_like(tokens[:, :1], -1)
-        second = torch.cat([none, tokens[:, :-1]], 1)
-        first = torch.cat([none, second[:, :-1]], 1)
-        self.add(first.flatten(), second.flatten(), log_probs.flatten(0, 1))
-
     def drafts(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Walk[tuple[Tensor, float]]:
         """Draw Long[num, length] sequences from a model, and their LM tokens, recording what it says along them."""
         nothing = torch.zeros(num, 0, dtype=torch.float64)
@@ -167,14 +159,9 @@ class NGramCounts:
         return drawn.tokens, cost
 
     def draft(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Tensor:
-        """The same by itself, a few sequences at a time."""
-        together = max(1, DRAFT_NUMBERS // (length * self.vocab_size))
-        sizes = [min(together, num - first) for first in range(0, num, together)]
-        return torch.cat([abreast([self.drafts(model, size, length, generator)])[0][0] for size in sizes])
-
-    def copy(self) -> NGramCounts:
-        """The same record, to which more can be added without changing this one."""
-        return replace(self, _parts=list(self._parts))
+        """The same by itself."""
+        ((tokens, _),) = abreast([self.drafts(model, num, length, generator)])
+        return tokens
 
     def with_more(self, more: NGramCounts) -> NGramCounts:
         """What both have recorded."""

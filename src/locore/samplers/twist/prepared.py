@@ -17,7 +17,6 @@ from locore.samplers.twist.ngram import NGramCounts, NGramTable
 POSITIONS = 20_000  # next-token distributions that a table is made of
 TIME = 128  # tokens in each of the texts they come from
 BATCH = 32  # texts at once, and fewer where their distributions would be larger than this
-BATCH_NUMBERS = 2**28  # 1 GiB, and as much again while they are joined
 FORMAT = 4  # of the files; a table of another format is made again
 SEED = 0
 
@@ -102,14 +101,12 @@ def _make(model: LanguageModel, positions: int, progress: Callable[[int, int], N
     length = _longest(model)
     counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     generator = torch.Generator().manual_seed(SEED)
-    batch, spent = max(1, min(BATCH, BATCH_NUMBERS // (length * model.vocab_size))), 0
+    spent = 0
     if progress is not None:
         progress(0, positions)
     while counts.positions < positions:
-        drafts = model.sample(batch, length, generator, keep_log_probs=True)
-        assert drafts.log_probs is not None  # they were asked for
         before = counts.positions
-        counts.add_sequences(drafts.tokens, drafts.log_probs)
+        counts.draft(model, BATCH, length, generator)
         spent += counts.positions - before
         if progress is not None:
             progress(min(counts.positions, positions), positions)
