@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +31,39 @@ UNREAD = -2  # the row of this state has not been made
 Sequence = tuple["Symbol", ...]  # one after the other, the first on top
 Row = Mapping[int, tuple[Sequence, ...]]  # what may come in the place of a symbol, by the byte that is read
 Measure = Callable[[bytes], float]  # what a literal piece costs
+FOLLOWING = "following a nested text", "a smaller depth, fewer alternatives"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What symbols of different schemas have in common: those of one kind go on alike.
+
+    Attributes:
+        key: equal for those that differ in the bounds only.
+        least, most: characters that are still to come; of `most`, None is no bound.
+        unbounded: makes one that differs from this one in having at least so many characters, and no other bound.
+            None: bounds are no more than a part of the key.
+    """
+
+    key: Hashable
+    least: int = 0
+    most: int | None = None
+    unbounded: Callable[[int], Symbol] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Texts of plain characters that are told apart from others; the same object for all symbols that tell the same apart.
+
+    Attributes:
+        texts: with the byte that ends each.
+        measure: what pieces of them cost.
+        more: what it costs to make another text out of one of them, before its end.
+    """
+
+    texts: tuple[bytes, ...]
+    measure: Measure
+    more: float
 
 
 class Symbol(ABC):
@@ -37,13 +71,13 @@ class Symbol(ABC):
 
     Attributes:
         nullable: may it be nothing?
-        plain_room: how many plain characters (see `walking`), whichever they are, it can read without its cost changing.
-        is_wide: does nearly every byte lead to a symbol of its own, so that only those are made which a text needs?
+        is_broad: may nearly every byte come, so that only the ways are made which a text needs?
+        kind: of symbols that are alike in all schemas, what they have in common; see `needs`.
     """
 
     nullable = False
-    plain_room = 0.0
-    is_wide = False
+    is_broad = False
+    kind: Kind | None = None
 
     @cached_property
     @abstractmethod
@@ -56,9 +90,23 @@ class Symbol(ABC):
         """What may come in its place once a byte has been read; bytes that cannot come are left out."""
 
     @property
-    def stand_in(self) -> Symbol:
-        """A symbol that costs the same behind every text, for one that is wide."""
-        return self
+    def usual(self) -> tuple[Sequence, ...]:
+        """What goes on as this symbol does behind all bytes but those that are `told`."""
+        return ()
+
+    @property
+    def listed(self) -> tuple[Texts, list[float]] | None:
+        """Of a symbol that goes on as usual, but behind (beginnings of) some texts, and what it costs behind each of them."""
+        return None
+
+    def ways_behind(self, number: int) -> tuple[Sequence, ...]:
+        """What may come behind one of these texts."""
+        return ()
+
+    @property
+    def told(self) -> Collection[int] | None:
+        """The bytes that may come, but for those behind which it is as `usual`; None: any."""
+        return None
 
     def ways_after(self, byte: int) -> tuple[Sequence, ...]:
         """What may come in its place behind one byte."""
@@ -124,17 +172,20 @@ class Choice(Symbol):
         return row
 
 
-class _Cell:
+class Cell:
     """A symbol on top of a cell; the empty stack is None."""
 
-    __slots__ = ("below", "cost", "symbol")
+    __slots__ = ("after", "below", "cost", "is_whole", "symbol")
 
-    def __init__(self, symbol: Symbol, below: _Cell | None) -> None:
+    def __init__(self, symbol: Symbol, below: Cell | None) -> None:
+        """Nothing has been read."""
         self.symbol, self.below = symbol, below
         self.cost: float = symbol.cost + (0 if below is None else below.cost)
+        self.after: dict[int, State] = {}  # by byte, of those that were asked for, or (is_whole) of all that may come
+        self.is_whole = False
 
 
-State = tuple[_Cell | None, ...]  # None: the text may end here
+State = tuple[Cell | None, ...]  # None: the text may end here
 
 
 class Pushdown:
@@ -150,13 +201,11 @@ class Pushdown:
         """Nothing has been read."""
         self.table = np.full((64, 256), UNREAD, dtype=np.int32)
         self.costs: NDArray[np.float64] = np.full(64, NEVER)
-        self._rooms = np.zeros(64)
-        self._wide = np.zeros(64, dtype=np.bool_)
+        self._has_row: set[int] = set()
         self._states: list[State] = []
         self._number: dict[State, int] = {}
-        self._cells: dict[tuple[Symbol, _Cell | None], _Cell] = {}
-        self._rows: dict[_Cell, dict[int, State]] = {}
-        first = self._pushed((start,), None)
+        self._cells: dict[tuple[Symbol, Cell | None], Cell] = {}
+        first = self.pushed((start,), None)
         self._numbered(() if first is not None and first.cost == NEVER else (first,))
 
     @property
@@ -168,13 +217,13 @@ class Pushdown:
         """May the text end in a state?"""
         return _may_end(self._states[state])
 
-    def plain_room(self, state: int) -> float:
-        """How many plain characters, whichever they are, can be read without the cost changing."""
-        return float(self._rooms[state])
+    def state_of(self, symbol: Symbol) -> int:
+        """The state where nothing but a symbol is to come."""
+        return self._numbered((self.pushed((symbol,), None),))
 
-    def plain_rooms(self, states: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The same of many states."""
-        return self._rooms[states]
+    def cells(self, state: int) -> State:
+        """The stacks that are followed in a state."""
+        return self._states[state]
 
     def is_over(self, state: int) -> bool:
         """Can nothing follow?"""
@@ -191,32 +240,24 @@ class Pushdown:
 
     def after(self, state: int, byte: int) -> int:
         """The state after one byte; DEAD where no text goes on like that."""
-        if self._wide[state] and self.table[state, byte] == UNREAD:
-            ways = (self._after(cell, byte) for cell in self._states[state] if cell is not None)
-            return self._numbered(tuple(cell for found in ways for cell in found))
-        self.read(state)
-        return int(self.table[state, byte])
+        after = int(self.table[state, byte])
+        if after == UNREAD:
+            found = (self.cells_after(cell, byte) for cell in self._states[state] if cell is not None)
+            after = self._numbered(tuple(one for cells in found for one in cells))
+            self.table[state, byte] = after
+        return after
 
-    def stand_ins(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
-        """States whose completions cost the same behind every text, where there are too many of the given ones."""
-        places = np.flatnonzero(self._wide[states])
-        if len(places):
-            states = states.copy()
-            states[places] = [self._stand_in(state) for state in states[places].tolist()]
-        return states
-
-    def _stand_in(self, state: int) -> int:
-        cells = self._states[state]
-        return self._numbered(
-            tuple(None if cell is None else self._pushed((cell.symbol.stand_in,), cell.below) for cell in cells)
-        )
-
-    def _after(self, cell: _Cell, byte: int) -> State:
+    def cells_after(self, cell: Cell, byte: int) -> State:
         """What one cell becomes behind one byte."""
-        pushed = (self._pushed(way, cell.below) for way in cell.symbol.ways_after(byte))
-        found = tuple(one for one in pushed if one is None or one.cost != NEVER)
-        if cell.symbol.nullable and cell.below is not None:
-            found += self._after(cell.below, byte)
+        if not cell.symbol.is_broad:
+            return self.row_of(cell).get(byte, ())
+        found = cell.after.get(byte)
+        if found is None:
+            check_progress(*FOLLOWING)
+            found = self._possible(cell.symbol.ways_after(byte), cell.below)
+            if cell.symbol.nullable and cell.below is not None:
+                found += self.cells_after(cell.below, byte)
+            cell.after[byte] = found
         return found
 
     def automaton(self, most: int) -> Automaton:
@@ -239,13 +280,13 @@ class Pushdown:
 
     def read(self, state: int) -> None:
         """Make the row of a state."""
-        if self.table[state, 0] != UNREAD:
+        if state in self._has_row:
             return
-        check_progress("following a nested text", "a smaller depth, fewer alternatives")
+        check_progress(*FOLLOWING)
         found: dict[int, State] = {}
         for cell in self._states[state]:
             if cell is not None:
-                for byte, cells in self._row(cell).items():
+                for byte, cells in self.row_of(cell).items():
                     found[byte] = found[byte] + cells if byte in found else cells
         row = np.full(256, DEAD, dtype=np.int32)
         known: dict[int, int] = {}  # many bytes lead to the same cells
@@ -255,30 +296,36 @@ class Pushdown:
                 number = known[id(cells)] = self._numbered(cells)
             row[byte] = number
         self.table[state] = row
+        self._has_row.add(state)
 
-    def _row(self, cell: _Cell) -> dict[int, State]:
-        row = self._rows.get(cell)
-        if row is None:
-            row = self._rows[cell] = {}
+    def row_of(self, cell: Cell) -> Mapping[int, State]:
+        """What one cell becomes behind each byte that may come."""
+        if not cell.is_whole:
+            row: dict[int, State] = {}
             known: dict[int, State] = {}
             for byte, ways in cell.symbol.row.items():
                 cells = known.get(id(ways))
                 if cells is None:
-                    pushed = (self._pushed(way, cell.below) for way in ways)
-                    cells = known[id(ways)] = tuple(one for one in pushed if one is None or one.cost != NEVER)
+                    cells = known[id(ways)] = self._possible(ways, cell.below)
                 if cells:
                     row[byte] = cells
             if cell.symbol.nullable and cell.below is not None:
-                for byte, cells in self._row(cell.below).items():
+                for byte, cells in self.row_of(cell.below).items():
                     row[byte] = row.get(byte, ()) + cells
-        return row
+            cell.after, cell.is_whole = row, True
+        return cell.after
 
-    def _pushed(self, sequence: Sequence, below: _Cell | None) -> _Cell | None:
+    def _possible(self, ways: Iterable[Sequence], below: Cell | None) -> State:
+        pushed = (self.pushed(way, below) for way in ways)
+        return tuple(one for one in pushed if one is None or one.cost != NEVER)
+
+    def pushed(self, sequence: Sequence, below: Cell | None) -> Cell | None:
+        """Symbols one after the other on top of a cell."""
         for symbol in reversed(sequence):
             key = symbol, below
             cell = self._cells.get(key)
             if cell is None:
-                cell = self._cells[key] = _Cell(symbol, below)
+                cell = self._cells[key] = Cell(symbol, below)
             below = cell
         return below
 
@@ -293,10 +340,6 @@ class Pushdown:
             if number == len(self.costs):
                 self.table = np.concatenate([self.table, np.full_like(self.table, UNREAD)])
                 self.costs = np.concatenate([self.costs, np.full_like(self.costs, NEVER)])
-                self._rooms = np.concatenate([self._rooms, np.zeros_like(self._rooms)])
-                self._wide = np.concatenate([self._wide, np.zeros_like(self._wide)])
-            self._rooms[number] = min((0.0 if cell is None else cell.symbol.plain_room for cell in cells), default=0.0)
-            self._wide[number] = any(cell is not None and cell.symbol.is_wide for cell in cells)
             self.costs[number] = min((0.0 if cell is None else cell.cost for cell in cells), default=NEVER)
         return number
 

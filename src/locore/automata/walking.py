@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,12 @@ class Walk:
             starts = np.searchsorted(parents, parents, side="left")
             first[children] = first[parents] + own[parents] + before - before[starts]
         self._below, self._through = first, counts  # the tokens through a node are neighbours in the order of their bytes
+        self._own = own
+        self.parents = np.zeros(trie.num_nodes, dtype=np.int64)
+        for parents, _, children in trie.levels:
+            self.parents[children] = parents
         self._leads_on = deepest >= self._depth - 1  # to a token with a byte that is not plain, this one or a later one
+        self.root = Branch(self, np.zeros(1, dtype=np.int64))
 
     def after(self, state: int, step: Step, is_plain: Callable[[Int32], Flags]) -> Int32:
         """Int32[tokens with bytes], in the order of `tokens`: the state after each, or one that is as good.
@@ -92,6 +98,37 @@ class Walk:
         places, owners = self._plain_below(np.concatenate(entered))
         found[places] = after[owners]
         return found
+
+    def states(self, start: int, step: Step) -> Int32:
+        """Int32[nodes]: the state behind each beginning of a token, DEAD where none can come."""
+        after = np.full(self.trie.num_nodes, DEAD, dtype=np.int32)
+        after[0] = start
+        nodes = np.zeros(1, dtype=np.int64)
+        while len(nodes):
+            parents = np.repeat(nodes, self._counts[nodes])
+            nodes, symbols = self.children(nodes)
+            targets = step(after[parents], symbols)
+            after[nodes] = targets
+            nodes = nodes[targets != DEAD]
+        return after
+
+    def ends(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Of values of all nodes, those of tokens with bytes, in the order of `tokens`."""
+        return values[self._ends]
+
+    def children(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
+        """The children of some nodes, and their bytes."""
+        counts = self._counts[nodes]
+        children = _ranges(self._first[nodes], counts)
+        return children, self._symbols[children]
+
+    def tokens_at(self, nodes: Nodes) -> Nodes:
+        """The ids of the tokens that end at some nodes."""
+        return self.tokens[_ranges(self._below[nodes], self._own[nodes])]
+
+    def tokens_through(self, nodes: Nodes) -> Nodes:
+        """The ids of the tokens that end at some nodes or go on from them."""
+        return self.tokens[_ranges(self._below[nodes], self._through[nodes])]
 
     def _children(self, nodes: Nodes, plain: Flags) -> tuple[Nodes, Nodes, Nodes, Flags]:
         """The children of some nodes, their bytes, their parents, and which of these are plain; of plain ones only some."""
@@ -119,6 +156,48 @@ class Walk:
         The first bytes of planes without characters (F1 to F4) are not asked for, as vocabularies trained on texts lack them.
         """
         return all(bytes([byte]) in self.contents for byte in (*range(0x20, 0xC0), *range(0xC2, 0xF1)))
+
+
+class Branch:
+    """Places in the trie of a vocabulary that are read as one: what tokens go on with behind the same bytes, or behind what is
+    as good.
+
+    Attributes:
+        nodes: Int64[places].
+    """
+
+    def __init__(self, walk: Walk, nodes: Nodes) -> None:
+        """Of a walk."""
+        self.walk, self.nodes = walk, nodes
+
+    @cached_property
+    def children(self) -> dict[int, Branch]:
+        """By the byte that comes next."""
+        nodes, symbols = self.walk.children(self.nodes)
+        if len(self.nodes) == 1:
+            return {byte: Branch(self.walk, nodes[place : place + 1]) for place, byte in enumerate(symbols.tolist())}
+        order = np.argsort(symbols, kind="stable")
+        distinct, first = np.unique(symbols[order], return_index=True)
+        parts = np.split(nodes[order], first)[1:]
+        return {byte: Branch(self.walk, part) for byte, part in zip(distinct.tolist(), parts, strict=True)}
+
+    @cached_property
+    def tokens(self) -> Nodes:
+        """Int64[tokens]: those that end here."""
+        return self.walk.tokens_at(self.nodes)
+
+    @property
+    def through(self) -> Nodes:
+        """Int64[tokens]: those that end here or go on."""
+        return self.walk.tokens_through(self.nodes)
+
+
+def _ranges(first: Nodes, counts: Nodes) -> Nodes:
+    """The numbers of ranges, one range after the other."""
+    if len(first) == 1:
+        return np.arange(first[0], first[0] + counts[0])
+    ranges: Nodes = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return ranges
 
 
 @lru_cache(maxsize=4)

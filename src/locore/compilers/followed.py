@@ -14,11 +14,10 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from locore.automata.pushdown import UNREAD, Follow, Pushdown
-from locore.automata.walking import DEAD, Flags, Int32, Nodes, Walk, walk_of
-from locore.cache import Kept
+from locore.automata.needs import Costs, Needs
+from locore.automata.pushdown import Follow, Pushdown
+from locore.automata.walking import DEAD, Flags, Walk, walk_of
 from locore.circuits import Circuit
 from locore.circuits.reached import Reached, Steering
 from locore.compilers.problem import Problem, no_model
@@ -26,10 +25,7 @@ from locore.constraints.machine import NestedLeaf
 from locore.limits import check_progress
 
 LONG_PIECE = 256  # bytes of a literal piece of which not all ends are kept
-MEMORY_BYTES = 64_000_000  # of what is known of states
 ENDED, FIRST = 0, 1  # the state of a finished text, and that of the empty one; state s of the automaton is s + FIRST
-NEVER = np.uint16(np.iinfo(np.uint16).max)
-Needs = NDArray[np.uint16]
 
 
 def is_followed(problem: Problem) -> bool:
@@ -76,7 +72,6 @@ class Following(Steering):
         self._token_bytes, self._eos_ids, self._must_end = token_bytes, list(eos_ids), must_end
         self.length, self.num_classes = length, len(token_bytes)
         self._lock = threading.RLock()
-        self._needs: Kept[int, Needs] = Kept(MEMORY_BYTES, lambda needs: needs.nbytes)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Following, self._given  # without the states that were made
@@ -85,6 +80,10 @@ class Following(Steering):
     def automaton(self) -> Pushdown:
         """Whose states are read."""
         return self._given[0](Spelling(self._walk))
+
+    @cached_property
+    def _needs(self) -> Needs:
+        return Needs(self.automaton, self._walk)
 
     @cached_property
     def _walk(self) -> Walk:
@@ -139,30 +138,10 @@ class Following(Steering):
     def _may_end(self, state: int) -> bool:
         return self.automaton.accepts_at(state - FIRST)
 
-    def _needed(self, state: int) -> Needs:
+    def _needed(self, state: int) -> Costs:
         """UInt16[vocab]: how many more tokens it takes after each token, at most; NEVER where nothing can be completed."""
         with self._lock:
-            state = int(self.automaton.stand_ins(np.array([state], dtype=np.int32))[0])
-            needed = self._needs.get(state)
-            return self._needs.put(state, self._computed(state)) if needed is None else needed
-
-    def _computed(self, state: int) -> Needs:
-        automaton = self.automaton
-
-        def step(states: Int32, symbols: Nodes) -> Int32:
-            for source in set(states[automaton.table[states, 0] == UNREAD].tolist()):
-                automaton.read(source)
-            targets: Int32 = automaton.table[states, symbols]
-            alive = targets != DEAD
-            targets[alive] = automaton.stand_ins(targets[alive])
-            return targets
-
-        after = self._walk.after(state, step, lambda states: automaton.plain_rooms(states) >= self._walk.longest)
-        costs = np.append(np.minimum(automaton.costs[: automaton.num_states], float(NEVER)), float(NEVER)).astype(np.uint16)
-        needed = np.full(self.num_classes, NEVER, dtype=np.uint16)
-        needed[self._walk.tokens] = costs[after]  # DEAD is the last one
-        needed[self._eos_ids] = NEVER
-        return needed
+            return self._needs.behind(state)
 
 
 class Spelling:

@@ -44,14 +44,18 @@ class Scanner:
         self.accepting: list[bool] = dfa.accepting.tolist()
         self._class: dict[int, int] = {}
         self._layers: list[Costs] = [np.where(dfa.accepting, 0.0, math.inf)]
-        self._ranges: dict[tuple[int, int, int], float] = {}
+        self._classes: dict[tuple[int, int], list[int]] = {}  # of ranges of characters
 
     def after(self, state: int, code: int) -> int:
         """The state after a character; DEAD where no text can be completed."""
+        return int(self._table[state][self.class_of(code)])
+
+    def class_of(self, code: int) -> int:
+        """The class of a character."""
         number = self._class.get(code)
         if number is None:
             number = self._class[code] = self.dfa.classes.of(code)
-        return int(self._table[state][number])
+        return number
 
     def accepts(self, text: str) -> bool:
         """Is the text accepted?"""
@@ -71,10 +75,13 @@ class Scanner:
 
     def cost_through(self, state: int, low: int, high: int, least: int, most: int | None) -> float:
         """The cheapest completion after one of the characters of a range, which itself is not counted."""
-        starts, classes = self.dfa.classes.starts, self.dfa.classes.classes
-        first = int(np.searchsorted(starts, low, side="right")) - 1
-        last = int(np.searchsorted(starts, high, side="right"))
-        targets = {self._table[state][number] for number in np.unique(classes[first:last]).tolist()}
+        found = self._classes.get((low, high))
+        if found is None:
+            starts, classes = self.dfa.classes.starts, self.dfa.classes.classes
+            first = int(np.searchsorted(starts, low, side="right")) - 1
+            last = int(np.searchsorted(starts, high, side="right"))
+            found = self._classes[low, high] = np.unique(classes[first:last]).tolist()
+        targets = {self._table[state][number] for number in found}
         return min((self.cost(target, least, most) for target in targets if target != DEAD), default=math.inf)
 
     @cached_property

@@ -5,6 +5,7 @@ What has been read of a character is kept as its bytes, its *beginning*. Half a 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
@@ -21,7 +22,15 @@ SECOND = {
     0xF4: (0x80, 0x8F),
 }  # the second byte, where it is narrower
 HIGH = "\\ud800"  # the first half of a pair
+ALL = (*ASCII, BACKSLASH, *LEADS, QUOTE)  # where a character may begin, or the string may end
 Way = tuple[int, int, int]  # bytes still to come, and the range of characters that they can lead to
+
+
+def bytes_behind(beginning: bytes) -> Collection[int]:
+    """Those that may come behind the beginning of a character, and some that may not."""
+    if not beginning:
+        return ALL
+    return range(0x80, 0xC0) if beginning[0] != BACKSLASH else HEX + b"u\\" if len(beginning) > 1 else (*SHORT_CODES, ord("u"))
 
 
 @lru_cache(maxsize=1 << 16)

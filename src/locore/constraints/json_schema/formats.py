@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 
-from locore.constraints.json_schema.expressions import REGEX
-from locore.constraints.json_schema.references import IPV4, IPV6, IRI, IRI_REFERENCE, URI, URI_REFERENCE, URI_TEMPLATE
+from locore.constraints.json_schema.references import IPV4, IPV6, IRI, IRI_REFERENCE, REGEX, URI, URI_REFERENCE, URI_TEMPLATE
 
 _YEAR, _SHORT = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})", r"02-(?:0[1-9]|1\d|2[0-8])"
 _LONG = r"(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from locore.automata.pushdown import NEVER, Row, Sequence, Symbol, cost_of
-from locore.automata.regex.scanner import DEAD, Scanner
-from locore.constraints.json_schema.characters import ASCII, BACKSLASH, LEADS, QUOTE, alike, read_on, ways_on
+from locore.automata.pushdown import NEVER, Choice, Row, Sequence, Symbol, Texts, cost_of
+from locore.automata.regex.scanner import DEAD
+from locore.constraints.json_schema.characters import BACKSLASH, QUOTE, alike, bytes_behind, read_on, ways_on
 from locore.constraints.json_schema.properties import Label, State
+from locore.constraints.json_schema.values import string_at
 
 if TYPE_CHECKING:
     from locore.constraints.json_schema.objects import Objects
@@ -40,15 +42,56 @@ def trie(names: list[str]) -> TrieNode:
     return root
 
 
+def words_below(node: TrieNode) -> list[int]:
+    """The names that end at a place or below."""
+    below = [] if node.word is None else [node.word]
+    return below + [number for child in node.children.values() for number in words_below(child)]
+
+
 def name_at(
     objects: Objects, state: State, beginning: bytes, node: TrieNode | None, scanned: int, written: str = ""
-) -> NameRest:
-    """The rest of a name behind its first quote, and of all that follows in the object."""
+) -> tuple[Sequence, ...]:
+    """The ways to go on with a name behind its first quote, and with all that follows in the object.
+
+    Args:
+        beginning: what has been read of a character that is not complete.
+        node: the place among the listed names; None: it is another one.
+        scanned: a state of the scanner of other names; DEAD: it is a listed one.
+        written: what has been read, where names are remembered; or NEW.
+    """
+    remembered = objects.plan.remembers(state) and written != NEW
     if beginning:
-        node, beginning = _simplified(objects, beginning, node, scanned, objects.plan.remembers(state) and written != NEW)
+        node, beginning = _simplified(objects, beginning, node, scanned, remembered)
+    if node is None and not remembered:
+        return _others_at(objects, state, beginning, scanned) if scanned != DEAD else ()
     key = NameRest, objects, state, beginning, node and id(node), scanned, written
     found: NameRest = objects.reading.once(key, NameRest, objects, state, beginning, node, scanned, written)
-    return found
+    return () if found.cost == NEVER else ((found,),)
+
+
+def _others_at(objects: Objects, state: State, beginning: bytes, scanned: int) -> tuple[Sequence, ...]:
+    """A name that is not listed is a string, of one label or another."""
+    scalars, ways = objects.reading.scalars, []
+    for label, strings in objects.plan.others.items():
+        key = OtherMember, objects, state, label
+        following: OtherMember = objects.reading.once(key, OtherMember, objects, state, label)
+        way = string_at(scalars, strings, beginning, scanned, 0), following
+        if cost_of(way) != NEVER:
+            ways.append(way)
+    return tuple(ways)
+
+
+class OtherMember(Choice):
+    """What follows a name that is not listed: a colon, its value, and the rest of the object."""
+
+    def __init__(self, objects: Objects, state: State, label: Label) -> None:
+        """Behind the properties of a state; the name has a label."""
+        self._objects, self._state, self._label = objects, state, label
+
+    @cached_property
+    def ways(self) -> tuple[Sequence, ...]:
+        """By what its value may be."""
+        return self._objects.members(None, self._label, self._state, NEW)
 
 
 def _simplified(
@@ -57,30 +100,21 @@ def _simplified(
     """Without names that the beginning of a character excludes, and without telling characters apart needlessly."""
     if beginning[0] != BACKSLASH and node is not None:
         node = node if any(letter.encode().startswith(beginning) for letter in node.children) else None
+    if node is not None and not node.children:
+        node = None
     if node is None:
         plan = objects.plan
-        scanner = plan.scanner(plan.labels) if scanned != DEAD and (plan.patterns or plan.name_goals) else None
+        scanner = plan.scanner(plan.labels) if scanned != DEAD and plan.tells_others else None
         alone = scanner is None or (beginning[0] != BACKSLASH and not scanner.tells_beyond_ascii)
         if alone and not remembered:
             beginning = alike(beginning, objects.reading.minimal)
     return node, beginning
 
 
-@dataclass(frozen=True)
-class _Others:
-    """Names that are not listed.
-
-    Attributes:
-        scanner: of all that can come; None for any name.
-        ways: what may have to be paid behind a name, and the scanner of the names for which it is that.
-    """
-
-    scanner: Scanner | None
-    ways: tuple[tuple[float, Scanner | None], ...]
-
-
 class NameRest(Symbol):
     """The rest of a name, its value, and the rest of the object."""
+
+    is_broad = True
 
     def __init__(
         self, objects: Objects, state: State, beginning: bytes, node: TrieNode | None, scanned: int, written: str
@@ -92,152 +126,90 @@ class NameRest(Symbol):
         """
         self._objects, self._state, self._beginning, self._node, self._scanned = objects, state, beginning, node, scanned
         self._written, self._remembers = written, objects.plan.remembers(state) and written != NEW
-        self.is_wide = scanned != DEAD and self._remembers and not any(map(self._may_become, state[3]))
-        if node is None and scanned != DEAD and not beginning and not self._remembers and self._others.scanner is None:
-            self.plain_room = NEVER
 
     def _may_become(self, name: str) -> bool:
         """Can what has been read be the beginning of this name?"""
-        if not name.startswith(self._written):
+        if name == NEW or not name.startswith(self._written):
             return False
         following, beginning = name[len(self._written) : len(self._written) + 1], self._beginning
         return not beginning or bool(following and (beginning[0] == BACKSLASH or following.encode().startswith(beginning)))
 
+    @cached_property
+    def usual(self) -> tuple[Sequence, ...]:
+        """A name that is not listed, and none of those before."""
+        if self._scanned == DEAD:
+            return ()
+        return name_at(self._objects, self._state, self._beginning, None, self._scanned, NEW)
+
     @property
-    def stand_in(self) -> Symbol:
-        """A name that can become none of those before is as good as any other one."""
-        if not self.is_wide:
-            return self
-        return name_at(self._objects, self._state, self._beginning, self._node, self._scanned, NEW)
+    def listed(self) -> tuple[Texts, list[float]] | None:
+        """The listed names, where they alone are told apart, and all are of plain characters."""
+        spelled = None if self._beginning or self._remembers or self._node is None else self._objects.spelled(self._node)
+        if spelled is None:
+            return None
+        costs = self._objects.listed_costs(self._state)
+        return spelled[0], [costs.get(number, NEVER) for number in spelled[1]]
+
+    def ways_behind(self, number: int) -> tuple[Sequence, ...]:
+        """The value of a listed name, and the rest of the object."""
+        assert self._node is not None
+        spelled = self._objects.spelled(self._node)
+        return self._ways_of(spelled[1][number]) if spelled is not None else ()
 
     @cached_property
-    def _others(self) -> _Others:
-        """The names that are not listed, by what the rest of the object costs behind them."""
-        key = "others", self._objects, self._state
-        found: _Others = self._objects.reading.once(key, self._find_others)
-        return found
-
-    def _find_others(self) -> _Others:
-        objects, plan = self._objects, self._objects.plan
-        labels: dict[float, set[Label]] = {}
-        for label in plan.labels:
-            labels.setdefault(objects.member_cost(None, label, self._state), set()).add(label)
-        labels.pop(NEVER, None)
-        whole: frozenset[Label] = frozenset().union(*labels.values())
-        return _Others(
-            plan.scanner(whole) if whole else None,
-            tuple((cost, plan.scanner(frozenset(some))) for cost, some in labels.items()),
-        )
+    def told(self) -> Collection[int]:
+        """The bytes behind which it may become one that is listed, or one of those before."""
+        if self._beginning:
+            return bytes_behind(self._beginning)
+        names = [name for name in self._state[3] if self._may_become(name)] if self._remembers else []
+        letters = {name[len(self._written) :][:1] for name in names} | set(() if self._node is None else self._node.children)
+        return {letter.encode()[0] if letter not in ('"', "") else BACKSLASH for letter in letters} | {BACKSLASH, QUOTE}
 
     @cached_property
     def cost(self) -> float:
         """Of the cheapest name and what follows."""
+        node, tells = self._node, self._objects.plan.tells_others
+        before = [name for name in self._state[3] if self._may_become(name)] if self._remembers else []
+        if self._beginning:  # of a character that may have to be another one
+            more = float(not tells and (node is not None or bool(before)))
+        else:  # one letter more always makes another name
+            more = float(self._written in before or (not tells and node is not None and node.word is not None))
+        found = min((cost_of(way) + more for way in self.usual), default=NEVER)
         if not self._beginning:
-            return min(self._listed_cost(self._node), self._other_cost())
-        found = NEVER
+            return min(found, self._listed_cost(self._node))
         for missing, low, high in ways_on(self._beginning, self._objects.reading.minimal):
             for letter, child in self._node.children.items() if self._node is not None else ():
                 if low <= ord(letter) <= high:
                     found = min(found, missing + self._listed_cost(child))
-            found = min(found, missing + self._other_cost_through(low, high))
         return found
 
     def _listed_cost(self, node: TrieNode | None) -> float:
-        objects = self._objects
         if node is None or not node.below:
             return NEVER
-        return min(
-            (
-                objects.name_cost(number, node.depth) + objects.member_cost(number, (), self._state)
-                for number in node.below
-                if objects.may_come(number, self._state)
-            ),
-            default=NEVER,
-        )
-
-    def _other_cost(self) -> float:
-        if self._scanned == DEAD:
-            return NEVER
-        is_taken = self._written in self._state[3] and self._remembers
-        # Of any name that is not listed; one letter more always makes one.
-        more = float(is_taken or (self._node is not None and self._node.word is not None))
-        return min(
-            (
-                after + 1 + (more if scanner is None else (scanner.cost(self._scanned) or float(is_taken)))
-                for after, scanner in self._others.ways
-            ),
-            default=NEVER,
-        )
-
-    def _other_cost_through(self, low: int, high: int) -> float:
-        if self._scanned == DEAD:
-            return NEVER
-        return min(
-            (
-                after + 2 if scanner is None else scanner.cost_through(self._scanned, low, high, 0, None) + 1 + after
-                for after, scanner in self._others.ways
-            ),
-            default=NEVER,
-        )
+        objects, costs = self._objects, self._objects.listed_costs(self._state)
+        return min((objects.name_cost(one, node.depth) + costs[one] for one in node.below if one in costs), default=NEVER)
 
     @cached_property
     def row(self) -> Row:
         """Byte by byte."""
-        found: dict[int, tuple[Sequence, ...]] = {}
-        minimal = self._objects.reading.minimal
-        if self._beginning:
-            for byte in range(0x80, 0xC0) if self._beginning[0] != BACKSLASH else range(0x22, 0x80):
-                read = read_on(self._beginning, byte, minimal)
-                symbol = self._after(read) if isinstance(read, int) else None if read is None else self._begun(read)
-                self._put(found, byte, symbol)
-            return found
-        told = set(ASCII)  # letters behind which the name is not as behind any other
-        if self._others.scanner is None and not self._remembers:
-            told = set() if self._node is None else {ord(letter) for letter in self._node.children} & told
-            other = next(byte for byte in (*ASCII, QUOTE) if byte not in told)
-            if other != QUOTE:
-                self._put(found, other, self._after(other))
-                found.update({byte: found[other] for byte in ASCII if byte not in told} if other in found else {})
-        for byte in sorted(told):
-            self._put(found, byte, self._after(byte))
-        for byte in (BACKSLASH, *LEADS):
-            self._put(found, byte, self._begun(bytes([byte])))
-        if ends := self._ends():
-            found[QUOTE] = ends
-        return found
+        return {byte: ways for byte in bytes_behind(self._beginning) if (ways := self.ways_after(byte))}
 
     def ways_after(self, byte: int) -> tuple[Sequence, ...]:
-        """Of the row, without the rest of it."""
+        """What may come in its place behind one byte."""
         if byte == QUOTE and not self._beginning:
             return self._ends()
-        symbol: NameRest | None = None
-        if self._beginning:
-            if (0x80 <= byte < 0xC0) if self._beginning[0] != BACKSLASH else (0x22 <= byte < 0x80):
-                read = read_on(self._beginning, byte, self._objects.reading.minimal)
-                symbol = self._after(read) if isinstance(read, int) else None if read is None else self._begun(read)
-        elif byte in ASCII:
-            symbol = self._after(byte)
-        elif byte == BACKSLASH or byte in LEADS:
-            symbol = self._begun(bytes([byte]))
-        return () if symbol is None or symbol.cost == NEVER else ((symbol,),)
+        read = read_on(self._beginning, byte, self._objects.reading.minimal)
+        return self._after(read) if isinstance(read, int) else () if read is None else self._begun(read)
 
-    def _put(self, found: dict[int, tuple[Sequence, ...]], byte: int, symbol: NameRest | None) -> None:
-        if symbol is not None and symbol.cost != NEVER:
-            found[byte] = self._objects.reading.once(("ways", symbol), lambda: ((symbol,),))
-
-    def _begun(self, beginning: bytes) -> NameRest:
+    def _begun(self, beginning: bytes) -> tuple[Sequence, ...]:
         return name_at(self._objects, self._state, beginning, self._node, self._scanned, self._written)
 
-    def _after(self, code: int) -> NameRest | None:
-        scanner = self._others.scanner
+    def _after(self, code: int) -> tuple[Sequence, ...]:
+        plan, scanned = self._objects.plan, self._scanned
+        scanner = plan.scanner(plan.labels)
         node = None if self._node is None else self._node.children.get(chr(code))
-        scanned = self._scanned
-        if not self._others.ways:
-            scanned = DEAD
-        elif scanner is not None and scanned != DEAD:
+        if scanner is not None and scanned != DEAD:
             scanned = scanner.after(scanned, code)
-        if node is None and scanned == DEAD:
-            return None
         written = self._written + chr(code) if self._remembers else self._written
         return name_at(self._objects, self._state, b"", node, scanned, written)
 
@@ -245,14 +217,13 @@ class NameRest(Symbol):
         objects = self._objects
         word = None if self._node is None else self._node.word
         if word is not None:
-            if word not in self._node.below or not objects.may_come(word, self._state):  # type: ignore[union-attr]
-                return ()
-            ways = objects.after(word, (), self._state)
-        else:
-            scanner = self._others.scanner
-            is_name = self._others.ways and self._scanned != DEAD and (scanner is None or scanner.accepting[self._scanned])
-            label = objects.plan.label_at(self._scanned) if is_name else None
-            is_taken = self._remembers and self._written in self._state[3]
-            ways = [] if label is None or is_taken else objects.after(None, label, self._state, self._written)
-        found = [(*objects.colon, value, objects.rest(state, False)) for value, state in ways]
-        return tuple(way for way in found if cost_of(way) != NEVER)
+            return self._ways_of(word)
+        scanner = objects.plan.scanner(objects.plan.labels)
+        is_name = self._scanned != DEAD and (scanner is None or scanner.accepting[self._scanned])
+        label = objects.plan.label_at(self._scanned) if is_name else None
+        is_taken = self._remembers and self._written in self._state[3]
+        return () if label is None or is_taken else objects.members(None, label, self._state, self._written)
+
+    def _ways_of(self, number: int) -> tuple[Sequence, ...]:
+        objects = self._objects
+        return objects.members(number, (), self._state) if number in objects.listed_costs(self._state) else ()

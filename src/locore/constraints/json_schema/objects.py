@@ -6,9 +6,10 @@ import json
 from functools import cached_property
 from itertools import product as every_pair
 
-from locore.automata.pushdown import NEVER, Choice, Sequence, cost_of
+from locore.automata.pushdown import NEVER, Choice, Sequence, Texts, cost_of
+from locore.automata.walking import IS_PLAIN
 from locore.constraints.json_schema.facts import Fact
-from locore.constraints.json_schema.names import TrieNode, name_at, trie
+from locore.constraints.json_schema.names import TrieNode, name_at, trie, words_below
 from locore.constraints.json_schema.properties import Label, Plan, State, plan_of
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
 
@@ -28,7 +29,11 @@ class Objects:
         """Nothing has been made."""
         self.reading, self.plan, self._depth, self._level = reading, plan, depth, level
         self._costs: dict[tuple[State, bool], float] = {}
-        self._values: dict[object, Value] = {}
+        self._listed_costs: dict[State, dict[int, float]] = {}
+        self._name_costs: dict[tuple[int, int], float] = {}
+        self._spelled: dict[int, tuple[Texts, list[int]] | None] = {}
+        self._values: dict[int | Label, Value] = {}
+        self._whole: dict[int, float] = {}
         self.close = reading.literal(b"}")
         self.colon = (*reading.gap(), reading.literal(b":"), *reading.gap(after=":"))
         self.first = (*reading.gap(level + 1), reading.literal(b'"'))
@@ -76,6 +81,9 @@ class Objects:
         seen |= plan.ranked if number is None else plan.closes[number] | 1 << number
         count = count + 1 if plan.most is not None else min(count + 1, plan.least)
         names = names | {name} if plan.remembers(state) and number is None else names
+        if not missing:
+            keeps = names and plan.remembers((seen, count, missing, names))
+            return [(self._value_of(number, label), (seen, count, missing, names if keeps else frozenset()))]
         goals = plan.goals_by(label) if number is None else plan.goals[number]
         free = frozenset(one for one in missing if plan.met_by(number, label, one) == ())
         could = [(one, met) for one in missing - free if (met := plan.met_by(number, label, one))]
@@ -89,15 +97,48 @@ class Objects:
             found.append((self.value(joined((*goals, *more))), following))
         return found
 
+    def _value_of(self, number: int | None, label: Label) -> Value:
+        """Of a name, as far as nothing is missing."""
+        key = label if number is None else number
+        if key not in self._values:
+            self._values[key] = self.value(self.plan.goals_by(label) if number is None else self.plan.goals[number])
+        return self._values[key]
+
+    def members(self, number: int | None, label: Label, state: State, name: str = "") -> tuple[Sequence, ...]:
+        """A colon, the value of a name, and the rest of the object."""
+        ways = [(*self.colon, value, self.rest(after, False)) for value, after in self.after(number, label, state, name)]
+        return tuple(way for way in ways if cost_of(way) != NEVER)
+
+    def spelled(self, node: TrieNode) -> tuple[Texts, list[int]] | None:
+        """The rests of the listed names from a place of their trie on, and which these are; None if some are not plain."""
+        if id(node) not in self._spelled:
+            words = [(number, self.plan.listed[number][node.depth :]) for number in words_below(node)]
+            spelled = tuple(rest.encode() + b'"' for _, rest in words)
+            texts = Texts(spelled, self.reading.measure, float(not self.plan.tells_others))
+            is_plain = all(IS_PLAIN[list(rest.encode())].all() for _, rest in words)
+            self._spelled[id(node)] = (texts, [number for number, _ in words]) if is_plain else None
+        return self._spelled[id(node)]
+
     def member_cost(self, number: int | None, label: Label, state: State) -> float:
         """Of the colon, the cheapest value of a property and all that follows."""
         ways = self.after(number, label, state)
         return min((cost_of(self.colon) + value.cost + self.rest_cost(after, False) for value, after in ways), default=NEVER)
 
+    def listed_costs(self, state: State) -> dict[int, float]:
+        """For each listed name that may come next, what follows costs."""
+        found = self._listed_costs.get(state)
+        if found is None:
+            numbers = [number for number in self.root.below if self.may_come(number, state)]
+            found = self._listed_costs[state] = {number: self.member_cost(number, (), state) for number in numbers}
+        return found
+
     def name_cost(self, number: int, start: int = 0) -> float:
         """Of the rest of a listed name and its quote."""
-        text = json.dumps(self.plan.listed[number][start:], ensure_ascii=False).encode()[1:]
-        return self.reading.measure(text)
+        found = self._name_costs.get((number, start))
+        if found is None:
+            text = json.dumps(self.plan.listed[number][start:], ensure_ascii=False).encode()[1:]
+            found = self._name_costs[number, start] = self.reading.measure(text)
+        return found
 
     def rest_cost(self, state: State, is_first: bool) -> float:
         """Of the cheapest way to go on to the last bracket."""
@@ -139,8 +180,9 @@ class Objects:
         return found + (cost_of(self.first) if is_first else 0) + commas * cost_of(self.next) + cost_of(self.end)
 
     def _whole_member(self, number: int) -> float:
-        value = self.value(self.plan.goals[number])
-        return self.name_cost(number) + cost_of(self.colon) + value.cost
+        if number not in self._whole:
+            self._whole[number] = self.name_cost(number) + cost_of(self.colon) + self._value_of(number, ()).cost
+        return self._whole[number]
 
     @cached_property
     def _whole_other(self) -> float:
@@ -197,7 +239,6 @@ class ObjectRest(Choice):
         found: list[Sequence] = []
         if objects.is_complete(state):
             found.append(objects.empty if self._is_first else objects.end)
-        name = name_at(objects, state, b"", objects.root, 0)
-        if name.cost != NEVER:
-            found.append((*(objects.first if self._is_first else objects.next), name))
+        before = objects.first if self._is_first else objects.next
+        found += [(*before, *way) for way in name_at(objects, state, b"", objects.root, 0)]
         return tuple(found)

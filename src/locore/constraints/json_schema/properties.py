@@ -26,7 +26,7 @@ from locore.constraints.json_schema.facts import (
     SomeMember,
     SomeName,
 )
-from locore.constraints.json_schema.scalars import language_of_strings, matching, of_words, strings
+from locore.constraints.json_schema.scalars import Strings, language_of_strings, matching, of_words, strings
 from locore.constraints.json_schema.values import Goals, Reading, joined
 from locore.errors import BudgetExceeded
 
@@ -163,14 +163,14 @@ class Plan:
     @cached_property
     def labels(self) -> frozenset[Label]:
         """Those that a name which is not listed can have."""
-        if not (self.patterns or self.name_goals):
+        if not self.tells_others:
             return frozenset({()})
         *_, labels = self._product
         return frozenset(label for label in labels if label is not None and self.may_be(label))
 
     def scanner(self, labels: frozenset[Label]) -> Scanner | None:
         """Of the names that are not listed and have one of these labels; None for any name."""
-        if not (self.patterns or self.name_goals):
+        if not self.tells_others:
             return None
         if labels not in self._scanners:
             table, classes, found = self._product
@@ -178,9 +178,19 @@ class Plan:
             self._scanners[labels] = Scanner(Dfa(table, accepting, classes), least_bytes)
         return self._scanners[labels]
 
+    @property
+    def tells_others(self) -> bool:
+        """Are names that are not listed told apart?"""
+        return bool(self.patterns or self.name_goals)
+
+    @cached_property
+    def others(self) -> dict[Label, Strings]:
+        """The names that are not listed, by label."""
+        return {label: Strings(self.scanner(frozenset({label})), 0, None) for label in sorted(self.labels)}
+
     def label_at(self, state: int) -> Label | None:
         """Of the name that ends in a state of the scanner; None if it is listed."""
-        if not (self.patterns or self.name_goals):
+        if not self.tells_others:
             return ()
         label: Label | None = self._product[2][state]
         return label

@@ -29,7 +29,7 @@ from locore.automata.regex.language import (
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import parse_ecma
 from locore.automata.regex.scanner import Scanner
-from locore.constraints.json_schema.characters import least_bytes
+from locore.constraints.json_schema.characters import BACKSLASH, least_bytes
 from locore.constraints.json_schema.facts import Bound, Fact, Length, Matches, Multiple, NumberIn, StringIn
 from locore.constraints.json_schema.formats import FORMATS
 from locore.constraints.json_schema.numbers import DECIMAL, WHOLE, above, below, equal_to, written
@@ -45,11 +45,17 @@ class Strings:
     Attributes:
         scanner: what their characters have to be; None: anything.
         least, most: how many characters; most may be None.
+        are_words: are they the words of a list?
     """
 
     scanner: Scanner | None
     least: int
     most: int | None
+    are_words: bool = False
+
+    def tells(self, beginning: bytes) -> bool:
+        """Does it matter which character begins with these bytes?"""
+        return self.scanner is not None and (beginning[0] == BACKSLASH or self.scanner.tells_beyond_ascii)
 
     def accepts(self, text: str) -> bool:
         """Is it one of them?"""
@@ -77,7 +83,7 @@ def strings(facts: Iterable[Fact]) -> Strings | None:
     if named is not None:
         loose = Strings(None, least, most)
         fitting = [one for one in named - unwanted if loose.accepts(one) and all(dfa.accepts(one) for dfa in automata)]
-        return Strings(Scanner(of_words(fitting), least_bytes), 0, None) if fitting else None
+        return Strings(Scanner(of_words(fitting), least_bytes), 0, None, True) if fitting else None
     if unwanted:
         automata.append(of_words(sorted(unwanted)).complement())
     if not automata:

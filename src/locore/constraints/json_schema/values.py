@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from locore.automata.pushdown import NEVER, Choice, Literal, Measure, Row, Sequence, Symbol, cost_of
+from locore.automata.pushdown import NEVER, Choice, Kind, Literal, Measure, Row, Sequence, Symbol, cost_of
 from locore.automata.regex.scanner import DEAD, Scanner
-from locore.constraints.json_schema.characters import ASCII, BACKSLASH, LEADS, QUOTE, alike, read_on, ways_on
+from locore.constraints.json_schema.characters import ASCII, BACKSLASH, LEADS, QUOTE, alike, bytes_behind, read_on, ways_on
 from locore.constraints.json_schema.facts import Fact, Goal
 from locore.constraints.json_schema.scalars import Strings, numbers, strings
 from locore.constraints.json_schema.shapes import Shape, Shapes
@@ -203,8 +203,7 @@ def string_at(reading: Reading, strings: Strings, beginning: bytes, state: int, 
     """
     if strings.most is None:
         length = min(length, strings.least)
-    scanner = strings.scanner
-    if beginning and (scanner is None or (beginning[0] != BACKSLASH and not scanner.tells_beyond_ascii)):
+    if beginning and not strings.tells(beginning):
         beginning = alike(beginning, reading.minimal)
     key = StringRest, strings, beginning, state, length
     found: StringRest = reading.once(key, StringRest, reading, strings, beginning, state, length)
@@ -214,11 +213,29 @@ def string_at(reading: Reading, strings: Strings, beginning: bytes, state: int, 
 class StringRest(Symbol):
     """The rest of a string with its last quote."""
 
+    is_broad = True
+
     def __init__(self, reading: Reading, strings: Strings, beginning: bytes, state: int, length: int) -> None:
         """See `string_at`."""
         self._reading, self._strings, self._beginning, self._state, self._length = reading, strings, beginning, state, length
-        if strings.scanner is None and not beginning and length >= strings.least:
-            self.plain_room = NEVER if strings.most is None else strings.most - length
+        if not strings.are_words:
+            bounds = max(strings.least - length, 0), None if strings.most is None else strings.most - length
+            bounds = max(strings.least - length, 0), None if strings.most is None else strings.most - length
+            unbounded = self._unbounded if strings.scanner is None else None
+            self.kind = Kind((strings.scanner, state, beginning, reading.minimal), *bounds, unbounded)
+
+    @cached_property
+    def told(self) -> Collection[int] | None:
+        """Where a scanner says which characters may come, the bytes that they begin with."""
+        scanner = self._strings.scanner
+        if scanner is None or self._beginning:
+            return None
+        found = [code for code in ASCII if scanner.after(self._state, code) != DEAD]
+        beyond = scanner.cost_through(self._state, 0x80, 0x10FFFF, 0, None)
+        return (*found, BACKSLASH, QUOTE, *(LEADS if beyond < NEVER else ()))
+
+    def _unbounded(self, least: int) -> StringRest:
+        return string_at(self._reading, Strings(None, least, None), self._beginning, 0, 0)
 
     @cached_property
     def cost(self) -> float:
@@ -251,31 +268,28 @@ class StringRest(Symbol):
     def row(self) -> Row:
         """Byte by byte; most bytes lead to the same."""
         found: dict[int, tuple[Sequence, ...]] = {}
-        minimal = self._reading.minimal
-        if self._beginning:
-            for byte in range(0x80, 0xC0) if self._beginning[0] != BACKSLASH else range(0x22, 0x80):
-                read = read_on(self._beginning, byte, minimal)
-                if isinstance(read, int):
-                    self._put(found, byte, self._after(read))
-                elif read is not None:
-                    self._put(found, byte, self._begun(read))
-            return found
-        if self._strings.scanner is None:
-            found.update(dict.fromkeys(ASCII, self._after(0x20)))
-            found = found if found[0x20] else {}
-        else:
-            for byte in ASCII:
-                self._put(found, byte, self._after(byte))
-        for byte in (BACKSLASH, *LEADS):
-            self._put(found, byte, self._begun(bytes([byte])))
-        if self._to_end(self._state, self._length) == 0:
-            found[QUOTE] = ((),)
+        known: dict[Hashable, tuple[Sequence, ...]] = {}
+        for byte in bytes_behind(self._beginning) if self.told is None else self.told:
+            read = read_on(self._beginning, byte, self._reading.minimal)
+            if read is None and (byte != QUOTE or self._beginning):
+                continue
+            key: Hashable = read  # None: the end
+            if isinstance(read, bytes):
+                key = read if self._strings.tells(read) else alike(read, self._reading.minimal)
+            elif read is not None:
+                key = 0 if self._strings.scanner is None else self._strings.scanner.class_of(read)
+            if key not in known:
+                known[key] = self.ways_after(byte)
+            if known[key]:
+                found[byte] = known[key]
         return found
 
-    @staticmethod
-    def _put(found: dict[int, tuple[Sequence, ...]], byte: int, ways: tuple[Sequence, ...]) -> None:
-        if ways:
-            found[byte] = ways
+    def ways_after(self, byte: int) -> tuple[Sequence, ...]:
+        """What may come in its place behind one byte."""
+        if byte == QUOTE and not self._beginning:
+            return ((),) if self._to_end(self._state, self._length) == 0 else ()
+        read = read_on(self._beginning, byte, self._reading.minimal)
+        return self._after(read) if isinstance(read, int) else () if read is None else self._begun(read)
 
     def _begun(self, beginning: bytes) -> tuple[Sequence, ...]:
         return self._way(string_at(self._reading, self._strings, beginning, self._state, self._length))
