@@ -304,11 +304,11 @@ MEASURES = {
     ),
     "entered": Measure("files entered by a default call", entered_by_default, 73, 40),
     "arrows": Measure("arrows out of the kernel", lambda: sum(map(len, arrows().values())), 36, 0),
-    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 13_260, 9_000),
+    "kernel": Measure("lines of the kernel", lambda: lines(KERNEL), 13_450, 9_000),
     "circles": Measure("circles of imports", lambda: len(circles(for_types=False)), 0, 0),
     "samplers": Measure("classes of samplers", sampler_classes, 8, 7),
     "compilers": Measure("ways to compile", ways_to_compile, 6, 5),
-    "library": Measure("lines of the library", lambda: lines(MODULES), 52_820, 40_000),
+    "library": Measure("lines of the library", lambda: lines(MODULES), 53_560, 40_000),
 }
 
 
