@@ -15,9 +15,10 @@ from locore.evidence import Particles
 from locore.evidence.blocks import Block, Blocks, Lineage, Surprise, relative_error
 from locore.models import MarkovModel
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
-from locore.samplers.swor import Size, one_round
+from locore.samplers.swor import Size
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
+from tests.samplers.one_round import one_round
 
 LETTERS = [chr(97 + i) for i in range(8)]
 LENGTH = 6

@@ -21,6 +21,7 @@ from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs, some
+from tests.samplers.one_round import one_round
 from tests.samplers.test_learning import assert_proper, exact_law, seen_of
 
 FALSE_ALARM = 1e-6
@@ -89,7 +90,7 @@ def test_selection_by_any_foresight_is_exactly_proper(monkeypatch, kind, eos):
     model, circuit = problem(eos)
     ahead = foresight(kind, model, circuit)
     expected, total = exact_law(
-        monkeypatch, lambda: swor.one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), ahead)
+        monkeypatch, lambda: one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), ahead)
     )
     assert_proper(expected, total, model, circuit)
 

@@ -25,6 +25,7 @@ from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples, runs, some
+from tests.samplers.one_round import one_round
 
 LENGTH = 4
 ALPHA = Count(tuple(range(LENGTH)), frozenset({1}), 2, 3) & ~Literal(2, frozenset({0}))
@@ -135,7 +136,7 @@ def test_the_law_is_exact_whatever_the_table_says(monkeypatch, kind, eos, forced
     circuit = compile(alpha & Literal(0, frozenset({1})) if forced else alpha, model, 3)
     twist = look_ahead(seen_of(kind, model, 3).table(), circuit.reader)
     expected, total = exact_law(
-        monkeypatch, lambda: swor.one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), twist)
+        monkeypatch, lambda: one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), twist)
     )
     assert_proper(expected, total, model, circuit)
 
@@ -149,7 +150,7 @@ def test_the_law_is_exact_where_the_defence_depends_on_what_was_drawn(monkeypatc
     real, shares = swor._History.defence, set()
     monkeypatch.setattr(swor._History, "defence", lambda history: shares.add(real(history)) or real(history))
     expected, total = exact_law(
-        monkeypatch, lambda: swor.one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), twist)
+        monkeypatch, lambda: one_round(model, circuit.reader, swor.Size(2, wanted=1), torch.Generator(), twist)
     )
     assert len(shares) > 1
     assert_proper(expected, total, model, circuit)
@@ -314,7 +315,7 @@ def test_what_forced_tokens_leave_is_spent_later():
     model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
     circuit = compile(Literal(0, frozenset({1})) & Literal(1, frozenset({2})) & Literal(7, frozenset({3})), model, 8)
     counted = Counted(model)
-    found = swor.one_round(counted, circuit.reader, swor.Size(20, wanted=5), torch.Generator().manual_seed(0))
+    found = one_round(counted, circuit.reader, swor.Size(20, wanted=5), torch.Generator().manual_seed(0))
     assert found.lm_tokens == counted.lm_tokens <= 7 * 20
     assert counted.lm_tokens > 1 + 1 + 6 + 4 * 20
 

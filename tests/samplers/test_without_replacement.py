@@ -17,7 +17,7 @@ from locore.samplers import Twisted, WithoutReplacement
 from locore.samplers.abreast import abreast
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
 from locore.samplers.selection import select
-from locore.samplers.swor import Size, _History, one_round
+from locore.samplers.swor import Size, _History
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
@@ -25,6 +25,7 @@ from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
 from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples, runs, some
+from tests.samplers.one_round import one_round
 
 LENGTH = 4
 

@@ -146,7 +146,8 @@ class Auto(Promises):
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         seen, cost = None, draws * price
         if draws and circuit.reader is not None and circuit.reader.outline is not None:
-            seen = Lesson.taken(model, circuit.reader, draws, tried((limit - cost) // price), generator)
+            trial = tried((limit - cost) // price)
+            seen = Lesson.taken(model, circuit.reader, draws, trial, generator, counting=table is None)
             drawn, cost = seen.tokens, seen.lm_tokens
         elif draws:
             drawn = model.sample(draws, circuit.length, generator).tokens

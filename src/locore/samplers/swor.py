@@ -21,7 +21,7 @@ from locore.evidence import Block, Blocks, Draws, Lineage, Record, Surprise
 from locore.evidence.record import UNKNOWN, Bounds
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, distinct, segment_logsumexp
-from locore.samplers.abreast import Walk, abreast
+from locore.samplers.abreast import Walk
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, children_of
 from locore.samplers.base import Ahead, Prefixes, affordable
 from locore.samplers.merit import UNLIMITED, Merit
@@ -206,19 +206,6 @@ def walk(
             history.end()
     known = (history.surprise(), history.lineage(), allowed - left, history.bounds(prefixes.log_mass), history.totals)
     return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
-
-
-def one_round(
-    model: LanguageModel,
-    reader: LeftToRight,
-    size: Size,
-    generator: torch.Generator,
-    ahead: Ahead | None = None,
-    watch: Sequence[Watch] = (),
-) -> Round:
-    """A walk by itself."""
-    (done,) = abreast([walk(model, reader, size, generator, ahead, watch)])
-    return done
 
 
 def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:

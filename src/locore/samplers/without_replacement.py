@@ -198,7 +198,7 @@ class WithoutReplacement(Promises):
     Attributes:
         blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
             accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one; where a
-            table is learned in the call each learns from those before it, and there are two at least.
+            table is learned in the call there are two at least, or one round that learns as it goes.
         ahead: what selection goes by beside that.
         worth: of texts beyond α. Selection goes by what is known of beginnings, and by what is learned from the texts of
             earlier blocks.

@@ -16,7 +16,8 @@ from torch import Tensor
 import locore
 from locore import Tokenizer, ban, ends_with
 from locore.models import LanguageModel
-from locore.samplers.swor import Size, one_round
+from locore.samplers.abreast import abreast
+from locore.samplers.swor import Size, walk
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore_lab.harness import Case, Row, measurement
@@ -83,7 +84,7 @@ def cell(model: Peaked, table: NGramTable, constraint: locore.Constraint, partic
     best = float("inf")
     for seed in range(REPEATS):
         before, start = model.cpu_seconds, time.process_time()
-        one_round(model, reader, Size(particles), torch.Generator().manual_seed(seed), twist)
+        abreast([walk(model, reader, Size(particles), torch.Generator().manual_seed(seed), twist)])
         spent = time.process_time() - start - (model.cpu_seconds - before)
         best = min(best, spent / LENGTH)
     return {

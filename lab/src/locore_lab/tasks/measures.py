@@ -68,6 +68,7 @@ def cell(problem: Problem, sampler: str, budget: int, runs: list[Run], truth: Tr
         return None
     weighted = [run for run in runs if run.log_z is not None or run.outcome == ZERO]
     timed = [run for run in runs if run.timed] or runs
+    passes = [run.passes for run in runs if run.passes is not None]
     return {
         "problem": problem.name,
         "family": problem.family,
@@ -83,6 +84,7 @@ def cell(problem: Problem, sampler: str, budget: int, runs: list[Run], truth: Tr
         "chosen": dict(Counter(run.chosen for run in runs if run.chosen)),
         "lm_tokens": _mean([run.lm_tokens for run in runs]),
         "lm_contexts": _mean([run.lm_contexts for run in runs]),
+        "passes": _mean(passes) if passes else None,
         "model_seconds": _mean([run.model_seconds for run in timed]) if timed[0].timed else None,
         "other_seconds": _mean([run.seconds - run.model_seconds for run in timed]) if timed[0].timed else None,
         "cpu_seconds": _mean([run.cpu_seconds for run in timed]) if timed[0].timed else None,

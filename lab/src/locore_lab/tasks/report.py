@@ -116,11 +116,16 @@ def _calibration(rows: list[Row]) -> list[str]:
 def _price(rows: list[Row], names: list[str], budgets: list[int]) -> list[str]:
     """What a task costs."""
     lines = [
-        "## CPU seconds a task",
+        "## CPU seconds and passes a task",
         "",
-        "Of one thread, mean over the problems; in brackets the share of the time that is spent outside of the",
+        "Of one thread, mean over the problems; in brackets the share of the time that is spent outside of the model; and how",
     ]
-    lines += ["model.", "", f"| sampler |{''.join(f' {b:,} LM tokens |' for b in budgets)}", "|---|" + "---|" * len(budgets)]
+    lines += [
+        "often the model is read, one time after the other.",
+        "",
+        f"| sampler |{''.join(f' {b:,} LM tokens |' for b in budgets)}",
+        "|---|" + "---|" * len(budgets),
+    ]
     for name in names:
         cells = [name]
         for budget in budgets:
@@ -130,7 +135,9 @@ def _price(rows: list[Row], names: list[str], budgets: list[int]) -> list[str]:
                 sum(row["other_seconds"] + row["model_seconds"] for row in at),
             )
             mean = sum(row["cpu_seconds"] for row in at) / len(at) if at else None
-            cells.append("–" if mean is None else f"{mean:.1f} ({outside / whole:.0%})")
+            passes = [row["passes"] for row in at if row["passes"] is not None]
+            often = f", {sum(passes) / len(passes):.0f} passes" if passes else ""
+            cells.append("–" if mean is None else f"{mean:.1f} ({outside / whole:.0%}){often}")
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -149,7 +156,7 @@ def _problem(problem: Problem, truth: Truth, rows: list[Row]) -> list[str]:
 
 
 HEAD = (
-    "| sampler | budget | runs | failed | RMSE | mean error | TV | noise | verdicts | LM tokens | contexts | s in the model | "
+    "| sampler | budget | runs | failed | RMSE | mean error | TV | noise | verdicts | LM tokens | passes | s in the model | "
     "s outside |"
 )
 
@@ -170,7 +177,7 @@ def _line(row: Row) -> str:
         _number(row["noise"]),
         verdicts,
         f"{row['lm_tokens']:,.0f}",
-        f"{row['lm_contexts']:,.0f}",
+        _number(row["passes"], 0),
         _number(row["model_seconds"], 1),
         _number(row["other_seconds"], 1),
     ]

@@ -35,6 +35,7 @@ class Run:
         texts: some draws in proportion to the weights, with their log p(y).
         signs: what the run knew of its own error: `error` and `unseen` (relative), `surprise` (nats), `blocks`, `ess`,
             `pareto_k`, `lower` (a certain bound of log p(α)); None where it is not known.
+        passes: of the model, one after the other; None of runs that were made before it was counted.
         timed: was the model asked anew for everything, so that seconds mean something?
     """
 
@@ -49,6 +50,7 @@ class Run:
     signs: dict[str, float | None] = field(default_factory=dict)
     lm_tokens: int = 0
     lm_contexts: int = 0
+    passes: int | None = None
     seconds: float = 0.0
     model_seconds: float = 0.0
     cpu_seconds: float = 0.0

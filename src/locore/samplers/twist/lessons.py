@@ -56,13 +56,21 @@ class Lesson:
     lm_tokens: int = 0
 
     @classmethod
-    def taken(cls, model: LanguageModel, reader: LeftToRight, drafts: int, trial: int, generator: torch.Generator) -> Lesson:
-        """So many drafts and the prefixes of a trial, in one go."""
+    def taken(
+        cls,
+        model: LanguageModel,
+        reader: LeftToRight,
+        drafts: int,
+        trial: int,
+        generator: torch.Generator,
+        counting: bool = True,
+    ) -> Lesson:
+        """So many drafts and the prefixes of a trial, in one go; without `counting` their distributions are not kept."""
         counts, met = (NGramCounts(model.vocab_size, model.tokenizer.eos_ids) for _ in range(2))
         tried = Trial()
-        walks = [tried.walk(model, reader, trial, generator, recording(met))]
+        walks = [tried.walk(model, reader, trial, generator, *([recording(met)] if counting else []))]
         if drafts:
-            walks.append(counts.drafts(model, drafts, reader.length, generator))
+            walks.append(counts.drafts(model, drafts, reader.length, generator, counting))
         with apart():
             found = abreast(walks)
         tokens = found[1][0] if drafts else torch.zeros(0, reader.length, dtype=torch.long)

@@ -146,15 +146,18 @@ class NGramCounts:
             self._parts.append((first[part], second[part], top.indices.cpu(), top.values.cpu()))
         self.positions += len(rows)
 
-    def drafts(self, model: LanguageModel, num: int, length: int, generator: torch.Generator) -> Walk[tuple[Tensor, float]]:
-        """Draw Long[num, length] sequences from a model, and their LM tokens, recording what it says along them."""
+    def drafts(
+        self, model: LanguageModel, num: int, length: int, generator: torch.Generator, counting: bool = True
+    ) -> Walk[tuple[Tensor, float]]:
+        """Draw Long[num, length] sequences from a model, and their LM tokens; `counting` what it says along them."""
         nothing = torch.zeros(num, 0, dtype=torch.float64)
         drawn = Beginnings(model, nothing.long(), nothing)
         uniforms = torch.rand(num, length, generator=generator, dtype=torch.float64)
         cost = 0.0
         for step in range(length):
             cost += yield drawn
-            self.add(*last_tokens(drawn.tokens), drawn.log_probs)
+            if counting:
+                self.add(*last_tokens(drawn.tokens), drawn.log_probs)
             drawn = drawn.followed_by(categorical(drawn.log_probs, uniforms[:, step]))
         return drawn.tokens, cost
 
