@@ -145,10 +145,12 @@ def test_the_footprint_is_that_of_processes_of_their_own(tmp_path):
 
 
 def test_the_part_for_accelerators_runs_on_any_device(tmp_path):
-    rows = command.run(tmp_path, parts=["accelerator"], device="cpu", plan=PLAN)
+    found = command.run(tmp_path, parts=["accelerator"], device="cpu", plan=PLAN)
+    rows = [row for row in found if row["part"] == "accelerator"]
     assert [(row["sampler"], row["particles"]) for row in rows] == [
-        (name, number) for number in (2, 3) for name in ("smc", "swor", "lcr, forward", "lcr, k = 2")
+        (name, number) for name in ("smc", "auto", "swor", "lcr, forward", "lcr, k = 2") for number in (2, 3)
     ]
+    assert [row["rows"] for row in found if row["part"] == "pass"] == [1, 4, 16]
     for row in rows:
         assert 0 < row["model seconds"] < row["seconds"] and row["flops"] == 2 * row["parameters"] * row["tokens"] > 0
     assert "## On an accelerator" in (tmp_path / "table.md").read_text()
