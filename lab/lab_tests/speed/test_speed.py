@@ -40,6 +40,7 @@ PLAN = SpeedPlan(
     accelerator_shapes={"one": SHAPE},
     accelerator_ks=(2,),
     accelerator_particles=(2, 3),
+    accelerator_rows=(1, 4, 16),
 )
 MODELS = ("sampling", "neighbours")
 

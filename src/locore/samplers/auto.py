@@ -38,6 +38,7 @@ NOT_PLAIN = "draws of the model by itself would hardly satisfy the constraint"
 FEW_ASKED = "few texts are asked for, so all is done in one go"
 KNOWN, UNKNOWN = "the model's table is there", "no table is prepared for this model"
 MORE_PASSES = 8  # than a text takes: those of a search that does not seem to end
+ENOUGH = JUDGED_BLOCKS * JUDGED_WIDTH  # prefixes at a position for a verdict
 READ_AT_ONCE = 384  # prefixes for each position: so many are read in the passes of a text where the likeliest do not suffice
 WITHIN_SIGHT = 100  # times the limit: so many prefixes may be spellings of a few likely texts
 
@@ -77,7 +78,7 @@ class Auto(Promises):
 
     def most_prefixes(self, num_particles: int) -> float | None:
         """Those of a verdict, and what it looks at before it chooses: the likeliest prefixes, and a pilot."""
-        return None if self.soon else (1 + 2 * PILOT_SHARE) * max(num_particles, JUDGED_BLOCKS * JUDGED_WIDTH)
+        return None if self.soon else (1 + 2 * PILOT_SHARE) * max(num_particles, ENOUGH)
 
     def __call__(
         self,
@@ -91,8 +92,7 @@ class Auto(Promises):
         if self.soon:
             return quickly(self, model, circuit, num_particles, budget, generator)
         price = max(1, circuit.length - 1)
-        enough = JUDGED_BLOCKS * JUDGED_WIDTH  # prefixes for a verdict
-        judged = price * max(num_particles, enough)
+        judged = price * max(num_particles, ENOUGH)
         # Without a budget it is what twisted SMC would cost, and few texts are not worth as much as a verdict.
         limit = min(judged, price * FOR_ONE * num_particles) if budget is None else budget
         most = WITHIN_SIGHT * limit  # nobody asks how many more there are
@@ -108,9 +108,9 @@ class Auto(Promises):
                 read = f"{spent:,} prefixes were read, up to where the rest of the text is free"
             why = f"{read}; what they leave out is below {BestFirst.share:.1%} of p(α)"
             return named(search.draws(num_particles, generator, self.keep_all, budget), BestFirst(), why)
-        few = few or prefixes + spent <= min(limit, READ_AT_ONCE * circuit.length)
+        few = few or _fit_at_once(circuit, prefixes + spent, limit)
         budget = None if budget is None else budget - spent
-        spare = limit - spent - price * enough
+        spare = limit - spent - price * ENOUGH
         pilot = spare if budget is not None and spare >= 0 else limit - spent
         chosen, why, cost = self._choose(model, circuit, prefixes, few, limit, pilot, budget is None, generator)
         rest = None if budget is None else budget - cost
@@ -141,7 +141,7 @@ class Auto(Promises):
             )
         price = max(1, circuit.length - 1)
         table = None if circuit.reader is None else prepared_table(model)
-        if frugal and limit < price * JUDGED_BLOCKS * JUDGED_WIDTH and circuit.reader is not None and self.worth is None:
+        if frugal and limit < price * ENOUGH and circuit.reader is not None and self.worth is None:
             return Twisted(table), f"{FEW_ASKED}; {KNOWN if table else UNKNOWN}", 0
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         seen, cost = None, draws * price
@@ -179,6 +179,11 @@ def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
     return prefixes <= limit * PILOT_SHARE and circuit.count() <= MOST_SEQUENCES
 
 
+def _fit_at_once(circuit: Circuit, prefixes: float, limit: int) -> bool:
+    """Are so many read in the passes of a text, those included that were read in vain?"""
+    return prefixes <= min(limit, READ_AT_ONCE * circuit.length)
+
+
 def _searched(
     model: LanguageModel, circuit: Circuit, prefixes: float, few: bool, limit: int, generator: torch.Generator
 ) -> Search | None:
@@ -196,8 +201,8 @@ def _searched(
     if prefixes > WITHIN_SIGHT * limit or limit - tried < circuit.length - 1:
         return None
     search = Search(model, circuit, begun).run(tried, BestFirst.share, circuit.length + MORE_PASSES)
-    at_once = prefixes + search.walk.contexts <= min(limit, READ_AT_ONCE * circuit.length)
-    if prefixes <= limit and not few and not at_once and not search.is_done(BestFirst.share):
+    at_once = few or _fit_at_once(circuit, prefixes + search.walk.contexts, limit)
+    if prefixes <= limit and not at_once and not search.is_done(BestFirst.share):
         search.run(limit, BestFirst.share)
         if not search.is_done(BestFirst.share):
             search.run(limit, 0.0)  # all of them, and then nothing is left to chance

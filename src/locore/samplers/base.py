@@ -131,8 +131,8 @@ def left_to_right(circuit: Circuit) -> LeftToRight:
     return circuit.reader
 
 
-class Beginnings:
-    """Of texts, all of one length. The model reads them when it is first asked.
+class PlainPrefixes:
+    """Prefixes of one length, whatever the constraint. The model reads them when it is first asked.
 
     Attributes:
         model: p.
@@ -193,22 +193,22 @@ class Beginnings:
         tokens = torch.cat([self.tokens[every], token[:, None]], 1)
         return tokens, torch.cat([self.token_scores[every], score[:, None]], 1), self.cursor
 
-    def followed_by(self, token: Tensor) -> Beginnings:
+    def followed_by(self, token: Tensor) -> PlainPrefixes:
         """Each with one token more, Long[num]."""
-        return Beginnings(self.model, *self._longer(None, token))
+        return PlainPrefixes(self.model, *self._longer(None, token))
 
 
-def read_together(parts: Sequence[Beginnings]) -> int:
-    """Read beginnings of one length that go on from the same cursor, or from nothing, in one pass.
+def read_together(parts: Sequence[PlainPrefixes]) -> list[float]:
+    """Read prefixes of one length that go on from the same cursor, or from nothing, in one pass.
 
     Returns:
-        How many rows the model reads.
+        The LM tokens that each answers for: its share of the rows that the model reads.
     """
     if parts[0].position == 0:
         root = parts[0].model.begin(1)
         for part in parts:
             part._cursor = SharedRows(root, torch.zeros(len(part), dtype=torch.long))
-        return 0
+        return [0.0] * len(parts)
     wanted = []
     for part in parts:
         assert isinstance(part._before, SharedRows)
@@ -218,11 +218,12 @@ def read_together(parts: Sequence[Beginnings]) -> int:
     for part, shared in zip(parts, advance_together(wanted), strict=True):
         part._cursor, part._before = shared, None
         read.append(shared.rows[part.going()])
-    return len(torch.unique(torch.cat(read)))
+    rows_read, all_wanted = len(torch.unique(torch.cat(read))), sum(map(len, read))
+    return [rows_read * len(own) / max(1, all_wanted) for own in read]
 
 
-class Prefixes(Beginnings):
-    """Beginnings, each with the constraint's state after it.
+class Prefixes(PlainPrefixes):
+    """Prefixes, each with the constraint's state after it.
 
     Attributes:
         reader: of the constraint's circuit.
@@ -239,7 +240,7 @@ class Prefixes(Beginnings):
         before: Cursor | None = None,
         rows: Tensor | None = None,
     ) -> None:
-        """Not read yet, as `Beginnings`."""
+        """Not read yet, as `PlainPrefixes`."""
         super().__init__(model, tokens, token_scores, before, rows)
         self.reader, self.states = reader, states
 

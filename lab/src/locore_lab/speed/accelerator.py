@@ -30,7 +30,6 @@ PASS_COLUMNS = (
     "device | model | parameters | rows | ms a pass | of one row | idle",
     "{device} | {model} | {millions} | {rows} | {ms:.2f} | {of one row:.2f} | {idle}",
 )
-WIDTHS = (1, 4, 16, 64, 256, 1024)  # rows of a pass
 REPEATS = 8  # of a pass; the median counts
 FIELDS: Fields = {
     "millions": lambda row: millions(row["parameters"]),
@@ -98,7 +97,7 @@ def _passes(plan: SpeedPlan, models: Models, name: str) -> list[Row]:
     model = models[name]
     assert plan.device is not None
     module, rows = model.causal.module, list[Row]()
-    for width in WIDTHS[: 3 if plan.accelerator_particles[-1] < WIDTHS[2] else None]:
+    for width in plan.accelerator_rows:
         read = torch.zeros(width, plan.n, dtype=torch.long, device=plan.device)
         cache = module(read, use_cache=True, logits_to_keep=1).past_key_values
 

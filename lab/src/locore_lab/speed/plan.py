@@ -34,7 +34,7 @@ class SpeedPlan:
         formulas: variables, clauses and span of random 3-CNFs, for PySDD.
         batch: distributions of a circuit query, and prefixes of a mask.
         vocabulary: tokens, for masks.
-        accelerator_shapes, accelerator_ks, accelerator_particles: of the part "accelerator".
+        accelerator_shapes, accelerator_ks, accelerator_particles, accelerator_rows: of the part "accelerator".
         device: of that part, such as "cuda"; None to leave it out.
         lengths, candidates, particles, vocabularies, constraint_words: the points of the curves.
     """
@@ -54,6 +54,7 @@ class SpeedPlan:
     accelerator_shapes: dict[str, Shape] = field(default_factory=lambda: LLAMA_3)
     accelerator_ks: tuple[int, ...] = (10, 50)
     accelerator_particles: tuple[int, ...] = (16, 96)
+    accelerator_rows: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
     device: str | None = None
     lengths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
@@ -75,6 +76,7 @@ QUICK = SpeedPlan(
     accelerator_shapes={"small": Shape(512, 64, 176, 2, 2), "large": Shape(2048, 128, 352, 4, 2)},
     accelerator_ks=(2, 4),
     accelerator_particles=(4, 8),
+    accelerator_rows=(1, 4, 16),
     batch=16,
     vocabulary=8192,
     lengths=(8, 16, 32),

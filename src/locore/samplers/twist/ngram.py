@@ -16,7 +16,7 @@ from locore.models import LanguageModel
 from locore.numerics import categorical, exp_, rows_at_once
 from locore.samplers.abreast import Walk, abreast
 from locore.samplers.ahead import last_tokens
-from locore.samplers.base import Beginnings
+from locore.samplers.base import PlainPrefixes
 
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
@@ -151,7 +151,7 @@ class NGramCounts:
     ) -> Walk[tuple[Tensor, float]]:
         """Draw Long[num, length] sequences from a model, and their LM tokens; `counting` what it says along them."""
         nothing = torch.zeros(num, 0, dtype=torch.float64)
-        drawn = Beginnings(model, nothing.long(), nothing)
+        drawn = PlainPrefixes(model, nothing.long(), nothing)
         uniforms = torch.rand(num, length, generator=generator, dtype=torch.float64)
         cost = 0.0
         for step in range(length):
