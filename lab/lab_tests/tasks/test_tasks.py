@@ -359,6 +359,12 @@ def test_unknown_names_are_wrong_usage(tmp_path, capsys, wrong):
     assert "nonsense" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("temperature", ["0", "-1", "inf", "nan"])
+def test_a_temperature_is_positive(tmp_path, capsys, temperature):
+    assert main(["bench", "tasks", "--tables", "-o", str(tmp_path), f"--temperature={temperature}"]) == 2
+    assert "positive number" in capsys.readouterr().err
+
+
 def test_the_wrong_model_is_refused_in_words(tmp_path, capsys):
     problem = next(p.name for p in written_problems() if stored_truth(p) is not None)
     assert main(["bench", "tasks", "--model", "tiny", "-o", str(tmp_path), "--problem", problem]) != 0

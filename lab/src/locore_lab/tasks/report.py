@@ -56,7 +56,7 @@ def markdown(rows: list[Row], problems: list[Problem], truths: dict[str, Truth])
             lines += _problem(problem, truths[problem.name], here)
     missing = [p.name for p in problems if p.name not in truths]
     if missing:
-        lines += ["## Without a truth", "", f"Two unbiased samplers did not agree: {', '.join(missing)}.", ""]
+        lines += ["## Without a truth", "", f"None was made, or two unbiased samplers did not agree: {', '.join(missing)}.", ""]
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from locore import (
@@ -14,6 +15,7 @@ from locore import (
     starts_with,
     word_count,
 )
+from locore.errors import InvalidArgument
 from locore_lab.tasks.features import (
     after,
     before,
@@ -74,7 +76,13 @@ def written_problems() -> list[Problem]:
 
 
 def at_temperature(temperature: float) -> list[Problem]:
-    """The same at another temperature; truths come with the package for `WARM`."""
+    """The same at another temperature; truths come with the package for `WARM`.
+
+    Raises:
+        InvalidArgument: it is not positive and finite.
+    """
+    if not 0 < temperature < math.inf:
+        raise InvalidArgument(f"--temperature must be a positive number, got {temperature:g}.")
     return [
         replace(problem, name=f"{problem.name}-at-{temperature:g}", temperature=temperature) for problem in written_problems()
     ]
