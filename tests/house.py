@@ -308,7 +308,7 @@ MEASURES = {
     "circles": Measure("circles of imports", lambda: len(circles(for_types=False)), 0, 0),
     "samplers": Measure("classes of samplers", sampler_classes, 8, 7),
     "compilers": Measure("ways to compile", ways_to_compile, 6, 5),
-    "library": Measure("lines of the library", lambda: lines(MODULES), 53_560, 40_000),
+    "library": Measure("lines of the library", lambda: lines(MODULES), 53_900, 40_000),
 }
 
 

@@ -25,6 +25,7 @@ from transformers.masking_utils import causal_mask_function
 
 from locore.errors import CannotScore
 from locore.limits import may_stop
+from locore.models.head import product_of
 
 NAME = "locore_shared_prompt"
 BLOCK = 8  # steps of a row that are put together: while they are copied they are there twice
@@ -351,6 +352,7 @@ class RecordedHead(torch.nn.Module):
         """Calls `head`, and does not change it."""
         super().__init__()
         self.head = head
+        self.product = product_of(head)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -361,7 +363,7 @@ class RecordedHead(torch.nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Logits of hidden states."""
         _reading.get().record(hidden)
-        logits: Tensor = self.head(hidden)
+        logits: Tensor = self.product(hidden)
         return logits
 
 
@@ -450,7 +452,7 @@ def sharing_twin(module: Any) -> tuple[Any, torch.nn.Module | None]:
     one is off in the other.
 
     Returns:
-        The module, and the layer of it that makes logits of its last hidden states; None if it has no such layer.
+        The module, and what makes logits of its last hidden states; None if there is no such layer.
 
     Raises:
         CannotScore: it cannot be told what belongs to the module, because hooks move its weights about.
@@ -469,4 +471,4 @@ def sharing_twin(module: Any) -> tuple[Any, torch.nn.Module | None]:
         return twin, None
     recorded = RecordedHead(head)
     twin.set_output_embeddings(recorded)
-    return twin, head if twin.get_output_embeddings() is recorded else None
+    return twin, recorded.product if twin.get_output_embeddings() is recorded else None

@@ -12,13 +12,13 @@ It is asked for, not the default, because it sets environment variables of the p
 from __future__ import annotations
 
 import os
-import platform
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 from torch.nn.functional import linear
+
+from locore.models.head import mkl_lags
 
 _FEWEST_ROWS = 4
 _MOST_BYTES = 2**30  # of weights, which are kept twice
@@ -73,13 +73,7 @@ def onednn_is_faster() -> bool:
     """Does this processor have AVX-512 that MKL does not use?"""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
-    if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-        return False
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    facts = Path("/proc/cpuinfo")
-    maker = facts.read_text() if facts.exists() else platform.processor()
-    return "AuthenticAMD" in maker
+    return bool(torch.backends.mkldnn.is_available()) and mkl_lags()  # type: ignore[no-untyped-call]
 
 
 def _agrees(layer: PackedLinear) -> bool:
