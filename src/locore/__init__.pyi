@@ -86,6 +86,7 @@ from locore.puzzles.paths import (
     simple_moves as simple_moves,
     simple_path as simple_path,
 )
+from locore.request import Seconds as Seconds
 from locore.samplers.twist.prepared import prepare as prepare
 from locore.tokenizer import Tokenizer as Tokenizer
 

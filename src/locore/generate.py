@@ -22,7 +22,7 @@ from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
-from locore.request import Canonical, Ending, Request, require_known
+from locore.request import Canonical, Ending, Request, Seconds, require_known
 from locore.samplers import Sampler, sampler_by_name
 from locore.shaping import asked_for, most_spent
 from locore.story import with_prompt
@@ -57,7 +57,7 @@ def generate(
     min_new_tokens: int = 0,
     num_particles: int = 32,
     sampler: str | Sampler | None = None,
-    budget: int | None = None,
+    budget: int | str | Seconds | None = None,
     seed: int | None = None,
     canonical: Canonical | None = None,
     stop: str | Sequence[str] = (),
@@ -93,7 +93,8 @@ def generate(
             verdict needs, and 16 times what one text costs where one is asked for.
         sampler: a name ("auto", the default, looks at the problem and chooses; "twisted", "swor", "smc", "masked", "lcr",
             "rejection", "cars", "exact", …) or an object of `locore.samplers`.
-        budget: LM tokens that may be spent; None for the sampler's own limit.
+        budget: LM tokens that may be spent, or seconds of sampling, as `locore.Seconds(5)` or "5s"; None for the sampler's own
+            limit.
         seed: makes the run repeatable; None draws one, which is in `info["seed"]`.
         canonical: "alpha" also demands that the canonical tokenisation of the text satisfies the constraint (the paper), "only"
             that the tokens are canonical themselves.
@@ -147,7 +148,7 @@ def generate(
         min_new_tokens=min_new_tokens,
         num_particles=num_particles,
         sampler=sampler,
-        budget=budget,
+        budget=budget,  # type: ignore[arg-type]  # it reads texts
         seed=seed,
         canonical=canonical,
         stop=stop,  # type: ignore[arg-type]  # it reads any list

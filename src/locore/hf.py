@@ -38,6 +38,7 @@ from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import HuggingFaceModel
 from locore.numerics import NEG_INF
+from locore.request import Seconds
 from locore.samplers import Sampler
 from locore.tokenizer import Tokenizer
 
@@ -84,7 +85,7 @@ def custom_generate(
     fast_tokenizer: Any = None,
     num_particles: int = 32,
     sampler: str | Sampler | None = None,
-    budget: int | None = None,
+    budget: int | str | Seconds | None = None,
     seed: int | None = None,
     canonical: Any = None,
     ending: Any = None,
@@ -108,7 +109,7 @@ def custom_generate(
             `generate` keeps for itself.)
         num_particles: this and all that follow are as in `locore.generate`.
         sampler: name or object.
-        budget: in LM tokens, for each prompt.
+        budget: in LM tokens or seconds, for each prompt.
         seed: prompt i has the seed `seed + i`.
         canonical: "alpha", "only" or None.
         ending: None, the default, ends a text once no longer one can satisfy the constraint.

@@ -37,6 +37,40 @@ MOST_STOPS = 64
 OWN = "the model's own"  # law
 
 
+@dataclass(frozen=True)
+class Seconds:
+    """A budget of seconds on the clock for sampling; compiling and reading the prompt come on top. As a text, "5s".
+
+    It becomes one of LM tokens before anything is drawn, by the pace of the model (`locore.models.pace`), so weights stay
+    proper and the call takes about so long; `timeout` ends it for certain.
+
+    Raises:
+        InvalidArgument: no positive number.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.seconds) or self.seconds <= 0:
+            raise InvalidArgument(f"Seconds must be a positive number, got {self.seconds!r}.")
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g}s"
+
+
+Budget = int | Seconds
+
+
+def read_budget(given: Any) -> Any:
+    """A budget that may be written as a text: "1000" LM tokens or "5s"; anything else as it is."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return Seconds(float(given.removesuffix("s"))) if given.endswith("s") else int(given)
+    except ValueError:
+        raise InvalidArgument(f"budget must be LM tokens, as 1000, or seconds, as 5s; got {given!r}.") from None
+
+
 def _says(help: str, least: int | None = None, between: tuple[float, float] | None = None) -> dict[str, Any]:
     """Of a field; `least` is the smallest whole number it may be, `between` holds the numbers it may be; None for others."""
     return {"help": help, "least": least, "between": between}
@@ -134,10 +168,14 @@ def _check_numbers(options: Law, kind: type[Law]) -> None:
             if not _is_number(value) or not between[0] <= value <= between[1]:
                 raise InvalidArgument(f"{option.name} must be a number from {between[0]} to {between[1]}, got {value!r}.")
             continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidArgument(f"{option.name} must be a whole number, got {value!r}.")
-        if least is not None and not least <= value < 2**63:
-            raise InvalidArgument(f"{option.name} must be at least {least} and below 2**63, got {value}.")
+        _check_whole(option.name, value, least)
+
+
+def _check_whole(name: str, value: object, least: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(f"{name} must be a whole number, got {value!r}.")
+    if least is not None and not least <= value < 2**63:
+        raise InvalidArgument(f"{name} must be at least {least} and below 2**63, got {value}.")
 
 
 def _is_number(value: object) -> bool:
@@ -169,7 +207,7 @@ class Request(Law):
     sampler: Any = field(  # a name, or an object of `locore.samplers`
         default=None, metadata=_says("Its name, such as masked, lcr or rejection.")
     )
-    budget: int | None = field(default=None, metadata=_says("LM tokens that may be spent.", least=1))
+    budget: Budget | None = field(default=None, metadata=_says("LM tokens that may be spent, or seconds, as 5s."))
     seed: int | None = field(default=None, metadata=_says("Makes the run repeatable.", least=0))
     canonical: Canonical | None = field(default=None, metadata=_says("Demand canonical tokenisations."))
     stop: tuple[str, ...] = field(default=(), metadata=_says("A text ends before the first of these strings; several times."))
@@ -189,6 +227,9 @@ class Request(Law):
         self._read_stop()
         super().__post_init__()
         _check_numbers(self, Request)
+        object.__setattr__(self, "budget", read_budget(self.budget))
+        if not isinstance(self.budget, Seconds | None):
+            _check_whole("budget", self.budget, 1)
         if self.canonical not in (None, *get_args(Canonical)):
             raise InvalidArgument(f"canonical must be None, 'alpha' or 'only', got {self.canonical!r}.")
         if self.ending not in (None, *get_args(Ending)):

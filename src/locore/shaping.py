@@ -9,9 +9,10 @@ from locore.constraints import Constraint, before, finished
 from locore.errors import InvalidArgument
 from locore.evidence import Particles
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP
+from locore.models.pace import pace_of
 from locore.parts import answered_by_parts
-from locore.potentials import Target
-from locore.request import Law, Request
+from locore.potentials import Target, strata_of
+from locore.request import Law, Request, Seconds
 from locore.samplers import Sampler, sampler_by_name
 from locore.samplers.most_probable import MostProbable
 from locore.story import told, with_prompt
@@ -62,6 +63,9 @@ def asked_for(
         if request.sampler is not None:
             raise InvalidArgument("temperature=0 looks for the most probable text by a search of its own; leave sampler out.")
         sampler = MostProbable()
+    if isinstance(request.budget, Seconds):
+        pace, times = pace_of(model, prompt), _times_through(request.sampler) * len(strata_of(aim))
+        request = replace(request, budget=pace.lm_tokens(request.budget, request.max_new_tokens, times))
     aim = told(aim, model.tokenizer, prompt)
     if complete is not None:
         complete = with_prompt(Target(complete, ()), model.tokenizer, prompt).constraint
@@ -69,10 +73,15 @@ def asked_for(
     return replace(found, run=replace(found.run, law=str(law)), stops=request.stop).ordered()
 
 
+def _times_through(sampler: str | Sampler | None) -> int:
+    """How often a sampler goes through the positions of a text: twice where it learns before it samples."""
+    return 1 if isinstance(sampler, str) and sampler not in ("auto", "twisted") else 2
+
+
 def most_spent(request: Request) -> int | None:
     """LM tokens that a request may spend, for who waits; None where nothing limits them beforehand."""
     if request.budget is not None:
-        return request.budget
+        return None if isinstance(request.budget, Seconds) else request.budget
     sampler = MostProbable() if request.most_probable else sampler_by_name(request.sampler)
     found = getattr(sampler, "most_prefixes", lambda num: None)(request.num_particles)
     return None if found is None else int(max(1, request.max_new_tokens - 1) * found)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from locore.errors import InvalidArgument
-from locore.request import Request
+from locore.request import Request, Seconds
 
 # What a row may say for itself; a row without one of these gets that of the settings.
 ROW_OPTIONS = ("constraint", *(option.name for option in fields(Request) if option.name != "limits"), "resample")
@@ -54,4 +54,4 @@ class Settings(Request):
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(self)
+        return {**asdict(self), "budget": str(self.budget) if isinstance(self.budget, Seconds) else self.budget}

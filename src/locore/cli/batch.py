@@ -97,7 +97,7 @@ def batch(
         min_new_tokens=min_new_tokens,
         num_particles=num_particles,
         sampler=sampler,
-        budget=budget,
+        budget=budget,  # type: ignore[arg-type]  # it reads texts
         canonical=canonical,  # type: ignore[arg-type]  # it checks
         temperature=temperature,
         top_p=top_p,

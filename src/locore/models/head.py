@@ -22,11 +22,11 @@ _FEW, _MANY = 6, 128  # rows: with fewer the transposed product is the fastest, 
 
 def product_of(head: Module) -> Module:
     """What makes logits of hidden states: the head itself, or the same by faster products."""
-    weight = getattr(head, "weight", None)
-    plain = type(head) is Linear and head.bias is None and isinstance(weight, Tensor) and weight.device.type == "cpu"
-    if not plain or weight.dtype != torch.float32 or weight.numel() < _LARGE or not mkl_lags():
+    if type(head) is not Linear or head.bias is not None or not mkl_lags():
         return head
-    return _InParts(head)
+    weight = head.weight
+    suits = weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= _LARGE
+    return _InParts(head) if suits else head
 
 
 class _InParts(Module):
@@ -46,7 +46,7 @@ class _InParts(Module):
         if len(rows) < _FEW:
             return (weight @ rows.T).T.reshape(*hidden.shape[:-1], -1)
         logits = rows.new_empty(len(rows), len(weight))
-        for some, part in zip(logits.split(_AT_ONCE, 1), weight.split(_AT_ONCE), strict=True):
+        for some, part in zip(torch.split(logits, _AT_ONCE, 1), torch.split(weight, _AT_ONCE), strict=True):
             torch.mm(rows, part.T, out=some)
         return logits.view(*hidden.shape[:-1], -1)
 

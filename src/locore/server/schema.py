@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import locore
 from locore import io
-from locore.request import SLIPS, Law, help_of
+from locore.errors import InvalidArgument
+from locore.request import SLIPS, Law, Request, Seconds, help_of
 from locore.samplers import NAMED
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Prompt, Task
@@ -33,8 +34,17 @@ def as_whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def as_budget(value: object) -> object:
+    """LM tokens, or seconds as a text."""
+    try:
+        return value if isinstance(Request(budget=as_whole(value)).budget, Seconds) else as_whole(value)  # type: ignore[arg-type]
+    except InvalidArgument as error:
+        raise ValueError(str(error)) from None
+
+
 Whole = Annotated[int, BeforeValidator(as_whole)]
 Count = Annotated[int, BeforeValidator(as_whole), Field(ge=1)]
+SpentAtMost = Annotated[int | str, BeforeValidator(as_budget)]
 Seed = Annotated[int, BeforeValidator(as_whole), Field(ge=-(2**63), lt=2**63), AfterValidator(lambda seed: seed % SEEDS)]
 Zero = Annotated[float, Field(ge=0, le=0)]
 OneExactly = Annotated[float, Field(ge=1, le=1)]
@@ -235,7 +245,7 @@ class Sampling(Strict):
     )
     num_particles: Count | None = Field(default=None, description=help_of("num_particles"))
     sampler: Literal[tuple(NAMED)] | None = None  # type: ignore[valid-type]
-    budget: Count | None = Field(default=None, le=2**63 - 1, description=help_of("budget"))
+    budget: SpentAtMost | None = Field(default=None, description=help_of("budget"))
     effort: Effort = Field(default="normal", description="How well to sample where neither sampler nor budget is given.")
     seed: Seed | None = None
     temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(default=None, description=help_of("temperature"))
@@ -401,7 +411,7 @@ def refusal(tasks: list[Task], settings: Settings) -> tuple[str, str] | None:
     asked = {
         "max_tokens": (first.max_tokens, settings.max_tokens),
         "num_particles": (first.particles, settings.max_particles),
-        "budget": (first.budget or 0, settings.max_budget),
+        "budget": (first.lm_tokens, settings.max_budget),
         "n": (first.n * len(tasks), settings.max_n),
     }
     for name, (value, most) in asked.items():

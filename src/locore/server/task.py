@@ -37,7 +37,7 @@ class Task:
     min_tokens: int = 0
     num_particles: int | None = None
     sampler: str | None = None
-    budget: int | None = None
+    budget: int | str | None = None  # LM tokens, or seconds, as "5s"
     seed: int | None = None
     canonical: Canonical | None = None
     ending: Ending | None = None
@@ -67,7 +67,12 @@ class Task:
     @property
     def rows(self) -> int:
         """About how many rows of a forward pass it fills."""
-        return max(self.particles, (self.budget or 0) // self.max_tokens)
+        return max(self.particles, self.lm_tokens // self.max_tokens)
+
+    @property
+    def lm_tokens(self) -> int:
+        """The budget, where it is one of LM tokens."""
+        return self.budget if isinstance(self.budget, int) else 0
 
     @property
     def comes_in_pieces(self) -> bool:

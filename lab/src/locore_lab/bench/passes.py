@@ -82,9 +82,9 @@ def row_of(model: HuggingFaceModel, prompted: LanguageModel, rows: int) -> Row:
 
 
 @measurement(
-    "model | rows | ms a pass | ms a row | ms of its products | ms to read the weights | times the larger | head, ms | by the library, ms",
-    "{model} | {rows} | {pass_ms:.0f} | {row_ms:.1f} | {products_ms:.0f} | {weights_ms:.0f} | {of_floor:.2f} | {own_head_ms:.0f} "
-    "| {head_ms:.0f}",
+    "model | rows | ms a pass | ms a row | its products | its weights | times the larger | head | by the library",
+    "{model} | {rows} | {pass_ms:.0f} | {row_ms:.1f} | {products_ms:.0f} | {weights_ms:.0f} | {of_floor:.2f} | {own_head_ms:.0f} | "
+    "{head_ms:.0f}",
     quick={"models": ["tiny"], "widths": [1, 8]},
 )
 def run(
@@ -96,6 +96,8 @@ def run(
     for name in models:
         model = large() if name == "large" else locore.load(name)
         assert isinstance(model, HuggingFaceModel)
-        prompted = model.prompted("The weather is nice today and we are all going to the" if name != "large" else list(range(2, 18)))
+        prompted = model.prompted(
+            "The weather is nice today and we are all going to the" if name != "large" else list(range(2, 18))
+        )
         for rows in widths:
             yield {"model": name, "rows": rows}, partial(row_of, model, prompted, rows)
