@@ -17,7 +17,7 @@ from locore_lab.tasks.command import QUICK_PROBLEMS, planned, selected
 from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.entrants import MAIN, OTHERS, entrants
 from locore_lab.tasks.features import OTHER, Law, distance, first_word, laws_of, shortened, whole, words
-from locore_lab.tasks.measures import cell, geometric_mean, ratio_to_peer, totals, worse_than
+from locore_lab.tasks.measures import at_cost, cell, geometric_mean, ratio_at_cost, ratio_to_peer, totals, worse_than
 from locore_lab.tasks.problem import Problem, Task
 from locore_lab.tasks.runs import Run, run_once
 from locore_lab.tasks.study import TasksPlan, TasksStudy
@@ -410,3 +410,26 @@ def test_all_files_are_written(tmp_path):
     (tmp_path / "table.md").unlink()
     assert _measured(study(tmp_path, rounds=9), [easy], samplers, measure=False) == rows
     assert (tmp_path / "table.md").read_text() == written
+
+
+@pytest.mark.parametrize("axis", ["cpu_seconds", "passes"])
+@pytest.mark.parametrize("factor", [0.25, 0.5, 1.0, 3.0])
+def test_at_equal_cost_a_sampler_is_as_much_better_as_it_was_made(axis, factor):
+    """Errors that fall as one over the root of the cost: whatever each spends at a budget, the ratio is that of the constants."""
+    rows = [
+        {"problem": problem, "sampler": name, "budget": budget, axis: pace * budget, "rmse": constant / (pace * budget) ** 0.5}
+        for problem in ("one", "other")
+        for budget in (250, 1_000)
+        for name, pace, constant in (("smc", 0.01, 3.0), ("masked-is", 0.02, 4.0), ("auto", 0.03, 3.0 * factor))
+    ]
+    ratio, problems = ratio_at_cost(rows, "auto", axis, "smc", 1_000)
+    assert problems == 2 and ratio == pytest.approx(factor)
+    assert ratio_at_cost(rows, "smc", axis, "smc", 250)[0] == pytest.approx(3 / 4)
+    assert ratio_at_cost([row for row in rows if row["sampler"] != "smc"], "auto", axis, "smc", 250) is None
+
+
+def test_between_measurements_values_follow_a_line_and_what_is_not_known_is_left_out():
+    rows = [{"cpu_seconds": seconds, "rmse": rmse} for seconds, rmse in ((1.0, 4.0), (4.0, 1.0), (2.0, None), (None, 9.0))]
+    assert at_cost(rows, "cpu_seconds", 2.0) == pytest.approx(2.0)
+    assert at_cost(rows, "cpu_seconds", 16.0) == pytest.approx(0.5) and at_cost(rows, "cpu_seconds", 0.25) == pytest.approx(8.0)
+    assert at_cost(rows[2:], "cpu_seconds", 1.0) is None

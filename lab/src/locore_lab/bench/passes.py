@@ -83,8 +83,8 @@ def row_of(model: HuggingFaceModel, prompted: LanguageModel, rows: int) -> Row:
 
 @measurement(
     "model | rows | ms a pass | ms a row | its products | its weights | times the larger | head | by the library",
-    "{model} | {rows} | {pass_ms:.0f} | {row_ms:.1f} | {products_ms:.0f} | {weights_ms:.0f} | {of_floor:.2f} | {own_head_ms:.0f} | "
-    "{head_ms:.0f}",
+    "{model} | {rows} | {pass_ms:.0f} | {row_ms:.1f} | {products_ms:.0f} | {weights_ms:.0f} | {of_floor:.2f} | "
+    "{own_head_ms:.0f} | {head_ms:.0f}",
     quick={"models": ["tiny"], "widths": [1, 8]},
 )
 def run(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from locore_lab.fidelity.style import DARK, FONT, is_variant, look, new_figure, save, settings, spread
-from locore_lab.fidelity.summary import AXES, Curve, Point, Row, curves, level, mean_ratio, measured
+from locore_lab.fidelity.summary import AXES, CLOCK, Curve, Point, Row, curves, level, mean_ratio, measured
 
 LOWEST = {"tv": 1e-4, "rmse": 1e-4}  # smaller values stand on the lower edge
 NAMES = {"tv": "total variation", "rmse": "RMSE of log Ẑ (nats)"}
@@ -52,22 +53,35 @@ def problem_figure(rows: list[Row]) -> Any:
 
 def overview_figure(rows: list[Row]) -> Any:
     """Geometric means over all problems with a TV, of samplers that were measured on all of them; no variants."""
-    by_axis = {axis: curves(rows, "tv", axis) for axis in AXES}
-    problems = list(by_axis["budget"])
+    problems = {row["problem"] for row in rows if row["tv"] is not None}
+    title = f"Total variation, geometric mean over {len(problems)} problems with a known truth"
+    return _panels(_means(rows, "tv", AXES, len(problems)), "tv", title, 4.2, "")
+
+
+def clock_figure(rows: list[Row]) -> Any:
+    """The evidence against seconds and against passes, of samplers that were measured on all problems."""
+    known = [row for row in rows if row["rmse"] is not None and all(row[axis] for axis in CLOCK)]
+    problems = {row["problem"] for row in known}
+    title = f"RMSE of log Ẑ (nats), geometric mean over {len(problems)} problems"
+    return _panels(_means(known, "rmse", CLOCK, len(problems)), "rmse", title, 4.2, "")
+
+
+def _means(rows: list[Row], measure: str, along: Collection[str], problems: int) -> dict[str, dict[str, Curve]]:
+    """Axis -> sampler -> geometric means of all problems."""
     cells: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        if row["tv"] is not None and not is_variant(row["sampler"]):
+        if row[measure] is not None and not is_variant(row["sampler"]):
             cells.setdefault((row["sampler"], row["budget"]), []).append(row)
-    axes: dict[str, dict[str, Curve]] = {axis: {} for axis in AXES}
+    axes: dict[str, dict[str, Curve]] = {axis: {} for axis in along}
     for (sampler, _), here in sorted(cells.items()):
-        if len(here) < len(problems):
+        if len(here) < problems:
             continue
-        tv = mean_ratio([level(Point(1, row["tv"], row["noise"]), "tv") for row in here]) or 0.0
-        for axis in AXES:
-            cost = mean_ratio([max(row[axis], 1.0) for row in here]) or 1.0
-            axes[axis].setdefault(sampler, []).append(Point(cost, tv, 0.0))
-    title = f"Total variation, geometric mean over {len(problems)} problems with a known truth"
-    return _panels(axes, "tv", title, 4.2, "")
+        value = mean_ratio([level(Point(1, row[measure], row["noise"] or 0.0), measure) for row in here]) or 0.0
+        for axis in along:
+            least = 0.01 if axis == "cpu_seconds" else 1.0
+            cost = mean_ratio([max(row[axis], least) for row in here]) or 1.0
+            axes[axis].setdefault(sampler, []).append(Point(cost, value, 0.0))
+    return axes
 
 
 def _noise_floor(here: dict[str, Curve]) -> list[tuple[float, float]]:
@@ -81,11 +95,11 @@ def _panels(axes: dict[str, dict[str, Curve]], measure: str, title: str, height:
     figure = new_figure(height)
     panels = figure.subplots(1, 2, sharey=True)
     figure.subplots_adjust(left=0.075, right=0.81, bottom=0.62 / height, top=1 - 0.45 / height, wspace=0.7)
-    values = [point.value for curve in axes["budget"].values() for point in curve]
+    values = [point.value for curve in next(iter(axes.values())).values() for point in curve]
     low = max(min([v for v in values if v > 0], default=LOWEST[measure]) / 1.5, LOWEST[measure])
     high = 1.15 if measure == "tv" else 1.5 * max(values, default=1.0)
-    for panel, axis in zip(panels, AXES, strict=True):
-        panel.set(xscale="log", yscale="log", xlabel=f"{AXES[axis]} of one run", ylim=(low, high))
+    for panel, axis in zip(panels, axes, strict=True):
+        panel.set(xscale="log", yscale="log", xlabel=f"{(AXES | CLOCK)[axis]} of one run", ylim=(low, high))
         if note and measure == "tv":
             _shade(panel, _noise_floor(axes[axis]), low)
         for sampler, curve in axes[axis].items():

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 Row = dict[str, Any]
 AXES = {"budget": "nominal LM tokens", "lm_contexts": "distinct contexts"}
+CLOCK = {"cpu_seconds": "CPU seconds", "passes": "passes of the model"}
 OURS = {"auto", "exact", "lcr", "mcmc", "swor", "twisted"}  # and what is named after them; all others are peers
 SMC = ("smc", "smc, 1 block", "genlm-smc")
 LARGE_TV = 0.1  # a "trust" verdict above it was wrong

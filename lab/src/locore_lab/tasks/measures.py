@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -149,6 +150,38 @@ def ratio_to_peer(rows: list[Row], sampler: str, budget: int, measure: str) -> t
     if not ratios:
         return None
     return math.exp(sum(map(math.log, ratios)) / len(ratios)), len(ratios)
+
+
+def at_cost(rows: list[Row], axis: str, cost: float, measure: str = "rmse") -> float | None:
+    """A sampler's value on one problem at some cost, from the rows of its budgets; None where there are none.
+
+    Between two measurements by a straight line on logarithmic scales; beyond them as one over the root of the cost.
+    """
+    points = sorted((row[axis], max(row[measure], NEGLIGIBLE)) for row in rows if row[axis] and row[measure] is not None)
+    if not points:
+        return None
+    for (low, left), (high, right) in pairwise(points):
+        if low <= cost <= high and low < high:
+            share = math.log(cost / low) / math.log(high / low)
+            return math.exp((1 - share) * math.log(left) + share * math.log(right))
+    nearest, value = points[0] if cost < points[0][0] else points[-1]
+    return max(value * math.sqrt(nearest / cost), NEGLIGIBLE)
+
+
+def ratio_at_cost(rows: list[Row], sampler: str, axis: str, of: str, budget: int) -> tuple[float, int] | None:
+    """As `ratio_to_peer`, where all spend what the sampler `of` spends at a budget of LM tokens: seconds, or passes."""
+    ratios = []
+    for problem in {row["problem"] for row in rows}:
+        here = [row for row in rows if row["problem"] == problem]
+        costs = [row[axis] for row in here if row["sampler"] == of and row["budget"] == budget and row[axis]]
+        if not costs:
+            continue
+        own = {name: [row for row in here if row["sampler"] == name] for name in {row["sampler"] for row in here}}
+        found = {name: value for name, some in own.items() if (value := at_cost(some, axis, costs[0])) is not None}
+        peers = [found[name] for name in PEERS if name != sampler and name in found]
+        if sampler in found and peers:
+            ratios.append(found[sampler] / min(peers))
+    return (math.exp(sum(map(math.log, ratios)) / len(ratios)), len(ratios)) if ratios else None
 
 
 def worse_than(rows: list[Row], sampler: str, others: tuple[str, ...], budget: int) -> list[tuple[str, str, float, float]]:

@@ -9,7 +9,7 @@ from typing import Any
 from locore.io import machine, write_whole
 from locore_lab.harness import write_rows
 from locore_lab.tasks.entrants import PLAIN_WEIGHTS, Entrant
-from locore_lab.tasks.measures import KNOWN, OFF, PEERS, Row, geometric_mean, ratio_to_peer, totals, worse_than
+from locore_lab.tasks.measures import KNOWN, OFF, PEERS, Row, geometric_mean, ratio_at_cost, ratio_to_peer, totals, worse_than
 from locore_lab.tasks.problem import Problem
 from locore_lab.tasks.runs import Run
 from locore_lab.tasks.truth import Truth
@@ -49,7 +49,7 @@ def markdown(rows: list[Row], problems: list[Problem], truths: dict[str, Truth])
     budgets = sorted({row["budget"] for row in rows})
     names = list(dict.fromkeys(row["sampler"] for row in rows))
     lines = ["# Tasks", "", INTRODUCTION, "", *_summary(rows, names, budgets), *_worse(rows), *_calibration(rows)]
-    lines += _price(rows, names, budgets)
+    lines += _price(rows, names, budgets) + _at_equal_cost(rows, names, budgets)
     for problem in problems:
         here = [row for row in rows if row["problem"] == problem.name]
         if here:
@@ -139,6 +139,24 @@ def _price(rows: list[Row], names: list[str], budgets: list[int]) -> list[str]:
             often = f", {sum(passes) / len(passes):.0f} passes" if passes else ""
             cells.append("–" if mean is None else f"{mean:.1f} ({outside / whole:.0%}){often}")
         lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def _at_equal_cost(rows: list[Row], names: list[str], budgets: list[int]) -> list[str]:
+    """Accuracy where all take as long as plain SMC does."""
+    lines = [
+        "## At equal seconds, and at equal passes",
+        "",
+        f"RMSE as a multiple of the best of {', '.join(PEERS)} on the same problem,",
+        "where all spend what smc spends at so many LM tokens: geometric means. Between budgets that were measured by straight",
+        "lines on logarithmic scales, beyond them as one over the root.",
+        "",
+        "| sampler |" + "".join(f" seconds of smc at {b:,} | passes at {b:,} |" for b in budgets),
+        "|---|" + "---|---|" * len(budgets),
+    ]
+    for name in names:
+        found = [ratio_at_cost(rows, name, axis, "smc", b) for b in budgets for axis in ("cpu_seconds", "passes")]
+        lines.append(f"| {name} | " + " | ".join("–" if cell is None else f"{cell[0]:.2f}" for cell in found) + " |")
     return [*lines, ""]
 
 
