@@ -15,9 +15,18 @@ from hypothesis import strategies as st
 from locore_lab.tasks import truth as truths
 from locore_lab.tasks.command import QUICK_PROBLEMS, planned, selected
 from locore_lab.tasks.drawn import drawn_problems
-from locore_lab.tasks.entrants import MAIN, OTHERS, entrants
+from locore_lab.tasks.entrants import DEFAULT, MAIN, OTHERS, entrants
 from locore_lab.tasks.features import OTHER, Law, distance, first_word, laws_of, shortened, whole, words
-from locore_lab.tasks.measures import at_cost, cell, geometric_mean, ratio_at_cost, ratio_to_peer, totals, worse_than
+from locore_lab.tasks.measures import (
+    at_cost,
+    cell,
+    default_against,
+    geometric_mean,
+    ratio_at_cost,
+    ratio_to_peer,
+    totals,
+    worse_than,
+)
 from locore_lab.tasks.problem import Problem, Task
 from locore_lab.tasks.runs import Run, run_once
 from locore_lab.tasks.study import TasksPlan, TasksStudy
@@ -415,7 +424,7 @@ def test_all_files_are_written(tmp_path):
 @pytest.mark.parametrize("axis", ["cpu_seconds", "passes"])
 @pytest.mark.parametrize("factor", [0.25, 0.5, 1.0, 3.0])
 def test_at_equal_cost_a_sampler_is_as_much_better_as_it_was_made(axis, factor):
-    """Where errors fall as one over the root of the cost, the ratio is that of the constants, whatever each spends at a budget."""
+    """Where errors fall as one over the root of the cost the ratio is that of the constants, whatever each spends."""
     rows = []
     for name, pace, size in (("smc", 0.01, 3.0), ("masked-is", 0.02, 4.0), ("auto", 0.03, 3.0 * factor)):
         for spent in (250, 1_000):
@@ -432,3 +441,28 @@ def test_between_measurements_values_follow_a_line_and_what_is_not_known_is_left
     assert at_cost(rows, "cpu_seconds", 2.0) == pytest.approx(2.0)
     assert at_cost(rows, "cpu_seconds", 16.0) == pytest.approx(0.5) and at_cost(rows, "cpu_seconds", 0.25) == pytest.approx(8.0)
     assert at_cost(rows[2:], "cpu_seconds", 1.0) is None
+
+
+def test_the_default_call_is_compared_with_budgets_that_are_no_larger_than_what_it_spends():
+    def row(sampler, budget, spent, rmse):
+        return {
+            "problem": "p",
+            "sampler": sampler,
+            "budget": budget,
+            "lm_tokens": spent,
+            "rmse": rmse,
+            "rmse_error": 0.1,
+        }
+
+    rows = [row(DEFAULT, 250, 1_800.0, 0.9), row("auto", 1_000, 990.0, 0.4), row("auto", 4_000, 3_990.0, 0.1)]
+    assert default_against(rows, DEFAULT, 1_000) == [("p", 0.9, 0.4, pytest.approx(2 * math.sqrt(0.02)))]
+    assert default_against(rows, DEFAULT, 4_000) == []
+
+
+def test_the_default_call_has_one_budget_and_is_asked_for_by_name(tiny):
+    (entrant,) = entrants([DEFAULT])
+    plan = TasksPlan(rounds={250: 2, 1_000: 2})
+    assert plan.wanted(entrant, 250, 1) and not plan.wanted(entrant, 1_000, 0)
+    assert DEFAULT not in [each.name for each in entrants(installed=False)]
+    run = run_once(Task.of(TINY, tiny), entrant, 250, seed=0, timed=True)
+    assert run.outcome == "ok" and run.verdict

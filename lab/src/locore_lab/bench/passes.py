@@ -38,7 +38,7 @@ def large(layers: int = 18) -> HuggingFaceModel:
     )
     torch.manual_seed(0)
     tokens = [None if k < 2 else f"{k:x} " for k in range(LARGE)]
-    return HuggingFaceModel(LlamaForCausalLM(config), locore.Tokenizer.from_tokens(tokens, [1]))
+    return HuggingFaceModel.from_module(LlamaForCausalLM(config), locore.Tokenizer.from_tokens(tokens, [1]))
 
 
 def weights_of(model: HuggingFaceModel) -> list[Tensor]:

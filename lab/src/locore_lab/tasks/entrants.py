@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
+from locore.circuits import Circuit
+from locore.evidence import Draws
+from locore.models import LanguageModel
+from locore.samplers.auto import Auto
 from locore_lab.fidelity.entries import Entry, choose
 
 NEWCOMER = 32  # particles of a default call
@@ -34,7 +40,21 @@ OTHERS = (
     "best-first",
     "asap",
 )
+DEFAULT = "auto, default call"  # whatever the budget, as `generate` without one; on request
 PLAIN_WEIGHTS = ("masked-is", "masked")  # masked decoding with its weight
+
+
+@dataclass(frozen=True)
+class DefaultCall:
+    """The default sampler, which spends what it holds right."""
+
+    name: str = DEFAULT
+
+    def __call__(
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
+    ) -> Draws:
+        """As `auto` without a budget."""
+        return Auto()(model, circuit, num_particles, None, generator)
 
 
 @dataclass(frozen=True)
@@ -67,5 +87,9 @@ def entrants(names: list[str] | None = None, installed: bool = True) -> list[Ent
     Raises:
         InvalidArgument: an unknown name, or nothing is left.
     """
-    chosen = choose(names or [*MAIN, *OTHERS], installed)
-    return [Entrant(entry, NEWCOMER if entry.name == "auto" else None, main=entry.name not in OTHERS) for entry in chosen]
+    wanted = names or [*MAIN, *OTHERS]
+    listed = [name for name in wanted if name != DEFAULT]
+    chosen = choose(listed, installed) if listed else []
+    chosen += [Entry(DEFAULT, DefaultCall())] * (DEFAULT in wanted)
+    newcomers = ("auto", DEFAULT)
+    return [Entrant(entry, NEWCOMER if entry.name in newcomers else None, entry.name not in OTHERS) for entry in chosen]

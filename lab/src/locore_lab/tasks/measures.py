@@ -165,7 +165,7 @@ def at_cost(rows: list[Row], axis: str, cost: float, measure: str = "rmse") -> f
             share = math.log(cost / low) / math.log(high / low)
             return math.exp((1 - share) * math.log(left) + share * math.log(right))
     nearest, value = points[0] if cost < points[0][0] else points[-1]
-    return max(value * math.sqrt(nearest / cost), NEGLIGIBLE)
+    return float(max(value * math.sqrt(nearest / cost), NEGLIGIBLE))
 
 
 def ratio_at_cost(rows: list[Row], sampler: str, axis: str, of: str, budget: int) -> tuple[float, int] | None:
@@ -198,6 +198,18 @@ def worse_than(rows: list[Row], sampler: str, others: tuple[str, ...], budget: i
             slack = 2 * math.hypot(row["rmse_error"] or 0.0, rival["rmse_error"] or 0.0)
             if row["rmse"] - rival["rmse"] > max(slack, NEGLIGIBLE):
                 found.append((problem, other, row["rmse"], rival["rmse"]))
+    return found
+
+
+def default_against(rows: list[Row], default: str, budget: int) -> list[tuple[str, float, float, float]]:
+    """(problem, RMSE of the default call, that of `auto` with a smaller budget, two standard errors of their difference)."""
+    known = {(row["problem"], row["sampler"], row["budget"]): row for row in rows if row["rmse"] is not None}
+    found = []
+    for (problem, name, _), row in known.items():
+        other = known.get((problem, "auto", budget))
+        if name == default and other is not None and other["lm_tokens"] <= row["lm_tokens"]:
+            slack = 2 * math.hypot(row["rmse_error"] or 0.0, other["rmse_error"] or 0.0)
+            found.append((problem, row["rmse"], other["rmse"], slack))
     return found
 
 
