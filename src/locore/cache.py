@@ -43,6 +43,11 @@ class Kept(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def total(self) -> float:
+        """All sizes together."""
+        return self._total
+
     def get(self, key: K) -> V | None:
         """What was put there; None if nothing was, or it is gone."""
         with self._lock:
@@ -60,9 +65,23 @@ class Kept(Generic[K, V]):
         with self._lock:
             self._total += size - self._values.pop(key, (value, 0.0))[1]
             self._values[key] = value, size
-            while self._total > self._most:
-                self._total -= self._values.popitem(last=False)[1][1]
+            self._drop()
         return value
+
+    def weigh(self) -> None:
+        """Ask for all sizes anew, where values grow with use. What is larger than all may be goes first."""
+        with self._lock:
+            sizes = {key: self._size(value) for key, (value, _) in self._values.items()}
+            for key in [key for key, size in sizes.items() if size > self._most]:
+                del self._values[key], sizes[key]
+            self._values = OrderedDict((key, (self._values[key][0], size)) for key, size in sizes.items())
+            self._total = sum(sizes.values())
+            self._drop()
+
+    def _drop(self) -> None:
+        """What was not used for longest, until the rest fits."""
+        while self._total > self._most:
+            self._total -= self._values.popitem(last=False)[1][1]
 
     def clear(self) -> None:
         """Keep nothing any more."""

@@ -75,6 +75,11 @@ class Needs:
         self._texts: dict[Texts, _Spelled] = {}
         self._kept: Kept[Cell, Costs] = Kept(MEMORY_BYTES, lambda costs: costs.nbytes)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of what is known of stacks."""
+        return int(self._kept.total)
+
     def behind(self, state: int) -> Costs:
         """UInt16[vocab]: what a text needs behind each token, at most; NEVER where it cannot be completed."""
         return self._least(self._automaton.cells(state))

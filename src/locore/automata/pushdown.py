@@ -27,6 +27,7 @@ from locore.errors import BudgetExceeded
 from locore.limits import check_progress
 
 NEVER = math.inf  # the cost of what cannot be completed
+STATE_BYTES, CELL_BYTES = 300, 3_000  # as Python keeps a set of stacks, and a stack with its symbol's row and its own
 UNREAD = -2  # the row of this state has not been made
 Sequence = tuple["Symbol", ...]  # one after the other, the first on top
 Row = Mapping[int, tuple[Sequence, ...]]  # what may come in the place of a symbol, by the byte that is read
@@ -212,6 +213,11 @@ class Pushdown:
     def num_states(self) -> int:
         """How many have been reached."""
         return len(self._states)
+
+    @property
+    def num_bytes(self) -> int:
+        """About what states and stacks take."""
+        return self.table.nbytes + self.costs.nbytes + STATE_BYTES * len(self._states) + CELL_BYTES * len(self._cells)
 
     def accepts_at(self, state: int) -> bool:
         """May the text end in a state?"""

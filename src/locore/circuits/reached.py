@@ -23,6 +23,7 @@ from locore.limits import may_stop
 MOST_STATES = 20_000  # of a table
 MOST_ENTRIES = 1_000_000  # of a table
 MOST_EFFORT = 3_000_000  # to make one: some seconds
+STATE_BYTES = 200  # that a state's number takes, as Python keeps it
 Flags = NDArray[np.bool_]
 NO_TABLE = (
     "read from left to right, this constraint has too many states for a table of all of them, and without one it has no nodes: "
@@ -52,6 +53,11 @@ class Steering(ABC):
     @property
     def effort(self) -> int:
         """What was looked at so far, where that can take long; it bounds the making of a table."""
+        return 0
+
+    @property
+    def num_bytes(self) -> int:
+        """About what the states take that were made so far."""
         return 0
 
     @abstractmethod
@@ -123,6 +129,12 @@ class Reached(LeftToRight):
     def tables(self) -> tuple[Tensor, ...]:
         """None: what is here can be made again."""
         return ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the states that were reached, and of what the steering has made for them."""
+        table = sum(row.nbytes for row in self.__dict__.get("rows", ()))  # where it was asked for
+        return self.steering.num_bytes + STATE_BYTES * sum(map(len, self._known)) + table
 
     @cached_property
     def tabulated(self) -> bool:

@@ -13,7 +13,7 @@ from locore.compilers.followed import followed, is_followed
 from locore.compilers.lazily import needs_machine, read_lazily
 from locore.compilers.left_to_right import compile_by_restriction
 from locore.compilers.problem import CompilerLeaf, Problem, as_one_automaton, gathered, with_lifted
-from locore.compilers.stored import Compiled, stored
+from locore.compilers.stored import Compiled, once, stored
 from locore.compilers.unroll import unroll
 from locore.constraints import AutomatonLeaf, Constraint, Not, check_vocabulary, has_text
 from locore.constraints.spelling import spelled
@@ -84,9 +84,16 @@ def compile_and_tell(
     if not isinstance(limits, Limits):
         raise InvalidArgument(f"limits must be such as locore.Limits(states=100_000), got {type(limits).__name__}.")
     problem = _problem(constraint, target, length, min_length, limits)
-    if not use_cache or (needs_machine(problem.constraint) and not is_followed(problem)):
+    if not use_cache:
         return Compiled(_compiled(problem, vtree), "compiled")
-    return stored(problem, vtree, lambda: _compiled(problem, vtree))
+    return once(problem, vtree, partial(_kept, problem, vtree))
+
+
+def _kept(problem: Problem, vtree: Vtree | None) -> Compiled:
+    """From the store. A search for an end has a bound of its own for each request, and is not shared by several."""
+    if needs_machine(problem.constraint) and not is_followed(problem):
+        return Compiled(_compiled(problem, vtree), "compiled")
+    return stored(problem, vtree, partial(_compiled, problem, vtree))
 
 
 def _problem(

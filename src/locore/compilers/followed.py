@@ -90,6 +90,11 @@ class Following(Steering):
         return walk_of(self._token_bytes)
 
     @property
+    def num_bytes(self) -> int:
+        """About what the automaton's states and what is needed behind them take."""
+        return self.automaton.num_bytes + self._needs.num_bytes
+
+    @property
     def is_satisfiable(self) -> bool:
         """Is there a text of this length?"""
         return bool(self.automaton.costs[0] + self._must_end <= self.length)

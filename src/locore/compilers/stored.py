@@ -8,7 +8,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -31,6 +33,8 @@ from locore.limits import Limits
 FORMAT = 4  # of the files
 WORTH_SECONDS = 0.05  # what takes less to compile is not kept
 MEMORY_BYTES = 256_000_000
+GROWING_BYTES = 128_000_000  # of readings whose states are made when a text gets there
+LEAST_GROWING = 1_000_000  # what one of them counts as, so that they are few enough to be weighed at each turn
 DISK_BYTES = 1_000_000_000
 SETTING = "LOCORE_COMPILE_CACHE_BYTES"
 INT32 = torch.iinfo(torch.int32)
@@ -51,13 +55,17 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
 
     Files are in the folder `circuits` of the cache; all together have at most `$LOCORE_COMPILE_CACHE_BYTES` (default 1 GB; 0:
     keep nothing, in memory neither). Circuits in memory have at most 256 MB. What was not used for longest goes first.
+
+    A reading whose states are made when a text gets there is made in no time and grows with use, so it is kept in memory alone,
+    whatever it took, and weighed anew whenever another is asked for; such readings have at most 128 MB.
     """
     most_bytes = _disk_bytes()
     key = key_of(problem, vtree) if most_bytes else None
     if key is None:
         return Compiled(make(), "compiled")
-    circuit = _memory.get(key)
+    circuit = _memory.get(key) or _growing.get(key)
     if circuit is not None:
+        _growing.weigh()
         return Compiled(_within(circuit, problem), "memory")
     path = cache_folder() / "circuits" / f"{key}.safetensors"
     circuit = _read(path, key)
@@ -66,7 +74,10 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
         return Compiled(_within(circuit, problem), "disk")
     start = time.perf_counter()
     circuit = make()
-    if time.perf_counter() - start >= WORTH_SECONDS and _bytes_of(circuit):
+    if circuit.written is None and isinstance(circuit.reader, Reached):
+        _growing.put(key, circuit)
+        _growing.weigh()
+    elif time.perf_counter() - start >= WORTH_SECONDS and _bytes_of(circuit):
         _memory.put(key, circuit)
         if circuit.written is None and not (circuit.reader and circuit.reader.tables):  # there is nothing to write
             return Compiled(circuit, "compiled")
@@ -83,6 +94,44 @@ def _within(circuit: Circuit, problem: Problem) -> Circuit:
 def forget() -> None:
     """Forget the circuits in memory; files stay."""
     _memory.clear()
+    _growing.clear()
+
+
+# Within one request.
+
+
+class Compilations:
+    """What one request has compiled. Whatever it asks for again is the same object, also what no store keeps."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._found: dict[Hashable, Compiled] = {}
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Inside the `with` block nothing is compiled that was compiled before, and what is compiled is remembered."""
+        token = _request.set(self)
+        try:
+            yield
+        finally:
+            _request.reset(token)
+
+    def once(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
+        """What `make` returned for this key."""
+        if key not in self._found:
+            self._found[key] = make()
+        return self._found[key]
+
+
+_request: ContextVar[Compilations | None] = ContextVar("what the request has compiled", default=None)
+
+
+def once(problem: Problem, vtree: object, make: Callable[[], Compiled]) -> Compiled:
+    """What the request that is being answered has compiled of this problem, or what `make` returns."""
+    request = _request.get()
+    if request is None or vtree is not None:
+        return make()
+    return request.once(problem, make)
 
 
 # What a circuit is found by.
@@ -125,7 +174,7 @@ def _digest(value: object) -> str:
 
 
 def _bytes_of(circuit: Circuit) -> int:
-    """Of what a compiler has written and of the reading; 0 of what is made when a text gets there."""
+    """Of what a compiler has written and of the reading, as far as that has come."""
     blocks = () if circuit.written is None else circuit.written.blocks
     written = [tensor for block in blocks for tensor in (block.leaves, block.outputs, *block.levels)]
     reading = 0 if circuit.reader is None else circuit.reader.num_bytes
@@ -133,6 +182,7 @@ def _bytes_of(circuit: Circuit) -> int:
 
 
 _memory: Kept[str, Circuit] = Kept(MEMORY_BYTES, _bytes_of)
+_growing: Kept[str, Circuit] = Kept(GROWING_BYTES, lambda circuit: max(LEAST_GROWING, _bytes_of(circuit)))
 
 
 # On disk: named tensors and a small JSON text.

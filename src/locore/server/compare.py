@@ -91,7 +91,11 @@ def _log_sums(log_values: Tensor, groups: Tensor) -> Tensor:
 
 def described(circuit: Circuit, tokenizer: Tokenizer, ours: Particles, masked: Particles | None) -> Message:
     """The size of the circuit, and the circuit itself if it is small."""
-    size = {"nodes": circuit.num_nodes, "edges": circuit.num_edges, "classes": circuit.num_classes}
+    try:
+        size: Message = {"nodes": circuit.num_nodes, "edges": circuit.num_edges}
+    except BudgetExceeded:  # read state by state
+        size = {"nodes": None, "edges": None}
+    size["classes"] = circuit.num_classes
     found = {**size, "vocab_size": circuit.vocab_size, "positions": circuit.length, "relaxed": circuit.relaxed}
     try:
         small = circuit.reader is not None and circuit.length <= MOST_POSITIONS

@@ -118,8 +118,8 @@ class Trellis(BaseModel):
 class CircuitFacts(BaseModel):
     """The size of the circuit."""
 
-    nodes: int
-    edges: int
+    nodes: int | None
+    edges: int | None
     classes: int
     vocab_size: int
     positions: int

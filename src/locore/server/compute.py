@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +14,7 @@ from locore.automata.stops import cut_before, sure_before
 from locore.certain import Certain, listening
 from locore.chat import is_chat
 from locore.circuits import Circuit
+from locore.compilers.stored import Compilations
 from locore.constraints import before
 from locore.ending import is_end, live_lengths
 from locore.evidence import Particles
@@ -73,18 +73,15 @@ class Run:
         self.aim = aim_of(task, model.tokenizer)
         law = task.law.suggested({} if model.info is None else model.info.sampling)
         self._model = shaped(model, law, tuple(task.stop))
-        self._circuit: Circuit | None = None
+        self._compilations = Compilations()
         self._cut = cut_before(tuple(task.stop))
 
     @property
     def circuit(self) -> Circuit:
-        """Of the constraint. What takes long to compile is kept by `locore.compile`."""
-        if self._circuit is None:
-            task = self.task
-            self._circuit = locore.compile(
-                self.aim.constraint, self._model, task.max_tokens, min_length=task.min_tokens, limits=self.limits
-            )
-        return self._circuit
+        """Of the constraint; the one with which texts are drawn."""
+        task, size = self.task, self.task.max_tokens
+        with self._compilations.shared():
+            return locore.compile(self.aim.constraint, self._model, size, min_length=task.min_tokens, limits=self.limits)
 
     @property
     def target(self) -> LanguageModel:
@@ -99,28 +96,30 @@ class Run:
         budget = task.budget if sampler is None else None
         if chosen is None and task.is_free and task.effort != "high":
             chosen = Quick(draws=task.n) if task.wants_draws_alone and not self.aim.factors else "quick"
-        return self._generate(self._model)(num_particles=task.particles, sampler=chosen, budget=budget)
+        return self._generated(sampler=chosen, budget=budget)
 
     def most_probable(self) -> Particles:
         """The most probable text found; it alone."""
         task = self.task
-        found = self._generate(self._model)
-        return found(num_particles=task.particles, sampler=task.sampler, budget=task.budget, temperature=0)
+        return self._generated(sampler=task.sampler, budget=task.budget, temperature=0)
 
-    def _generate(self, model: LanguageModel) -> Callable[..., Particles]:
+    def _generated(self, **options: Any) -> Particles:
+        """As the task says, and with these options."""
         task = self.task
-        return partial(
-            locore.generate,
-            model,
-            self.prompt,
-            self.aim,
-            max_new_tokens=task.max_tokens,
-            min_new_tokens=task.min_tokens,
-            seed=task.seed,
-            canonical=task.canonical,
-            ending=task.ending,
-            limits=self.limits,
-        )
+        with self._compilations.shared():
+            return locore.generate(
+                self._model,
+                self.prompt,
+                self.aim,
+                max_new_tokens=task.max_tokens,
+                min_new_tokens=task.min_tokens,
+                num_particles=task.particles,
+                seed=task.seed,
+                canonical=task.canonical,
+                ending=task.ending,
+                limits=self.limits,
+                **options,
+            )
 
     def result(self, tell: Callable[[str], None] = lambda piece: None) -> Result:
         """Texts drawn in proportion to the weights, and what they are worth.

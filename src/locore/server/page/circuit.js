@@ -8,7 +8,8 @@ const LETTER = 7; // pixels
 
 export function drawCircuit(circuit) {
   const { nodes, edges, classes, vocab_size: vocabulary, positions, trellis, relaxed } = circuit;
-  const size = `${whole(nodes)} nodes and ${whole(edges)} edges over ${positions} ${positions === 1 ? "position" : "positions"}; ` +
+  const parts = nodes === null ? "Read state by state" : `${whole(nodes)} nodes and ${whole(edges)} edges`;
+  const size = `${parts} over ${positions} ${positions === 1 ? "position" : "positions"}; ` +
     `the constraint tells ${whole(classes)} classes of tokens apart among ${whole(vocabulary)}.`;
   return folded(
     "The constraint as a circuit",
