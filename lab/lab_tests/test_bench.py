@@ -30,6 +30,7 @@ IN_A_MINUTE = [
     "most-probable",
     "paths",
     "sharing",
+    "threads",
     "together",
     "verdicts",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,6 +64,21 @@ def test_a_request_compiles_nothing_twice(computer, compiled, name):
     answer(computer, CONSTRAINTS[name])
     assert compiled
     assert len(set(compiled)) == len(compiled)
+
+
+def test_the_answer_says_what_compiling_took(computer, compiled, monkeypatch):
+    """Where it is done, not where the circuit is asked for again."""
+    module = __import__("locore.compilers.compile", fromlist=["_compiled"])
+    plain, now = module._compiled, [0.0]
+
+    def slow(problem, vtree):
+        now[0] += 7.0
+        return plain(problem, vtree)
+
+    monkeypatch.setattr(module, "_compiled", slow)
+    monkeypatch.setattr(stored, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    told = [answer(computer, LARGE, seed=seed).to_json()["diagnostics"]["compile_seconds"] for seed in range(2)]
+    assert told == [7.0, 0.0]
 
 
 def test_a_comparison_compiles_once(computer, compiled):

@@ -49,9 +49,8 @@ class Worker:
         Raises:
             ModelNotFound: there is none of this name.
         """
-        torch.set_num_threads(settings.threads)
         self.settings = settings
-        self.model = locore.load(settings.model, device=settings.device)
+        self.model = locore.load(settings.model, device=settings.device, threads=settings.threads)
         self._table = prepared_table(self.model)
         self._constraint = lru_cache(KEPT_CONSTRAINTS)(_from_json)
 

@@ -43,10 +43,12 @@ from locore.cli.inputs import (
     StartsWith,
     StopStrings,
     Temperature,
+    ThreadNumber,
     TopKNumber,
     TopPShare,
     Waiting,
     Words,
+    load_options,
     parse_json,
     read_biases,
     read_constraint,
@@ -110,6 +112,7 @@ def generate(
     ending: EndingMode = None,
     finished: OnlyFinished = False,
     limit: LimitList = None,
+    threads: ThreadNumber = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds, after which what there is comes back.")] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The whole report: bounds, cost, warnings.")] = False,
@@ -149,7 +152,7 @@ def generate(
         "progress": waiting.show,
     }  # checked by `generate`, like all the rest
     with working("loading the model"):
-        loaded = locore.load(model)
+        loaded = locore.load(model, **load_options(threads))
     with waiting.until_done():
         particles = locore.generate(
             loaded, asked, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from locore.potentials import Target
 
 
+THREADS_HELP = "Threads of the arithmetic; as many as pay by default, measured when the model is loaded."
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
@@ -53,6 +54,7 @@ SamplingMode = Annotated[str | None, typer.Option(metavar="model", help=help_of(
 StopStrings = Annotated[list[str] | None, typer.Option(metavar="TEXT", help=help_of("stop"))]
 EndingMode = Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("ending"))]
 OnlyFinished = Annotated[bool, typer.Option("--finished", help=help_of("finished"))]
+ThreadNumber = Annotated[int | None, typer.Option("--threads", help=THREADS_HELP)]
 LimitList = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=help_of("limits"))]
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 ESCAPED = re.compile(r"\\[nt\\]")
@@ -79,6 +81,11 @@ PIPE_WIDTH = 160  # where there is no terminal
 BETWEEN_LINES = 30.0  # seconds, where nobody looks at a terminal
 BETWEEN_LOOKS = 0.2
 PATIENCE = 2.0  # seconds before anything is said
+
+
+def load_options(threads: int | None) -> dict[str, int]:
+    """Options of `locore.load`: engines compute elsewhere, and take none that was not asked for."""
+    return {} if threads is None else {"threads": threads}
 
 
 def read_constraint(value: str) -> Constraint | Target:

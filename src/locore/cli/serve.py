@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from locore.cli.inputs import MODEL_HELP, read_text
+from locore.cli.inputs import MODEL_HELP, ThreadNumber, read_text
 from locore.errors import MissingExtra
 from locore.server.settings import Settings
 
@@ -25,6 +25,7 @@ def serve(
     lm_tokens_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None,
     json_logs: Annotated[bool, typer.Option("--json-logs", help="A line of JSON for each request.")] = False,
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
+    threads: ThreadNumber = None,
     workers: Annotated[
         int, typer.Option(help="Processes that sample, each with its own copy of the model.")
     ] = Settings.workers,
@@ -65,6 +66,7 @@ def serve(
             lm_tokens_per_minute=lm_tokens_per_minute,
             json_logs=json_logs,
             device=device,
+            threads=threads,
             host=host,
             port=port,
             hosts=tuple(allow_host or ()),

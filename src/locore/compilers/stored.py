@@ -101,10 +101,15 @@ def forget() -> None:
 
 
 class Compilations:
-    """What one request has compiled. Whatever it asks for again is the same object, also what no store keeps."""
+    """What one request has compiled. Whatever it asks for again is the same object, also what no store keeps.
+
+    Attributes:
+        seconds: of wall time that it took, or to find it in a store.
+    """
 
     def __init__(self) -> None:
         """Nothing yet."""
+        self.seconds = 0.0
         self._found: dict[Hashable, Compiled] = {}
 
     @contextmanager
@@ -119,7 +124,9 @@ class Compilations:
     def once(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
         """What `make` returned for this key."""
         if key not in self._found:
+            start = time.perf_counter()
             self._found[key] = make()
+            self.seconds += time.perf_counter() - start
         return self._found[key]
 
 

@@ -57,6 +57,7 @@ class ModelInfo:
         hindrances: which shortcuts of reading it does not allow, and why, such as "no cache: each step reads everything anew,
             because …"; none for plain attention.
         sampling: what its generation configuration suggests, such as {"temperature": 0.2, "top_p": 0.9}; taken on request only.
+        threads: how many compute, and why, such as "1, as 2 take 3.1 times as long"; None where the user has set it.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ModelInfo:
     origin: Origin
     hindrances: tuple[str, ...] = ()
     sampling: dict[str, Any] = field(default_factory=dict)
+    threads: str | None = None
 
     def __str__(self) -> str:
         context = "no declared context" if self.context is None else f"a context of {self.context:,} tokens"
@@ -76,6 +78,7 @@ class ModelInfo:
         lines = {
             "architecture": f"{self.architecture}: {size}",
             "computes in": self.dtype,
+            "threads": self.threads,
             "provenance": self.origin.provenance,
             "licence": self.origin.licence,
             "quantisation": self.origin.quantisation,

@@ -20,7 +20,8 @@ def load(name: str | Path, **options: Any) -> LanguageModel:
         name: "tiny" for the model that comes with Locore; "smollm2" for SmolLM2-135M-Instruct from a package; a folder, a GGUF
             file, or a Hugging Face name, see docs/models.md; or an engine: "http://…/v1", a vLLM server; "vllm:" and one of the
             names above, vLLM in this process; "sglang:http://…", an SGLang server.
-        **options: passed on to `HuggingFaceModel.load`: device, dtype, memory_bytes; or to the engine, see docs/engines.md.
+        **options: passed on to `HuggingFaceModel.load`: device, dtype, memory_bytes, threads; or to the engine, see
+            docs/engines.md.
 
     Raises:
         InvalidArgument: no name; or no such device or dtype.

@@ -31,6 +31,7 @@ from locore.models.abilities import (
 from locore.models.attention import KeyValues, SharedCache, Step, Tails, reading
 from locore.models.joined import JoinedCache, Part
 from locore.models.room import free_bytes, how_many_fit, in_batches, is_out_of_memory
+from locore.models.threads import CHOOSER
 
 NextStep = Callable[[KeyValues, Tails, Tensor], tuple[Tensor, Step]]
 
@@ -302,6 +303,7 @@ class CausalLM:
         self, tokens: Tensor, cache: Any, keep: int, options: dict[str, Any] | None = None, module: Any = None
     ) -> tuple[Tensor, Any]:
         """Logits of the last positions, and the cache, which has grown."""
+        CHOOSER.look()
         tokens = tokens.to(self.device)
         options = {**(options or {}), "use_cache": cache is not None}
         start = 0

@@ -24,7 +24,8 @@ from locore.models.loading import declared_ends, described, load_parts
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.quiet import quiet
 from locore.models.room import in_batches
-from locore.models.validation import row_indices, within_context
+from locore.models.threads import CHOOSER
+from locore.models.validation import positive, row_indices, within_context
 from locore.tokenizer import Tokenizer
 
 
@@ -53,6 +54,7 @@ class HuggingFaceModel(TokenModel):
         dtype: torch.dtype = torch.float32,
         memory_bytes: int | None = None,
         attn_implementation: str | None = None,
+        threads: int | None = None,
     ) -> HuggingFaceModel:
         """A model and its tokenizer from a folder, a GGUF file, or from the Hub.
 
@@ -65,15 +67,21 @@ class HuggingFaceModel(TokenModel):
             dtype: of the weights; in 16 bits a text's score can be off by a nat.
             memory_bytes: what a batch may take beside the weights; 256 MiB on a CPU and 2 GiB elsewhere by default.
             attn_implementation: as in `transformers`.
+            threads: of the arithmetic on the CPU, for the whole process as `torch.set_num_threads` says it; by default as many
+                as pay, measured here, unless it was called before or the environment says.
 
         Raises:
             ModelNotFound: no such model; or no weights, no tokenizer, or it needs its own code.
             MissingExtra: the packages that read GGUF are not installed.
-            InvalidArgument: torch cannot compute on this device.
+            InvalidArgument: torch cannot compute on this device, or there is no such number of threads.
         """
         device = os.environ.get("LOCORE_DEVICE") or "cpu" if device is None else device
+        if threads is not None:
+            positive(threads, "threads")  # before gigabytes are read
         module, tokenizer, info = load_parts(name, device, dtype, attn_implementation)
-        return cls.from_module(module, tokenizer, memory_bytes, info)
+        with quiet():
+            chosen = CHOOSER.settle(module, threads)
+        return cls.from_module(module, tokenizer, memory_bytes, replace(info, threads=None if chosen is None else str(chosen)))
 
     @classmethod
     def from_module(

@@ -23,7 +23,7 @@ from locore.evidence import Particles
 from locore.evidence.verdict import FAIR_ERROR
 from locore.models import LanguageModel
 from locore.samplers.masking import read
-from locore.server.compute import Run, diagnostics, is_exact_posterior
+from locore.server.compute import Run, is_exact_posterior
 from locore.server.scoring import finite, spelling
 from locore.stopping import is_finished
 from locore.tokenizer import Tokenizer
@@ -171,7 +171,7 @@ class Comparison:
         }
         return {
             "prompt_tokens": len(run.prompt),
-            "locore": diagnostics(ours, run.task),
+            "locore": run.diagnostics(ours),
             "judged_by_blocks": ours.blocks is not None,
             **sides_apart(ours, masked),
             "sides": sides,

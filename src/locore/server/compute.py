@@ -146,7 +146,11 @@ class Run:
             for y, length, done in zip(drawn.tokens, lengths, finished.tolist(), strict=True)
         ]
         ids = self.prompt if task.return_ids else None
-        return Result(texts, len(self.prompt), diagnostics(particles, task), self._fingerprint, ids)
+        return Result(texts, len(self.prompt), self.diagnostics(particles), self._fingerprint, ids)
+
+    def diagnostics(self, particles: Particles) -> Json:
+        """The `locore` object of an answer."""
+        return {**diagnostics(particles, self.task), "compile_seconds": self._compilations.seconds}
 
     @property
     def _echoed(self) -> str:
@@ -201,7 +205,7 @@ def is_exact_posterior(particles: Particles) -> bool:
 
 
 def diagnostics(particles: Particles, task: Task) -> Json:
-    """The `locore` object of an answer."""
+    """What is known of particles."""
     plain = particles.to_json()
     names = ("log_evidence", "log_evidence_error", "log_evidence_interval", "log_evidence_bounds", "ess", "pareto_k")
     found: dict[str, Any] = {name: plain[name] for name in names}
@@ -217,7 +221,6 @@ def diagnostics(particles: Particles, task: Task) -> Json:
         "zero_weights": plain["zero_weights"],
         "seed": particles.run.seed,
         "lm_tokens": info["lm_tokens"],
-        "compile_seconds": particles.run.compile_seconds,
         "seconds": info["seconds"],
     }
     if task.return_particles:

@@ -86,7 +86,7 @@ class WorkerProcess:
         Raises:
             StartFailed: it cannot be loaded.
         """
-        names = ("model", "device", "compile_seconds", "compile_memory", "together", "max_rows", "small_rows")
+        names = ("model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "small_rows")
         options = json.dumps({**{name: getattr(self.settings, name) for name in names}, "table": self._table})
         pipe = asyncio.subprocess.PIPE
         # The key is the server's alone.

@@ -19,6 +19,7 @@ class Settings:
         model: "tiny", "smollm2", a folder, a GGUF file, or a Hugging Face name.
         name: what clients call the model; as `model` by default.
         device: where the model computes, as in `torch`.
+        threads: of the arithmetic of each worker; as many as pay by default, measured when the model is loaded.
         host: address to listen at; any but this machine's own needs a key.
         port: 0 for a free one.
         hosts: names by which the server may be asked, beside this machine's own and the address it listens at.
@@ -54,6 +55,7 @@ class Settings:
     model: str = "tiny"
     name: str | None = None
     device: str = "cpu"
+    threads: int | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[str, ...] = ()

@@ -79,6 +79,7 @@ class Worker:
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
         # Engines compute where they run, and take no device.
         placed = {} if options["device"] == "cpu" else {"device": options["device"]}
+        placed |= {} if options["threads"] is None else {"threads": options["threads"]}
         model = locore.load(options["model"], **placed)
         self._computer = Computer(model, limits, options["table"])
         self._meeting = Meeting(model, PATIENCE, options["max_rows"]) if can_meet(model) else None
