@@ -166,3 +166,21 @@ def test_public_names_do_not_depend_on_the_order_of_use():
     """`generate` is a function and the name of the module that defines it."""
     done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["holds", "True", "generate", "True", "load", "True", "compile", "True", "testing", "True"]
+
+
+IMPORTED = """
+from importlib import import_module
+import locore
+for name, home in sorted(locore._HOME.items()):
+    if home == f"locore.{name}":
+        import_module(home)  # as another thread does, which has not come to use the name
+        print(name, getattr(locore, name) is getattr(import_module(home), name))
+"""
+
+
+def test_a_public_name_is_never_the_module_of_that_name():
+    """Not even between the import of the module and the first use of the name, where another thread may look."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
+    told = done.stdout.split()
+    assert "generate" in told
+    assert set(told[1::2]) == {"True"}

@@ -9,8 +9,10 @@ print(p.report())
 """
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from locore import errors, plugins  # noqa: F401
@@ -35,10 +37,21 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _HOME:
         home = import_module(_HOME[name])
-        # All names of this module: importing `locore.generate` has just bound the name `generate` to the module itself.
         globals().update({other: getattr(home, other) for other, where in _HOME.items() if where == _HOME[name]})
         return globals()[name]
     raise AttributeError(f"module 'locore' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """This package. Importing `locore.generate` would bind the name to the module, and another thread might call that."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and _HOME.get(name) == value.__name__:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
