@@ -48,7 +48,7 @@ def weights_of(model: HuggingFaceModel) -> list[Tensor]:
 
 def pass_of(model: LanguageModel, rows: int) -> Callable[[], object]:
     """Reads a token after each of so many rows, always after the same."""
-    tokens = torch.randint(2, 40_000, (WARM + 1, rows), generator=torch.Generator().manual_seed(rows))
+    tokens = torch.randint(2, min(40_000, model.vocab_size), (WARM + 1, rows), generator=torch.Generator().manual_seed(rows))
     cursor = model.begin(1).advance(tokens[0], torch.zeros(rows, dtype=torch.long))
     for step in tokens[1:-1]:
         cursor = cursor.advance(step)
