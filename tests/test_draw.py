@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import locore
 from locore import Tokenizer, choice, compile, token
 from locore.circuits import reached
-from locore.circuits.circuit import SHOWN_NODES
-from locore.circuits.draw import gates_of
+from locore.circuits.draw import SHOWN_NODES, gates_of
 from locore.constraints import Constant, conjunction, disjunction, negation
 from locore.constraints.structure import postorder
 from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable

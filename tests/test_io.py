@@ -9,9 +9,10 @@ import os
 import signal
 
 import pytest
+from locore_lab.harness import markdown_table, write_report
 
 from locore.errors import InvalidArgument
-from locore.io import Journal, markdown_table, only_writer, replacing, write_report, write_whole
+from locore.io import Journal, only_writer, replacing, write_whole
 
 SETTINGS = {"seed": 0, "sizes": (1, 2)}
 

@@ -15,12 +15,13 @@ from scipy.stats import chisquare
 
 import locore
 from locore import ban, bonus, choice, contains, ends_with, regex, starts_with, word_count
-from locore.automata.stops import cut_before, sure_before
+from locore.automata.stops import sure_before
 from locore.certain import Certain
 from locore.compilers import compile
 from locore.constraints import Constant, before
 from locore.errors import InvalidArgument, LocoreWarning, Unsatisfiable, ZeroWeights
 from locore.models import TableModel
+from locore.request import cut_before
 from locore.samplers import BY_NAME, Masking, WithoutReplacement
 from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, runs
@@ -151,7 +152,7 @@ def whole_characters(content: bytes) -> str:
 def test_what_is_certain_is_what_all_that_may_come_begin_with(name, stops):
     """Against all sequences that satisfy the constraint and begin with some prefixes, enumerated."""
     alpha = before(list(stops), CONSTRAINTS[name]) if stops else CONSTRAINTS[name]
-    good, cut = accepted(alpha), cut_before(tuple(stops))
+    good, cuts = accepted(alpha), [stop.encode() for stop in stops]
     reader = compile(alpha, TOKENS, LENGTH).reader
     generator = np.random.default_rng(len(good))
     for _ in range(200 if THOROUGH else 15):
@@ -160,7 +161,7 @@ def test_what_is_certain_is_what_all_that_may_come_begin_with(name, stops):
         near = sorted({y[:time] for y in good if y[: len(start)] == start})
         begun = [near[number] for number in generator.permutation(len(near))[:num]]
         tokens = torch.tensor(begun, dtype=torch.long).reshape(len(begun), time)
-        all_that_may_come = [cut(TOKENS.text_bytes(y)) for y in good if y[:time] in begun]
+        all_that_may_come = [cut_before(TOKENS.text_bytes(y), cuts) for y in good if y[:time] in begun]
         same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*all_that_may_come, strict=False))
         right = bytes(column[0] for column in same)
         certain = Certain(TOKENS, sure_before(tuple(stops)), lambda piece: None)

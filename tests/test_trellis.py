@@ -35,7 +35,6 @@ def test_the_paths_are_the_models(formula):
     trellis = trellis_of(circuit)
     for arcs in trellis.arcs:
         assert len({(arc.source, arc.target) for arc in arcs}) == len(arcs)
-    assert trellis.num_arcs == sum(map(len, trellis.arcs))
 
 
 def test_a_text_has_a_trellis_too():
@@ -46,8 +45,8 @@ def test_a_text_has_a_trellis_too():
 
 def test_what_is_too_large_is_refused():
     circuit = compile(choice(["ab", "ba"]), Tokenizer.from_tokens(["a", "b", "end"], eos_ids=[2]), 3)
-    size = trellis_of(circuit).num_arcs
-    assert trellis_of(circuit, max_arcs=size).num_arcs == size
+    size = sum(map(len, trellis_of(circuit).arcs))
+    assert sum(map(len, trellis_of(circuit, max_arcs=size).arcs)) == size
     with pytest.raises(BudgetExceeded, match="arcs"):
         trellis_of(circuit, max_arcs=size - 1)
 

@@ -20,6 +20,11 @@ from locore import errors, plugins  # noqa: F401
 __version__ = "0.1.0"
 
 plugins.announce(plugins.CONSTRAINTS, "locore.puzzles")
+plugins.announce(plugins.COMPILERS, "locore.puzzles.sdd.compile")
+plugins.announce(plugins.COMPILERS, "locore.compilers.lazily")
+plugins.announce(plugins.COMPILERS, "locore.compilers.counted")
+plugins.announce(plugins.PICTURES, "locore.constraints.pictures")
+plugins.announce(plugins.PICTURES, "locore.circuits.draw")
 
 # The public names, written once, in the stub that type checkers read: each with the module it is imported from.
 _HOME = {

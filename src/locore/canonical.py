@@ -47,7 +47,7 @@ class Spelling:
         canonical = (list(self.tokenizer.canonize(y, self.before)) for y in tokens.tolist())
         return torch.tensor([_satisfies(bound, ids, length, self.tokenizer) for ids in canonical], dtype=torch.bool)
 
-    def kept(self, particles: Particles) -> Particles:
+    def survivors(self, particles: Particles) -> Particles:
         """Those that it allows.
 
         Raises:

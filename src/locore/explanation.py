@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from locore.automata.tables import Automaton
 from locore.chat import Prompt
-from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Literal, Not, Or, PythonFunction
-from locore.constraints.machine import is_machine
+from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Literal, Not, Or
 from locore.constraints.sequence import TokenSequence
 from locore.constraints.spelling import allowed, quoted, spelled
 from locore.constraints.structure import fold
@@ -22,7 +21,7 @@ from locore.models import LanguageModel
 from locore.models.validation import tokenizer_of
 from locore.potentials import Bonus, target_of
 from locore.potentials.values import Term
-from locore.story import with_prompt
+from locore.shaping import with_prompt
 from locore.tokenizer import Tokenizer
 
 MAX_LEVELS, MAX_PARTS = 20, 1000  # beyond, a part is one line
@@ -166,11 +165,11 @@ class _Explainer:
         if isinstance(leaf, Count):
             number = sum(self.sequence.tokens[position] in leaf.tokens for position in leaf.positions)
             return f"{number} of the {len(leaf.positions)} positions hold one, {allowed(leaf.at_least, leaf.at_most)}"
-        if isinstance(leaf, PythonFunction):
+        if leaf.is_function:
             return f"the function returned {holds}"
         if isinstance(leaf, BanTokens):
             return self._banned_tokens(leaf.leaf_bound(self.sequence.known_tokenizer), holds)
-        return self._automaton_reason(leaf, holds) if isinstance(leaf, AutomatonLeaf) and not is_machine(leaf) else ""
+        return self._automaton_reason(leaf, holds) if isinstance(leaf, AutomatonLeaf) and leaf.is_small else ""
 
     def _banned_tokens(self, bound: Constraint, holds: bool) -> str:
         """Where the ids of a banned phrase end; `bound` is the negation of "one of them occurs"."""

@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from locore.answering import drawn_from, drawn_seed, warn_of
+from locore.answering import drawn_from, warn_of
 from locore.automata.stops import sure_before
 from locore.certain import Certain, heard, listening
 from locore.chat import Prompt, is_chat
@@ -20,12 +20,12 @@ from locore.lists import items_of
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
 from locore.models.validation import positive, tokenizer_of
+from locore.pipeline import drawn_seed
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
 from locore.request import Canonical, Ending, Request, Seconds, require_known
 from locore.samplers import Sampler, sampler_by_name
-from locore.shaping import asked_for, most_spent
-from locore.story import with_prompt
+from locore.shaping import asked_for, most_spent, with_prompt
 from locore.streaming import Stream
 from locore.tokenizer import Tokenizer
 from locore.watching import Progress, long_call

@@ -1,15 +1,34 @@
-"""Where a list is meant: what iterates as something else is refused, so that nothing of it is dropped silently.
+"""Lists of distinct values; and where a list is meant: what iterates as something else is refused, so that nothing is lost.
 
 A mapping iterates as its keys and bytes as numbers. A set has no order, which matters to some lists and not to others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from locore.errors import InvalidConstraint, LocoreError
+
+NAMED = 6  # items that stand for all in a name
+T = TypeVar("T")
+
+
+class Numbered(list[T]):
+    """Distinct values, each with a number: its place in the order in which they were first met."""
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        """Of these, which are distinct."""
+        super().__init__(values)
+        self._number_of = {value: number for number, value in enumerate(self)}
+
+    def number(self, value: T) -> int:
+        """Its number, a new one where it is new."""
+        number = self._number_of.setdefault(value, len(self))
+        if number == len(self):
+            self.append(value)
+        return number
 
 
 def items_of(
@@ -42,3 +61,9 @@ def items_of(
             return sorted(value)
         return sorted(value, key=repr)
     return list(value)
+
+
+def listed(items: Sequence[T], name: Callable[[T], str]) -> str:
+    """The names of the first few, and how many more there are."""
+    more = f" and {len(items) - NAMED:,} more" if len(items) > NAMED else ""
+    return ", ".join(map(name, items[:NAMED])) + more

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from locore.answering import drawn_seed
 from locore.chat import Prompt
 from locore.compilers.problem import is_cut
 from locore.constraints import Constraint, disjunction, has_text, negation
 from locore.errors import InvalidConstraint
 from locore.evidence import Particles
 from locore.models import LanguageModel, load
+from locore.pipeline import drawn_seed
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
 from locore.request import Request

@@ -1,42 +1,80 @@
-"""A request whose target has bonuses: its parts are sampled apart, each as under a constraint, and put together."""
+"""A request whose target has bonuses: its parts are sampled apart, each as under a constraint, and put together.
+
+Whether the constraints of k bonuses hold divides the texts into 2^k parts, in each of which all bonuses together are one
+number; parts with the same number are one. So Z = Σ_s e^{w_s} p(α ∧ s), every term of which a sampler of constraints finds by
+its own means, and what is rare but worth much is a constraint of its own instead of something that draws may miss.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from locore.answering import SEED_RANGE, answered, drawn_seed, thinned
+from locore.answering import Asked, answered
 from locore.certain import apart
-from locore.chat import Prompt
-from locore.compilers import compile
-from locore.constraints import Constraint
+from locore.constraints.base import Constraint, conjunction, disjunction, negation
 from locore.constraints.spelling import spelled
-from locore.errors import Unsatisfiable, ZeroWeights
+from locore.errors import InvalidConstraint, Unsatisfiable, ZeroWeights
 from locore.evidence import Mode, Particles, Run
 from locore.evidence.joining import Part, joined
 from locore.evidence.record import UNKNOWN
-from locore.models import LanguageModel
 from locore.numerics import make_generator
-from locore.potentials import Stratum, Target, strata_of
-from locore.request import Request
+from locore.pipeline import SEED_RANGE, drawn_seed, thinned
+from locore.potentials import Bonus, Target
 from locore.samplers import Sampler
 from locore.samplers.base import promised
-from locore.samplers.most_probable import MostProbable
-from locore.samplers.steering import check_proper
+from locore.samplers.steering import SeeksMode, check_proper
+
+MOST_BONUSES = 6
+DIGITS = 9  # of a number of nats, by which parts are told apart
 
 
-def answered_by_parts(
-    request: Request,
-    base: LanguageModel,
-    prompt: Prompt,
-    aim: Target,
-    sampler: Sampler,
-    complete: Constraint | None = None,
-) -> Particles:
+@dataclass(frozen=True, eq=False)
+class Stratum:
+    """A part of the texts.
+
+    Attributes:
+        target: without bonuses.
+        where: what tells it from the other parts.
+        nats: what its texts are multiplied by, as a logarithm.
+    """
+
+    target: Target
+    where: Constraint
+    nats: float
+
+
+def strata_of(aim: Target) -> list[Stratum]:
+    """The parts that the bonuses of a target make, those that are worth most first; one where there are none.
+
+    Raises:
+        InvalidConstraint: more than MOST_BONUSES.
+    """
+    worth: dict[Constraint, float] = {}
+    for one in aim.bonuses:
+        worth[one.constraint] = worth.get(one.constraint, 0.0) + one.nats
+    counted = [(constraint, nats) for constraint, nats in worth.items() if nats]
+    if len(counted) > MOST_BONUSES:
+        raise InvalidConstraint(
+            f"there are {len(counted)} bonuses, at most {MOST_BONUSES} can be told apart; give what is worth the same as one, "
+            "bonus(contains([...]), nats), or write a potential with bound=..."
+        )
+    others = tuple(factor for factor in aim.factors if not isinstance(factor, Bonus))
+    parts: dict[float, list[Constraint]] = {}
+    for holds in itertools.product([True, False], repeat=len(counted)):
+        nats = sum(value for (_, value), flag in zip(counted, holds, strict=True) if flag)
+        each = [one if flag else negation(one) for (one, _), flag in zip(counted, holds, strict=True)]
+        parts.setdefault(round(nats, DIGITS), []).append(conjunction(each))
+    strata = [(nats, disjunction(members)) for nats, members in sorted(parts.items(), reverse=True)]
+    return [Stratum(Target(conjunction([aim.constraint, where]), others), where, nats) for nats, where in strata]
+
+
+def answered_by_parts(asked: Asked) -> Particles:
     """As `answered`; what bonuses tell apart is sampled apart, by the same sampler.
 
     Texts end where the constraint of the whole target is complete, as they would without bonuses. A budget is shared: each part
@@ -47,32 +85,24 @@ def answered_by_parts(
         Unsatisfiable: nothing satisfies the constraint, bonuses apart.
         ZeroWeights: nothing was found of any part.
     """
-    strata = strata_of(aim)
+    strata, request, sampler = strata_of(asked.aim), asked.request, asked.sampler
     if len(strata) == 1:
-        return answered(request, base, prompt, strata[0].target, sampler, complete)
+        return answered(replace(asked, aim=strata[0].target))
     start = time.perf_counter()
     check_proper(sampler)
-    whole = aim.constraint if complete is None else complete
-    compile(aim.constraint, base, request.max_new_tokens, min_length=request.min_new_tokens, limits=request.limits)
+    asked.compiled(asked.aim.constraint)
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
     seeds = torch.randint(SEED_RANGE, (len(strata),), generator=generator).tolist()
-    parts = _sampled(replace(request, seed=seed), base, prompt, strata, sampler, whole, seeds)
-    if isinstance(sampler, MostProbable):
-        return _best_of(parts, _run(parts, sampler, seed, time.perf_counter() - start))
-    particles = joined(parts, _run(parts, sampler, seed, time.perf_counter() - start))
-    return thinned(particles, request.num_particles, generator)
+    whole = asked.aim.constraint if asked.complete is None else asked.complete
+    parts = _sampled(replace(asked, complete=whole), strata, seeds)
+    run = _run(parts, sampler, seed, time.perf_counter() - start)
+    if isinstance(sampler, SeeksMode):
+        return _best_of(parts, run)
+    return thinned(joined(parts, run), request.num_particles, generator)
 
 
-def _sampled(
-    request: Request,
-    base: LanguageModel,
-    prompt: Prompt,
-    strata: Sequence[Stratum],
-    sampler: Sampler,
-    whole: Constraint,
-    seeds: Sequence[int],
-) -> list[Part]:
+def _sampled(asked: Asked, strata: Sequence[Stratum], seeds: Sequence[int]) -> list[Part]:
     """What was found of each part that can be satisfied.
 
     Raises:
@@ -80,13 +110,14 @@ def _sampled(
     """
     parts: list[Part] = []
     failed: ZeroWeights | None = None
-    left = request.budget
+    left = asked.request.lm_tokens
     for number, (stratum, seed) in enumerate(zip(strata, seeds, strict=True)):
         share = None if left is None else left // (len(strata) - number)
         found = None
         try:
             with apart():
-                found = answered(replace(request, seed=seed, budget=share), base, prompt, stratum.target, sampler, whole)
+                request = replace(asked.request, seed=seed, budget=share)
+                found = answered(replace(asked, request=request, aim=stratum.target))
         except Unsatisfiable:
             continue
         except ZeroWeights as error:

@@ -10,7 +10,6 @@ from typing import TypeVar
 CHARACTER, LINE, GAP, MARGIN = 7.2, 24, 18, 8  # pixels: of a letter, of a box's height, between boxes, and around all
 BETWEEN = 34  # pixels between two rows
 MOST_LETTERS = 48  # of a label in a picture; all of it is shown under the pointer
-SPELLED = 6  # names in a label
 SWEEPS = 4  # of putting boxes near those that they are joined with
 T = TypeVar("T")
 _SHAPES = {"or": "ellipse", "and": "box, style=rounded", "not": "box, style=dashed"}
@@ -130,12 +129,6 @@ def tree(root: T, children: Callable[[T], Sequence[T]], said: Callable[[T], tupl
             return None
         below.append(tuple(found[child] for child in children(each)))
     return Picture(tuple(Box(*said(each), joined) for each, joined in zip(order, below, strict=True)), 0)
-
-
-def listed(items: Sequence[T], name: Callable[[T], str]) -> str:
-    """The names of the first few, and how many more there are."""
-    more = f" and {len(items) - SPELLED:,} more" if len(items) > SPELLED else ""
-    return ", ".join(map(name, items[:SPELLED])) + more
 
 
 def _mean(numbers: Iterable[float]) -> float:

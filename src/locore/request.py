@@ -223,6 +223,12 @@ class Request(Law):
         metadata=_says("What compiling may use: states, nodes, seconds or memory (bytes); may be given several times."),
     )
 
+    @property
+    def lm_tokens(self) -> int | None:
+        """The budget of a run, for which seconds have become LM tokens."""
+        assert not isinstance(self.budget, Seconds)
+        return self.budget
+
     def __post_init__(self) -> None:
         self._read_stop()
         super().__post_init__()
@@ -280,3 +286,9 @@ def _meant(name: str, known: Collection[str]) -> str:
 def help_of(name: str) -> str:
     """What the shell and the server say of an option."""
     return str(next(option.metadata["help"] for option in fields(Request) if option.name == name))
+
+
+def cut_before(text: bytes, stops: Iterable[bytes]) -> bytes:
+    """A text before the string that ends first in it, of several that end there the longest; all of it if it holds none."""
+    ends = [(start + len(stop), start) for stop in stops if (start := text.find(stop)) >= 0]
+    return text[: min(ends)[1]] if ends else text

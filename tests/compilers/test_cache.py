@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,8 +133,8 @@ def test_everything_else_counts_too():
         stored.key_of(problem(ALPHA, min_length=1)),
         stored.key_of(problem(ALPHA, states=5)),
         stored.key_of(problem(ALPHA, tokenizer=TOKENIZER)),
-        stored.key_of(problem(ALPHA), vtree=((0, 1), 2)),
-        stored.key_of(problem(ALPHA), vtree=(0, (1, 2))),
+        stored.key_of(replace(problem(ALPHA), vtree=((0, 1), 2))),
+        stored.key_of(replace(problem(ALPHA), vtree=(0, (1, 2)))),
         stored.key_of(problem(~ALPHA)),
         stored.key_of(problem(regex("ab"))),
         stored.key_of(problem(regex("ab", ignore_case=True))),

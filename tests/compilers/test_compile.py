@@ -7,8 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import locore
 from locore.circuits.circuit import check
-from locore.compilers import compile
+from locore.compilers import compile, ways
+from locore.compilers.compile import _problem
 from locore.constraints import (
     Constant,
     Count,
@@ -19,6 +21,7 @@ from locore.constraints import (
     constraint,
     contains,
     ends_with,
+    token,
 )
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.limits import Limits
@@ -205,3 +208,31 @@ def test_too_many_states_are_refused_with_a_remedy():
         equal = equal & ((a & b) | (~a & ~b))
     with pytest.raises(BudgetExceeded, match="vtree"):
         compile(equal, 2, 20, limits=Limits(states=500))
+
+
+FAR_AND_NEAR = {
+    "phrases": ban(["ab"]) & contains("b"),
+    "far": locore.char_count(hi=400) & contains("ab") & ban(["ba"]),
+    "grammar": locore.grammar('start: "a" start "b" | "ab"'),
+    "grammar and far": locore.grammar('start: "a" start "b" | "ab"') & locore.char_count(hi=400),
+    "ids": token(0, [1]) | token(1, [2]),
+}
+
+
+@pytest.mark.parametrize("name", FAR_AND_NEAR)
+def test_ways_that_register_exclude_each_other(name):
+    """So it does not matter which of them was imported first."""
+    tokenizer = Tokenizer.from_tokens([bytes([byte]) for byte in range(256)] + [None], eos_ids=(256,))
+    problem = _problem(FAR_AND_NEAR[name], tokenizer, 40).of_whole_characters()
+    answers = [way for way in ways.ways()[0] if way(problem) is not None]
+    assert len(answers) == (0 if name in ("phrases", "ids") else 1)
+
+
+def test_a_way_that_registers_is_asked_and_need_not_answer():
+    asked = []
+    ways.register(asked.append)
+    try:
+        circuit = compile(token(0, [1]), 3, 2, use_cache=False)
+    finally:
+        ways.WAYS.pop()
+    assert len(asked) == 1 and circuit.count() == 3

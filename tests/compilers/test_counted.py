@@ -12,7 +12,8 @@ import locore
 from locore.circuits import DEAD
 from locore.circuits.counted import CountedReader
 from locore.compilers import counted
-from locore.compilers.compile import _nodes, _problem, _written, compile
+from locore.compilers.compile import _problem, compile
+from locore.compilers.ways import written
 from locore.constraints import (
     ban,
     char_count,
@@ -63,7 +64,7 @@ def both(alpha, tokenizer, length, min_length):
     """The reading that counts, and the circuit that is multiplied out; None where there is none."""
     problem = _problem(alpha, tokenizer, length, min_length, Limits()).of_whole_characters()
     found = []
-    for make in (partial(counted.counted_circuit, problem, partial(_nodes, problem)), partial(_written, problem)):
+    for make in (partial(counted.counted_circuit, problem), partial(written, problem)):
         try:
             found.append(make())
         except Unsatisfiable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -117,3 +118,22 @@ def test_a_distribution_may_bring_constraints_along(monkeypatch):
         from_json({"type": "never_sen"})
     assert from_json({"type": "never_seen"}) == ban("a")
     assert loaded == [1]
+
+
+def test_whoever_asks_waits_until_all_is_registered(tmp_path, monkeypatch):
+    """Also a thread that asks while another one imports: it would miss what comes last."""
+    (tmp_path / "comes_late.py").write_text("import time\ntime.sleep(0.2)\nCOME = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.announce("tests.late", "comes_late")
+    come = []
+
+    def asked() -> None:
+        plugins.load("tests.late")
+        come.append(hasattr(sys.modules["comes_late"], "COME"))
+
+    threads = [threading.Thread(target=asked) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert come == [True, True]

@@ -20,7 +20,7 @@ from locore.constraints.machine import machine_of
 from locore.constraints.sequence import TokenSequence
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.models import MarkovModel
-from locore.story import story_of
+from locore.shaping import story_of
 from locore.testing import enumerate_posterior
 from locore.tokenizer import Tokenizer
 from tests.chatting import ours

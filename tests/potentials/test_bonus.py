@@ -17,8 +17,8 @@ from locore import ban, bonus, choice, contains, ends_with, potential, predicate
 from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
 from locore.evidence.bounds import SMALL_REACH, within
 from locore.models import TableModel
-from locore.potentials import Target, strata_of
-from locore.potentials.strata import MOST_BONUSES
+from locore.parts import MOST_BONUSES, strata_of
+from locore.potentials import Target
 from locore.tokenizer import Tokenizer
 from tests.effort import examples, runs, some
 

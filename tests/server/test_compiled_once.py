@@ -42,9 +42,9 @@ def computer():
 def compiled(monkeypatch, tmp_path):
     """What was compiled, and how often; nothing is found in a folder."""
     problems = []
-    module = __import__("locore.compilers.compile", fromlist=["_compiled"])
-    plain = module._compiled
-    monkeypatch.setattr(module, "_compiled", lambda problem, vtree: problems.append(problem) or plain(problem, vtree))
+    module = __import__("locore.compilers.compile", fromlist=["_explained"])
+    plain = module._explained
+    monkeypatch.setattr(module, "_explained", lambda problem: problems.append(problem) or plain(problem))
     monkeypatch.setenv("LOCORE_CACHE", str(tmp_path))
     stored.forget()
     yield problems
@@ -68,14 +68,14 @@ def test_a_request_compiles_nothing_twice(computer, compiled, name):
 
 def test_the_answer_says_what_compiling_took(computer, compiled, monkeypatch):
     """Where it is done, not where the circuit is asked for again."""
-    module = __import__("locore.compilers.compile", fromlist=["_compiled"])
-    plain, now = module._compiled, [0.0]
+    module = __import__("locore.compilers.compile", fromlist=["_explained"])
+    plain, now = module._explained, [0.0]
 
-    def slow(problem, vtree):
+    def slow(problem):
         now[0] += 7.0
-        return plain(problem, vtree)
+        return plain(problem)
 
-    monkeypatch.setattr(module, "_compiled", slow)
+    monkeypatch.setattr(module, "_explained", slow)
     monkeypatch.setattr(stored, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     told = [answer(computer, LARGE, seed=seed).to_json()["diagnostics"]["compile_seconds"] for seed in range(2)]
     assert told == [7.0, 0.0]

@@ -24,7 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from locore.io import machine, markdown_table, write_whole
+from locore.io import machine, write_whole
+from locore_lab.harness import markdown_table
 from locore_lab.speed.accelerator import device_name
 
 MINUTES = 38.0

@@ -155,6 +155,36 @@ class _Sensible(string.Formatter):
 _SENSIBLE = _Sensible()
 
 
+def write_report(
+    folder: Path, title: str, text: str, rows: list[dict[str, Any]], columns: list[str], *, after: str = "", **facts: Any
+) -> None:
+    """`results.json` (all fields of all rows) and `table.md` (the columns, under a title and a text).
+
+    Args:
+        after: Markdown that follows the table.
+        facts: more fields of `results.json`, such as the settings.
+    """
+    record = {"title": title, **facts, "machine": machine(), "rows": rows}
+    write_whole(folder / "results.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    parts = [f"# {title}", text, markdown_table(rows, columns), after]
+    write_whole(folder / "table.md", "\n\n".join(part for part in parts if part) + "\n")
+
+
+def markdown_table(rows: list[dict[str, Any]], columns: list[str]) -> str:
+    """Fields of rows as a table; numbers with sensible digits, what a row lacks as a dash."""
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    lines += [f"| {' | '.join(_shown(row.get(column)) for column in columns)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+    return str(value)
+
+
 def write_rows(path: Path, facts: Row, rows: Iterable[Row]) -> None:
     """`facts` and `rows` as JSON, a row a line."""
     head = json.dumps(facts, indent=1, ensure_ascii=False)

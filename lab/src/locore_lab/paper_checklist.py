@@ -18,11 +18,11 @@ from pathlib import Path
 import typer
 
 from locore.errors import InvalidArgument
-from locore.io import Journal, Record, markdown_table, only_writer, write_whole
+from locore.io import Journal, Record, only_writer, write_whole
 from locore_lab.detox.command import PAPER as DETOX
 from locore_lab.detox.plan import ALONE, PAPERS, DetoxPlan
 from locore_lab.detox.plan import QUICK as DETOX_QUICK
-from locore_lab.harness import Output, Quick, Seed, experiment, say
+from locore_lab.harness import Output, Quick, Seed, experiment, markdown_table, say
 from locore_lab.places import RESULTS
 from locore_lab.sudoku.model import TRAINED
 from locore_lab.sudoku.study import COSTLY, HARD_METHODS, PUBLISHED

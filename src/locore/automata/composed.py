@@ -19,6 +19,7 @@ from locore.automata.tables import Automaton, Trie, minimise, number_rows, over_
 from locore.automata.walking import DEAD, Int32
 from locore.errors import BudgetExceeded
 from locore.limits import check_progress, check_states
+from locore.lists import Numbered
 
 WRITING = "reading one text after another", "fewer or simpler parts"
 S = TypeVar("S", bound=Hashable)
@@ -67,8 +68,7 @@ class ComposedMachine(ByteMachine, Generic[S]):
     def __init__(self, parts: Sequence[ByteMachine], start: S) -> None:
         """Nothing has been read."""
         self.parts = tuple(parts)
-        self._meanings: list[S] = [start]
-        self._number_of: dict[S, int] = {start: 0}
+        self._meanings = Numbered([start])
 
     @abstractmethod
     def after_bytes(self, meaning: S) -> tuple[NDArray[np.int64], list[S | None]]:
@@ -85,7 +85,7 @@ class ComposedMachine(ByteMachine, Generic[S]):
     def row(self, state: int) -> Int32:
         """Int32[256]: the state after each byte."""
         which, meanings = self.after_bytes(self._meanings[state])
-        numbers = [DEAD if one is None else self._number(one) for one in meanings]
+        numbers = [DEAD if one is None else self._meanings.number(one) for one in meanings]
         return np.array(numbers, dtype=np.int32)[which]
 
     def accepts(self, state: int) -> bool:
@@ -99,12 +99,6 @@ class ComposedMachine(ByteMachine, Generic[S]):
     def progress(self, trie: Trie) -> float:
         """A token cannot bring a text further than by all its bytes."""
         return float(len(trie.levels))
-
-    def _number(self, meaning: S) -> int:
-        number = self._number_of.setdefault(meaning, len(self._meanings))
-        if number == len(self._meanings):
-            self._meanings.append(meaning)
-        return number
 
     def _together(self, rows: Sequence[Int32]) -> tuple[NDArray[np.int64], list[tuple[int, ...]]]:
         """Rows of parts side by side: Int64[256], and the distinct columns."""

@@ -25,6 +25,7 @@ from locore.automata.tables import Automaton, minimise, number_rows, over_all_by
 from locore.automata.walking import DEAD
 from locore.errors import BudgetExceeded
 from locore.limits import check_progress
+from locore.lists import Numbered
 
 NEVER = math.inf  # the cost of what cannot be completed
 STATE_BYTES, CELL_BYTES = 300, 3_000  # as Python keeps a set of stacks, and a stack with its symbol's row and its own
@@ -203,8 +204,7 @@ class Pushdown:
         self.table = np.full((64, 256), UNREAD, dtype=np.int32)
         self.costs: NDArray[np.float64] = np.full(64, NEVER)
         self._has_row: set[int] = set()
-        self._states: list[State] = []
-        self._number: dict[State, int] = {}
+        self._states: Numbered[State] = Numbered()
         self._cells: dict[tuple[Symbol, Cell | None], Cell] = {}
         first = self.pushed((start,), None)
         self._numbered(() if first is not None and first.cost == NEVER else (first,))
@@ -340,9 +340,9 @@ class Pushdown:
             cells = tuple(sorted(dict.fromkeys(cells), key=id))
         if not cells and self._states:
             return DEAD
-        number = self._number.setdefault(cells, len(self._states))
-        if number == len(self._states):
-            self._states.append(cells)
+        known = len(self._states)
+        number = self._states.number(cells)
+        if number == known:
             if number == len(self.costs):
                 self.table = np.concatenate([self.table, np.full_like(self.table, UNREAD)])
                 self.costs = np.concatenate([self.costs, np.full_like(self.costs, NEVER)])

@@ -16,8 +16,8 @@ from locore.automata.tables import Automaton, reachable
 from locore.automata.walking import DEAD
 from locore.errors import InvalidArgument
 from locore.limits import check_progress, check_states, check_table
+from locore.request import MOST_STOPS, cut_before
 
-MOST_STOPS = 64
 KEPT_SEARCHES = 4
 WHAT, REMEDY = "looking for stop strings", "use fewer or shorter stop strings"
 STOPPED = -1  # a child of a state, while states are being made
@@ -29,11 +29,6 @@ COPIES = 3  # of the table of an automaton, while it is made
 def search_for(stops: tuple[str, ...]) -> StopMachine:
     """Looks for at least one string."""
     return StopMachine(stop.encode() for stop in stops)
-
-
-def cut_before(stops: tuple[str, ...]) -> Callable[[bytes], bytes]:
-    """Cuts the bytes of a text before the first of these strings; where there are none nothing is cut."""
-    return search_for(stops).cut if stops else bytes
 
 
 def sure_before(stops: tuple[str, ...]) -> Callable[[bytes], bytes]:
@@ -121,19 +116,10 @@ class StopMachine:
         """The longest string that ends here; nothing if there is none."""
         return max((stop for stop in self.stops if text.endswith(stop)), key=len, default=b"")
 
-    def cut(self, text: bytes) -> bytes:
-        """A text before the first string; the whole text if it holds none."""
-        state = 0
-        for index, byte in enumerate(text):
-            state = self.step(state, byte)
-            if state == self.stopped:
-                return text[: index + 1 - len(self.found(text[: index + 1]))]
-        return text
-
     def sure(self, text: bytes) -> bytes:
         """The beginning of `text` that stays when any text that begins with it is cut."""
         state = self.read(0, text)
-        return self.cut(text) if state == self.stopped else text[: len(text) - len(self.pending[state])]
+        return cut_before(text, self.stops) if state == self.stopped else text[: len(text) - len(self.pending[state])]
 
     def before(self, automaton: Automaton) -> Automaton:
         """Accepts the texts of which that before the first string is accepted; what follows it may be anything.

@@ -17,19 +17,19 @@ from locore.circuits.chain import FALSE, FIRST_LEAF, MAX_NODES, Block, Chain
 from locore.circuits.layers import chain_of
 from locore.circuits.left_to_right import LeftToRight
 from locore.circuits.upward import satisfiable
-from locore.errors import BudgetExceeded, InvalidArgument, LocoreError, ZeroWeights
+from locore.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.limits import Limits
 from locore.numerics import NEG_INF, make_generator
+from locore.plugins import Pictured
 from locore.tokenizer import Tokenizer
 
-SHOWN_NODES, MOST_SLOTS = 120, 10_000  # nodes in a notebook, and slots whose nodes are counted for that
 SMALL_VOCABULARY = 64  # up to it weights are always read in double precision, which costs next to nothing
 Distributions = Tensor | Callable[[int], Tensor]
 Scope = int  # a set of positions as a bit mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Circuit:
+class Circuit(Pictured):
     """A smooth, deterministic, decomposable circuit over `length` categorical positions.
 
     Distributions come as `log_probs`: Float[batch, length, vocab], natural logs; they may be unnormalised, and −inf is
@@ -124,23 +124,9 @@ class Circuit:
             BudgetExceeded: it has more nodes.
             InvalidArgument: the tokenizer is of another vocabulary.
         """
-        from locore.circuits.draw import picture_of
-
-        return picture_of(self.chain, tokenizer, max_nodes).dot()
-
-    def _repr_svg_(self) -> str | None:
-        """For notebooks: its gates, where it is small enough for a picture."""
-        from locore.circuits.draw import picture_of
-
-        reader = self.reader if self.written is None else None
-        entries = 0 if reader is None else sum(table.numel() for table in reader.tables)
-        if entries > MOST_SLOTS**2 or (self.written is None and (reader is None or not reader.pictured)):
-            return None
-        try:
-            slots = sum(block.num_slots for block in set(self.chain.blocks))
-            return None if max(self.length, slots) > MOST_SLOTS else picture_of(self.chain, None, SHOWN_NODES).svg()
-        except BudgetExceeded:
-            return None
+        drawn = self.picture(tokenizer, max_nodes)
+        assert drawn is not None
+        return drawn.dot()
 
     def count(self) -> int:
         """Exact number of sequences that satisfy the constraint, of any size; of those that a relaxed circuit lets through."""
@@ -206,7 +192,7 @@ class Circuit:
     def allowed(self, prefix: Tensor) -> Tensor:
         """Tokens that may come after a prefix so that the whole can still be completed.
 
-        For a text that grows token by token, `masks.MaskReader` does not read the prefix again.
+        For a text that grows token by token, `circuit.reader` does not read the prefix again.
 
         Args:
             prefix: Long[time] or Long[batch, time], time < length.

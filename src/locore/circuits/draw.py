@@ -1,21 +1,24 @@
-"""Drawings of a circuit: its gates, with the tokens of each leaf spelled out (paper, Figure 2).
-
-Drawn is the chain of blocks that a circuit is, so that a circuit can draw itself.
-"""
+"""Drawings of a circuit: its gates, with the tokens of each leaf spelled out (paper, Figure 2)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from locore.circuits.chain import FALSE, MAX_NODES, TRUE, Block, Chain, classes_of_range
+from locore.circuits.circuit import Circuit
 from locore.circuits.upward import size
 from locore.errors import BudgetExceeded, InvalidArgument
-from locore.picture import Box, Picture, listed
+from locore.lists import listed
+from locore.picture import Box, Picture
+from locore.plugins import picture_of
 from locore.tokenizer import Tokenizer
+
+SHOWN_NODES, MOST_SLOTS = 120, 10_000  # nodes in a notebook, and slots whose nodes are counted for that
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,23 @@ class Gate:
     classes: frozenset[int] = frozenset()
 
 
-def picture_of(circuit: Chain, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> Picture:
+@picture_of.register
+def drawn(circuit: Circuit, *options: Any) -> Picture | None:
+    """As `Circuit.dot` says with these options; without any, for notebooks: None where it is not small enough."""
+    if options:
+        return picture_of_gates(circuit.chain, *options)
+    reader = circuit.reader if circuit.written is None else None
+    entries = 0 if reader is None else sum(table.numel() for table in reader.tables)
+    if entries > MOST_SLOTS**2 or (circuit.written is None and (reader is None or not reader.pictured)):
+        return None
+    try:
+        slots = sum(block.num_slots for block in set(circuit.chain.blocks))
+        return None if max(circuit.length, slots) > MOST_SLOTS else picture_of_gates(circuit.chain, None, SHOWN_NODES)
+    except BudgetExceeded:
+        return None
+
+
+def picture_of_gates(circuit: Chain, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> Picture:
     """The gates of a circuit.
 
     Chains of binary Or gates are drawn as one gate, and the ranges that make up a set of tokens as one leaf, so a drawing has

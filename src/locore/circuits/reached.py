@@ -10,6 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -40,10 +41,12 @@ class Steering(ABC):
     Attributes:
         length: number of positions.
         num_classes: number of token classes.
+        is_shared: may several requests read it, or has each a bound of its own for what is looked at?
     """
 
     length: int
     num_classes: int
+    is_shared: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -133,7 +136,7 @@ class Reached(LeftToRight):
     @property
     def num_bytes(self) -> int:
         """Of the states that were reached, and of what the steering has made for them."""
-        table = sum(row.nbytes for row in self.__dict__.get("rows", ()))  # where it was asked for
+        table = int(sum(row.nbytes for row in self.__dict__.get("rows", ())))  # where it was asked for
         return self.steering.num_bytes + STATE_BYTES * sum(map(len, self._known)) + table
 
     @cached_property

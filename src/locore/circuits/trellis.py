@@ -35,11 +35,6 @@ class Trellis:
     columns: tuple[tuple[int, ...], ...]
     arcs: tuple[tuple[Arc, ...], ...]
 
-    @property
-    def num_arcs(self) -> int:
-        """Of all positions."""
-        return sum(map(len, self.arcs))
-
 
 def trellis_of(circuit: Circuit, max_arcs: int = MAX_ARCS) -> Trellis:
     """The trellis of a circuit, for a drawing; its paths, with a token chosen on each arc, are the models of the circuit.

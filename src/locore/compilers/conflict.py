@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from locore.compilers.problem import Problem
-from locore.constraints import And, AutomatonLeaf, Ban, Constant, Constraint, Not, Or, conjunction, negation
+from locore.constraints.base import And, Constant, Constraint, Not, Or, conjunction, negation
 from locore.constraints.spelling import spelled
+from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import BudgetExceeded, Unsatisfiable
 
 SECONDS = 3.0
@@ -71,7 +72,7 @@ def conflict_of(problem: Problem, solve: Solve, seconds: float = SECONDS) -> Con
     """A small conflict in a problem that has no model: no part can be left out, if the budget suffices to see that.
 
     Parts are left out in halves, quarters and so on down to one at a time, as long as what is left has no model (delta
-    debugging, Zeller and Hildebrandt, 2002). A ban of several phrases counts as one part for each.
+    debugging, Zeller and Hildebrandt, 2002). A leaf that is a conjunction, as a ban of several phrases, counts as its pieces.
 
     Args:
         problem: a problem without a model.
@@ -81,7 +82,7 @@ def conflict_of(problem: Problem, solve: Solve, seconds: float = SECONDS) -> Con
     limits = replace(problem.limits, states=min(problem.limits.states, MAX_STATES))
     attempts = _Attempts(replace(problem, limits=limits), solve, time.monotonic() + seconds)
     parts = attempts.reduced(list(_conjuncts(problem.constraint)))
-    parts = attempts.reduced([piece for part in parts for piece in _pieces(part)])
+    parts = attempts.reduced([piece for part in parts for piece in part.conjuncts()])
     needs_length = problem.min_length > 0 and not attempts.has_no_model(parts, problem.length, 0)
     minimal = attempts.certain
     min_length = problem.min_length if needs_length else 0
@@ -169,19 +170,12 @@ def _conjuncts(constraint: Constraint) -> Iterator[Constraint]:
         yield constraint
 
 
-def _pieces(part: Constraint) -> Iterator[Constraint]:
-    if isinstance(part, Ban):
-        yield from (replace(part, phrases=(phrase,)) for phrase in part.phrases)
-    else:
-        yield part
-
-
-def _joined(parts: Sequence[Constraint]) -> Iterator[Constraint]:
-    """The same parts with one ban for all its phrases, which is far quicker than one for each."""
-    bans: dict[Ban, list[str]] = {}
+def _joined(parts: Sequence[Constraint]) -> list[Constraint]:
+    """The same parts, those that can be merged in one."""
+    joined: dict[type[Constraint], list[Constraint]] = {}
     for part in parts:
-        if isinstance(part, Ban):
-            bans.setdefault(replace(part, phrases=()), []).extend(part.phrases)
-        else:
-            yield part
-    yield from (replace(kind, phrases=tuple(phrases)) for kind, phrases in bans.items())
+        alike = joined.setdefault(type(part), [])
+        both = ((number, merged) for number, other in enumerate(alike) if (merged := other.merged(part)) is not None)
+        number, merged = next(both, (len(alike), part))
+        alike[number : number + 1] = [merged]
+    return [part for alike in joined.values() for part in alike]

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from locore.automata.lift import TokenAutomaton, fates, vocabulary_trie
 from locore.automata.machines import Tally, minimised, pushed
 from locore.automata.tables import number_rows, reachable
-from locore.circuits import DEAD, Chain, Circuit
+from locore.circuits import DEAD, Circuit
 from locore.circuits.counted import Control, CountedReader
 from locore.compilers.problem import Problem, WholeCharacters, as_one_automaton, no_model, with_lifted
+from locore.compilers.ways import nodes_of, register
 from locore.constraints import And, AutomatonLeaf, Constraint, Not, conjunction
 from locore.constraints.counting import TextLeaf
 from locore.limits import check_states, check_table
@@ -27,12 +28,12 @@ REMEDY = "lower the bounds, leave out one that no text of the length reaches, or
 Counter = tuple[TextLeaf, bool]  # and does it stand below a negation?
 
 
-def counted_circuit(problem: Problem, write: partial[Chain]) -> Circuit | None:
+@register
+def counted_circuit(problem: Problem) -> Circuit | None:
     """The reading of a conjunction of text constraints of which one counts far; None of any other, and of a small product.
 
     Args:
         problem: with whole characters demanded, where they have to be.
-        write: makes the nodes, where somebody needs them.
 
     Raises:
         Unsatisfiable: no text is short enough.
@@ -40,7 +41,8 @@ def counted_circuit(problem: Problem, write: partial[Chain]) -> Circuit | None:
     ended = problem.with_end_apart()
     parts = list(ended.constraint.of) if isinstance(ended.constraint, And) else [ended.constraint]
     far, place = max(((_top(part), place) for place, part in enumerate(parts)), default=(0, 0))
-    if far < FAR or not all(isinstance(leaf, AutomatonLeaf) and leaf.is_text for leaf in ended.constraint.leaves()):
+    leaves = list(ended.constraint.leaves())
+    if far < FAR or not all(isinstance(leaf, AutomatonLeaf) and leaf.is_text and leaf.is_small for leaf in leaves):
         return None
     check_states(far, f"counting up to {far:,}", REMEDY)
     counter = _counter(parts.pop(place))
@@ -51,7 +53,7 @@ def counted_circuit(problem: Problem, write: partial[Chain]) -> Circuit | None:
     control = _control(ended, automaton, *counter)
     if control is None or control.num_states * control.num_counts < MOST_STATES:
         return None
-    reader = CountedReader(control, ended.length, ended.min_length, ended.must_end, write)
+    reader = CountedReader(control, ended.length, ended.min_length, ended.must_end, partial(nodes_of, problem))
     if not reader.is_satisfiable:
         raise no_model(ended.length)
     return Circuit(reader)

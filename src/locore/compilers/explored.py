@@ -91,6 +91,8 @@ class Exploration(Steering):
         late: how many were taken to be too late for the horizon, by the straight way to an end.
     """
 
+    is_shared = False  # a search for an end has a bound of its own
+
     def __init__(self, residuals: Residuals, problem: Problem, again: Callable[[], Exploration]) -> None:
         """Nothing has been read.
 
@@ -122,6 +124,11 @@ class Exploration(Steering):
     def start(self) -> int:
         """The state before anything is read."""
         return self._start
+
+    @property
+    def is_satisfiable(self) -> bool:
+        """Is there a text of this length?"""
+        return self.live(0, self._start)
 
     def after(self, position: int, state: int, number: int) -> int:
         """The state after a token; DEAD where nothing can be completed any more."""

@@ -42,6 +42,7 @@ from locore.tokenizer import Tokenizer
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Merged = Constraint | Automaton
+Vtree = int | tuple["Vtree", "Vtree"]  # a position, or a pair
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Problem:
 
     Attributes:
         must_end: must the text end within the length, beside satisfying the constraint?
+        vtree: how positions are paired, where they are not read from left to right.
     """
 
     constraint: Constraint
@@ -58,6 +60,7 @@ class Problem:
     min_length: int
     limits: Limits = field(default_factory=Limits)
     must_end: bool = False
+    vtree: Vtree | None = None
 
     def with_end_apart(self) -> Problem:
         """The same problem; if the whole constraint demands an end, and more than that, the problem does instead."""

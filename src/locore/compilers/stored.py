@@ -50,7 +50,7 @@ class Compiled:
     origin: Literal["compiled", "memory", "disk"]
 
 
-def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Compiled:
+def stored(problem: Problem, make: Callable[[], Circuit]) -> Compiled:
     """The kept circuit of a problem, or what `make` returns, which is kept if it took long.
 
     Files are in the folder `circuits` of the cache; all together have at most `$LOCORE_COMPILE_CACHE_BYTES` (default 1 GB; 0:
@@ -60,7 +60,7 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
     whatever it took, and weighed anew whenever another is asked for; such readings have at most 128 MB.
     """
     most_bytes = _disk_bytes()
-    key = key_of(problem, vtree) if most_bytes else None
+    key = key_of(problem) if most_bytes else None
     if key is None:
         return Compiled(make(), "compiled")
     circuit = _memory.get(key) or _growing.get(key)
@@ -75,8 +75,9 @@ def stored(problem: Problem, vtree: object, make: Callable[[], Circuit]) -> Comp
     start = time.perf_counter()
     circuit = make()
     if circuit.written is None and isinstance(circuit.reader, Reached):
-        _growing.put(key, circuit)
-        _growing.weigh()
+        if circuit.reader.steering.is_shared:
+            _growing.put(key, circuit)
+            _growing.weigh()
     elif time.perf_counter() - start >= WORTH_SECONDS and _bytes_of(circuit):
         _memory.put(key, circuit)
         if circuit.written is None and not (circuit.reader and circuit.reader.tables):  # there is nothing to write
@@ -133,10 +134,10 @@ class Compilations:
 _request: ContextVar[Compilations | None] = ContextVar("what the request has compiled", default=None)
 
 
-def once(problem: Problem, vtree: object, make: Callable[[], Compiled]) -> Compiled:
+def once(problem: Problem, make: Callable[[], Compiled]) -> Compiled:
     """What the request that is being answered has compiled of this problem, or what `make` returns."""
     request = _request.get()
-    if request is None or vtree is not None:
+    if request is None or problem.vtree is not None:
         return make()
     return request.once(problem, make)
 
@@ -144,7 +145,7 @@ def once(problem: Problem, vtree: object, make: Callable[[], Compiled]) -> Compi
 # What a circuit is found by.
 
 
-def key_of(problem: Problem, vtree: object = None) -> str | None:
+def key_of(problem: Problem) -> str | None:
     """A sha256 of everything that a circuit depends on; None if the constraint is of a kind from outside Locore.
 
     Equal keys mean equal constraints. The JSON form of each node is hashed with the hashes of its children in their place, so
@@ -156,7 +157,7 @@ def key_of(problem: Problem, vtree: object = None) -> str | None:
     def rule(node: Constraint, parts: list[Any]) -> str:
         return _digest(node.json_of(parts))
 
-    arguments = [problem.length, problem.min_length, problem.limits.states, problem.limits.nodes, vtree]
+    arguments = [problem.length, problem.min_length, problem.limits.states, problem.limits.nodes, problem.vtree]
     return _digest([_version(), fold(problem.constraint, rule), problem.tokenizer.fingerprint(), arguments])
 
 

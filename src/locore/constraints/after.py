@@ -67,12 +67,9 @@ class After(MachineLeaf):
         """As what holds behind the marker."""
         return is_finite(self.of)
 
-    def machine(self) -> ByteMachine:
-        """Looks for the marker, and then reads what follows."""
-        return self._machine
-
     @cached_property
     def _machine(self) -> ByteMachine:
+        """Looks for the marker, and then reads what follows."""
         if isinstance(self.marker, Regex):
             found = byte_automaton(concat(ANYTHING, self.marker.language))
         else:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from locore.constraints.structure import Structural, check_tree, fold
 from locore.errors import InvalidArgument, InvalidConstraint
 
 Json = dict[str, Any]
+# Of the steps of a JSON pointer: None where something may be, else the names at the first step that leads nowhere.
+Places = Callable[[tuple[str, ...]], list[str] | None]
 
 
 class Reading(ABC):
@@ -71,11 +74,13 @@ class Constraint(Structural):
     __array_ufunc__ = None  # numpy's bools leave the operators to the methods below
     is_text = False  # does it speak about the text?
     is_utf8 = False  # does it hold of texts that are UTF-8 only?
+    is_function = False  # is it Python code, of which nothing is known before it is traced at a length?
     # The module, if any, whose `gathered(constraint, vocab_size)` brings a constraint that has such leaves into the form that
     # a compiler for them reads, with leaves of `locore.compilers.problem.CompilerLeaf` in their places.
     compiler: ClassVar[str | None] = None
-    # What `over` does. It is made of leaves, which are made of this class, so its module puts it here.
+    # What `over` and `before` do. They are made of leaves, which are made of this class, so their modules put them here.
     made_over: ClassVar[Callable[[Constraint, str, str | None], Constraint]]
+    made_before: ClassVar[Callable[[Constraint, Iterable[str]], Constraint]]
     __hash__ = Structural.__hash__
 
     # What a kind says about itself.
@@ -103,6 +108,33 @@ class Constraint(Structural):
     def waits_for_prompt(self) -> bool:
         """Does a leaf speak of a prompt that it does not know yet?"""
         return False
+
+    @property
+    def is_small(self) -> bool:
+        """Of a leaf: can all of its states be made in a moment?"""
+        return True
+
+    @property
+    def tables_mislead(self) -> bool:
+        """Of a leaf: is it known that n-gram tables foretell little of it?"""
+        return not self.is_small
+
+    @property
+    def title(self) -> str | None:
+        """What messages call a leaf that has no JSON form."""
+        return None
+
+    def conjuncts(self) -> list[Constraint]:
+        """What a leaf is the conjunction of."""
+        return [self]
+
+    def merged(self, other: Constraint) -> Constraint | None:
+        """One leaf that says what two say, where that is quicker than both."""
+        return None
+
+    def places(self) -> Places | None:
+        """Where its texts, which are JSON, may have values; None where that is not known."""
+        return None
 
     def notes(self) -> tuple[str, ...]:
         """What a report on texts of a leaf should say."""
@@ -145,6 +177,10 @@ class Constraint(Structural):
             InvalidConstraint: another `what`, or a part that speaks of tokens, or is a Python function.
         """
         return self.made_over(what, prompt)
+
+    def before(self, stops: Iterable[str]) -> Constraint:
+        """The same, said of the text before the first of some strings; see `locore.before`."""
+        return self.made_before(stops)
 
     def evaluate(self, tokens: Iterable[int], tokenizer: TokenizerLike | None = None) -> bool:
         """Does the constraint hold on these tokens? Read plainly, without any automaton.
@@ -282,9 +318,22 @@ class Several(Constraint):
         """All parts hold, or some part holds."""
         return all(parts) if self.neutral else any(parts)
 
+    def places(self) -> Places | None:
+        """Of `&` one part that says so is enough, of `|` all alternatives have to."""
+        known = [places for part in self.of if (places := part.places()) is not None]
+        return partial(_refused, known, self.neutral) if known and (self.neutral or len(known) == len(self.of)) else None
+
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "and" or "or", "of": [...]}`."""
         return {"type": "and" if self.neutral else "or", "of": parts}
+
+
+def _refused(known: list[Places], by_one: bool, steps: tuple[str, ...]) -> list[str] | None:
+    """The names where one part, or where all parts have nothing at a place."""
+    refused = [names for places in known if (names := places(steps)) is not None]
+    if by_one:
+        return refused[0] if refused else None
+    return [name for names in refused for name in names] if len(refused) == len(known) else None
 
 
 class And(Several):
@@ -364,12 +413,12 @@ def _several(kind: type[Several], parts: list[Constraint]) -> Constraint:
     simple = decided(kind, parts)
     if not isinstance(simple, Constant) or simple.value == kind.neutral:
         return simple
-    text = [part for part in parts if _may_be_text(part)]
+    text = [part for part in parts if may_be_text(part)]
     # The constant first: it decides the value, and the others exclude special tokens.
     return kind((simple, *dict.fromkeys(text))) if text else simple
 
 
-def _may_be_text(constraint: Constraint) -> bool:
+def may_be_text(constraint: Constraint) -> bool:
     """As `has_text`; a Python function may speak about text until it is traced."""
     try:
         return has_text(constraint)
@@ -380,7 +429,7 @@ def _may_be_text(constraint: Constraint) -> bool:
 def if_then_else(test: Constraint, then: Constraint, other: Constraint) -> Constraint:
     """`then` where `test` holds and `other` where it does not."""
     with reading_with(None):
-        if then == other and not _may_be_text(test):
+        if then == other and not may_be_text(test):
             return then
     return disjunction([conjunction([test, then]), conjunction([negation(test), other])])
 

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from locore.automata.lazily import ByteMachine
-from locore.automata.stops import MOST_STOPS, CutMachine, StopMachine
+from locore.automata.stops import CutMachine, StopMachine
 from locore.automata.tables import Automaton, minimise
 from locore.constraints.base import Constant, Constraint, Json
-from locore.constraints.function import PythonFunction
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.sequence import TokenizerLike, TokenSequence
 from locore.constraints.serial import read_constraint, register
@@ -19,6 +18,7 @@ from locore.constraints.spelling import quoted, spelled
 from locore.constraints.text import read_phrases, sequence_of
 from locore.constraints.tokens import AutomatonLeaf
 from locore.errors import InvalidConstraint
+from locore.request import MOST_STOPS, cut_before
 
 
 def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
@@ -42,7 +42,7 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
         raise InvalidConstraint(f"before needs a constraint, got {type(constraint).__name__}")
 
     def change(leaf: Constraint) -> Constraint:
-        if isinstance(leaf, PythonFunction):
+        if leaf.is_function:
             raise InvalidConstraint("before cannot look into a Python function; call constraint.at(length) first")
         if isinstance(leaf, Constant) or not leaf.is_text:
             return leaf
@@ -51,6 +51,9 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
         return Before(known, leaf)
 
     return constraint.transform(change)
+
+
+Constraint.made_before = lambda constraint, stops: before(stops, constraint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +79,9 @@ class Before(MachineLeaf):
         assert isinstance(self.leaf, AutomatonLeaf)
         return minimise(self.search.before(self.leaf.automaton()))
 
-    def machine(self) -> ByteMachine:
-        """The leaf's own, with the bytes held back that may become a string."""
-        return self._machine
-
     @cached_property
     def _machine(self) -> ByteMachine:
+        """The leaf's own, with the bytes held back that may become a string."""
         return CutMachine(machine_of(self.leaf), self.search)
 
     def is_relaxed_at(self, length: int) -> bool:
@@ -117,9 +117,8 @@ class Before(MachineLeaf):
         return self.leaf.notes()
 
     def cut(self, text: bytes) -> bytes:
-        """What comes before the string that ends first, by `bytes.find` for each."""
-        found = [(place + len(stop), place) for stop in map(str.encode, self.stops) if (place := text.find(stop)) >= 0]
-        return text[: min(found)[1]] if found else text
+        """What comes before the string that ends first."""
+        return cut_before(text, map(str.encode, self.stops))
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The leaf is read plainly on the part before a string."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from locore.automata.machines import Tally, bounded, over_bytes
 from locore.automata.tables import Automaton
 from locore.constraints.base import Json
 from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import bounds_of, read_integer, register
+from locore.constraints.serial import bounds_of, form_of, read_integer, register
 from locore.constraints.spelling import allowed, called
 from locore.constraints.tokens import AutomatonLeaf
 
@@ -68,12 +68,7 @@ class TextLeaf(AutomatonLeaf):
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": kind, field: value, ...}` without the fields that have their default value."""
-        json: Json = {"type": self.kind}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.default is MISSING or value != field.default:
-                json[field.name] = list(value) if isinstance(value, tuple) else value
-        return json
+        return form_of(self)
 
     def __repr__(self) -> str:
         return called(self.json_of([]))

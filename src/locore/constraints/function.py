@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, overload
 
 import numpy as np
@@ -21,11 +21,9 @@ from locore.constraints.structure import fold
 from locore.constraints.tokens import Literal
 from locore.constraints.view import Sum, TokensView
 from locore.errors import BudgetExceeded, InvalidConstraint, LocoreError
-from locore.picture import Box, Picture
 
 Function = Callable[[Any], Any]
 MAX_PATHS = 10_000
-DRAWN_LENGTHS = (4, 8, 16, 1, 2, 3)
 
 
 @overload
@@ -64,6 +62,7 @@ class PythonFunction(Constraint):
 
     function: Function
     max_paths: int = MAX_PATHS
+    is_function = True
 
     def __post_init__(self) -> None:
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -78,6 +77,11 @@ class PythonFunction(Constraint):
     def name(self) -> str:
         """The name of the function, for messages."""
         return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"function {self.name}"
 
     @property
     def is_text(self) -> bool:  # type: ignore[override]
@@ -100,18 +104,6 @@ class PythonFunction(Constraint):
 
     def __repr__(self) -> str:
         return f"PythonFunction({self.name})"
-
-    def picture(self) -> Picture | None:
-        """What it computes at the first of a few lengths at which it can be traced; `c.at(n)` has the picture at another."""
-        for length in DRAWN_LENGTHS:
-            try:
-                traced = self.at(length)
-            except LocoreError:
-                continue
-            drawn = traced.picture() or Picture((Box(repr(traced), "leaf"),), 0)
-            top = Box(f"{self.name}, of {length} tokens", "leaf", (drawn.root,))
-            return replace(drawn, boxes=(*drawn.boxes, top), root=len(drawn.boxes))
-        return None
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         # A decorated function has taken the place of the plain one in its module: pickle its name.

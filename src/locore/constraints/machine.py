@@ -28,9 +28,14 @@ class MachineLeaf(AutomatonLeaf):
 
     reads = "bytes"
 
-    @abstractmethod
     def machine(self) -> ByteMachine:
         """The machine that accepts exactly the texts on which the constraint holds; each call gives the same one."""
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> ByteMachine:
+        """As it is made, which a kind says here or in `machine`."""
+        raise NotImplementedError
 
     @property
     def is_small(self) -> bool:
@@ -83,12 +88,9 @@ class NestedLeaf(MachineLeaf):
             return False
         return True
 
-    def machine(self) -> ByteMachine:
-        """The automaton as a machine whose states are made when they are reached; each call gives the same one."""
-        return self._machine
-
     @cached_property
     def _machine(self) -> ByteMachine:
+        """The automaton as a machine whose states are made when they are reached."""
         return PushdownMachine(self.follow())
 
 
@@ -101,14 +103,9 @@ class PartOfText(TokenSequence):
         self.__dict__["text"] = content
 
 
-def is_machine(leaf: Constraint) -> bool:
-    """Is it a leaf with any number of states, or with too many to make them all?"""
-    return isinstance(leaf, MachineLeaf) and not leaf.is_small
-
-
 def is_finite(constraint: Constraint) -> bool:
     """Is a constraint on text one that automata decide?"""
-    return not any(map(is_machine, constraint.leaves()))
+    return all(leaf.is_small for leaf in constraint.leaves())
 
 
 def is_text_leaf(leaf: Constraint) -> bool:
@@ -139,7 +136,7 @@ def machine_of(constraint: Constraint) -> ByteMachine:
     def rule(node: Constraint, parts: list[Automaton | ByteMachine]) -> Automaton | ByteMachine:
         if isinstance(node, Constant):
             return Automaton(np.zeros((1, 1), dtype=np.int32), np.array([node.value]), {}, 0)
-        if isinstance(node, MachineLeaf) and is_machine(node):
+        if isinstance(node, MachineLeaf) and not node.is_small:
             return node.machine()
         if isinstance(node, AutomatonLeaf):
             return node.automaton()

@@ -1,7 +1,7 @@
 """Constraints that see the prompt, too: what holds of the prompt with the text behind it.
 
 By the derivative of the machine: it has read the prompt when the text begins, so that a phrase may begin in the prompt and end
-in the text. The prompt of a request is known where it is sampled (`locore.story`); until then it is left open.
+in the text. The prompt of a request is known where it is sampled (`locore.shaping`); until then it is left open.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from locore.automata.composed import Advanced
 from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Automaton, minimise
 from locore.constraints.base import Constant, Constraint, Json
-from locore.constraints.function import PythonFunction
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.phrases import Occurrence, listed_beginnings
-from locore.constraints.sequence import TokenSequence
+from locore.constraints.sequence import TokenSequence, is_written
 from locore.constraints.serial import read_constraint, read_string, register
 from locore.constraints.spelling import quoted, spelled
 from locore.constraints.tokens import AutomatonLeaf
@@ -40,15 +39,6 @@ class Begins(Protocol):
         """What it forbids and where that begins in a text which ends before it does, the furthest first."""
 
 
-def is_written(text: str) -> bool:
-    """Has a text UTF-8 bytes?"""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def over(constraint: Constraint, what: str, prompt: str | None = None) -> Constraint:
     """What `Constraint.over` says."""
     if not isinstance(what, str) or what not in (TEXT, BOTH):
@@ -62,7 +52,7 @@ def over(constraint: Constraint, what: str, prompt: str | None = None) -> Constr
         raise InvalidConstraint("the prompt of over has a lone surrogate, which has no UTF-8 bytes; remove it")
 
     def change(leaf: Constraint) -> Constraint:
-        if isinstance(leaf, PythonFunction):
+        if leaf.is_function:
             raise InvalidConstraint("over cannot look into a Python function; call constraint.at(length) first")
         if isinstance(leaf, Constant | Over):
             return leaf
@@ -129,12 +119,9 @@ class Over(MachineLeaf):
             state = int(whole.table[state, whole.column.get(byte, whole.default)])
         return minimise(replace(whole, start=state))
 
-    def machine(self) -> ByteMachine:
-        """That of the leaf, which has read the prompt."""
-        return self._machine
-
     @cached_property
     def _machine(self) -> ByteMachine:
+        """That of the leaf, which has read the prompt."""
         return Advanced(machine_of(self.of), self._known().encode())
 
     def is_relaxed_at(self, length: int) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from unicodedata import combining
@@ -14,7 +14,7 @@ from unicodedata import combining
 from locore.automata import search
 from locore.automata.characters import Manner, continues, fold, is_word_character
 from locore.automata.machines import Tally
-from locore.constraints.base import Json
+from locore.constraints.base import Constraint, Json
 from locore.constraints.counting import TextLeaf
 from locore.constraints.spelling import allowed, quoted, with_exactly
 
@@ -168,6 +168,16 @@ class Ban(PhraseLeaf):
     def bounds(self) -> tuple[int, int | None]:
         """No occurrence."""
         return 0, 0
+
+    def conjuncts(self) -> list[Constraint]:
+        """A ban of each phrase."""
+        return [replace(self, phrases=(phrase,)) for phrase in self.phrases]
+
+    def merged(self, other: Constraint) -> Constraint | None:
+        """Of all phrases, which are searched at once."""
+        if not isinstance(other, Ban) or replace(other, phrases=()) != replace(self, phrases=()):
+            return None
+        return replace(self, phrases=(*self.phrases, *other.phrases))
 
     def tally(self) -> Tally:
         """Counts occurrences."""

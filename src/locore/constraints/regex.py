@@ -79,11 +79,8 @@ class LanguageLeaf(AutomatonLeaf):
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The decoded text is read plainly."""
-        try:
-            text = sequence.text.decode("utf-8")
-        except UnicodeDecodeError:
-            return False
-        return self.matches(text)
+        text = sequence.whole_text
+        return text is not None and self.matches(text)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from locore.constraints.machine import MachineLeaf
 from locore.constraints.patterns import Pattern, Phrase, as_language
 from locore.constraints.phrases import LEAST, Occurrence, PlainText, listed
 from locore.constraints.sequence import TokenSequence
+from locore.constraints.serial import form_of
 from locore.constraints.spelling import allowed, called, quoted, with_exactly
 from locore.errors import BudgetExceeded
 
@@ -51,6 +52,7 @@ class PatternLeaf(MachineLeaf):
 
     @cached_property
     def _machine(self) -> ByteMachine:
+        """States are made as texts go."""
         made = self._written_out()
         return OverBytes(made) if isinstance(made, CharMachine) else made
 
@@ -62,10 +64,6 @@ class PatternLeaf(MachineLeaf):
                 f"{_shortened(self)} is too large: {error}. Repeat less often, or leave the limit away: {{2,}} costs far less "
                 "than {2,5000}. limits=Limits(states=...) allows more."
             ) from error
-
-    def machine(self) -> ByteMachine:
-        """States are made as texts go."""
-        return self._machine
 
     @cached_property
     def _small(self) -> Automaton | None:
@@ -89,11 +87,8 @@ class PatternLeaf(MachineLeaf):
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The decoded text is read plainly; of what is no UTF-8 nothing holds."""
-        try:
-            text = sequence.text.decode("utf-8")
-        except UnicodeDecodeError:
-            return False
-        return self.holds_in(text)
+        text = sequence.whole_text
+        return text is not None and self.holds_in(text)
 
     def why(self, sequence: TokenSequence) -> str:
         """What was found in the text of a sequence."""
@@ -101,12 +96,7 @@ class PatternLeaf(MachineLeaf):
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": kind, field: value, ...}` without the fields that have their default value."""
-        json: Json = {"type": self.kind}
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.default is MISSING or value != field.default:
-                json[field.name] = [*map(_written, value)] if isinstance(value, tuple) else _written(value)
-        return json
+        return form_of(self, _written)
 
     def __repr__(self) -> str:
         return called(self.json_of([]))

@@ -86,7 +86,21 @@ class TokenSequence:
             return True
         return False
 
+    @property
+    def whole_text(self) -> str | None:
+        """The text; None where it is no UTF-8."""
+        return None if self.is_broken else self.text.decode()
+
     @cached_property
     def text(self) -> bytes:
         """The bytes of the tokens before the end."""
         return self.known_tokenizer.text_bytes(self.tokens)
+
+
+def is_written(text: str) -> bool:
+    """Has a text UTF-8 bytes?"""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

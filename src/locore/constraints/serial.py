@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from reprlib import repr as shortened
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from locore import plugins
-from locore.constraints.base import Constant, Constraint, conjunction, disjunction, negation
+from locore.constraints.base import Constant, Constraint, Json, conjunction, disjunction, negation
 from locore.constraints.structure import MAX_DEPTH
 from locore.errors import InvalidConstraint, UnsupportedKeyword
 from locore.lists import items_of
@@ -119,6 +119,16 @@ def from_json(obj: Any) -> Constraint:
         UnsupportedKeyword: an unknown field, likewise.
     """
     return read_constraint(obj, "")
+
+
+def form_of(leaf: Any, written: Callable[[Any], Any] = lambda value: value) -> Json:
+    """`{"type": kind, field: value, …}` of a leaf, without the fields that have their default value."""
+    json: Json = {"type": leaf.kind}
+    for field in fields(leaf):
+        value = getattr(leaf, field.name)
+        if field.default is MISSING or value != field.default:
+            json[field.name] = [*map(written, value)] if isinstance(value, tuple) else written(value)
+    return json
 
 
 @described({"$ref": CONSTRAINT})

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from locore.constraints.base import Constraint, Json, Not, Several
-from locore.constraints.function import PythonFunction
 
 SHOWN = 5  # items of a list
 WIDTH = 72  # characters of a leaf
@@ -24,9 +23,7 @@ def spelled(constraint: Constraint, levels: int = LEVELS) -> str:
         return f"({word.join([*shown, f'{more} more'] if more else shown)})"
     if isinstance(constraint, Not):
         return f"not {spelled(constraint.of, levels)}"
-    if isinstance(constraint, PythonFunction):
-        return f"function {constraint.name}"
-    return _cut(called(constraint.json_of([])))
+    return constraint.title or _cut(called(constraint.json_of([])))
 
 
 def called(form: Json) -> str:

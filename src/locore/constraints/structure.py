@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 from locore.errors import InvalidConstraint
-from locore.picture import Picture, tree
+from locore.plugins import Pictured
 
 MAX_DEPTH = 100  # of a JSON form
 MAX_SIZE = 1_000_000
-SHOWN = 100  # boxes of a picture
 N = TypeVar("N", bound="Structural")
 T = TypeVar("T")
 
 
-class Structural:
+class Structural(Pictured):
     """A frozen dataclass whose equality and cached hash are those of its fields."""
 
     gate: ClassVar[str] = "leaf"  # how it joins its children, in a picture
@@ -75,15 +74,6 @@ class Structural:
         """Of a leaf, in a picture."""
         return repr(self)
 
-    def picture(self) -> Picture | None:
-        """How it is joined; None of a leaf, and of what is too large for a picture."""
-        return tree(self, lambda node: node.children(), _said, SHOWN) if self.children() else None
-
-    def _repr_svg_(self) -> str | None:
-        """For notebooks, which show its name where there is no picture."""
-        drawn = self.picture()
-        return None if drawn is None else drawn.svg()
-
     def __reduce__(self) -> str | tuple[Any, ...]:
         # Without the cached hash: Python salts the hashes of strings anew in every process.
         return type(self), self._values()
@@ -96,12 +86,6 @@ def _alike(mine: Any, theirs: Any) -> bool:
     if mine.children():
         return len(mine.children()) == len(theirs.children())
     return bool(mine._values() == theirs._values())
-
-
-def _said(node: Structural) -> tuple[str, str]:
-    if not node.children():
-        return node.label, "leaf"
-    return (type(node).__name__ if node.gate == "leaf" else node.gate.upper()), node.gate
 
 
 def _outline(node: Structural, levels: int) -> str:

@@ -107,12 +107,9 @@ class Template(MachineLeaf):
         """The holes, in order."""
         return tuple(piece for piece in self.pieces if isinstance(piece, str))
 
-    def machine(self) -> ByteMachine:
-        """Reads one piece after the other."""
-        return self._machine
-
     @cached_property
     def _machine(self) -> ByteMachine:
+        """Reads one piece after the other."""
         return Concatenated([self._piece(piece) for piece in self.pieces] or [_fixed(b"")])
 
     def _piece(self, piece: bytes | str) -> ByteMachine:

@@ -22,8 +22,7 @@ from locore.constraints.serial import (
     register,
 )
 from locore.errors import InvalidConstraint
-from locore.lists import items_of
-from locore.picture import listed
+from locore.lists import items_of, listed
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,17 @@ w_i ≤ c_i, c_i known before w_i, the same bets on c_i − w_i, of mean c_i −
 error. It is exact where draws of the model were counted; elsewhere it is an approximation with three terms: the standard error;
 more above where a run was surprised, as the weights are then skewed and the error itself is underestimated; and what was never
 drawn. See `locore.evidence.blocks` for what is made of surprise, docs/concepts/diagnostics.md for how often the interval holds.
+
+**Three in n.** What happens with a probability above 3/n shows among n draws, but for one case in twenty: (1 − 3/n)^n < e^−3.
+So weights that all agree are no proof that all others would: a share 3/n of the draws may have other weights, none at all or
+more. Where particles are kept for certain and only a share of the weight is drawn among, it is that share of 3/n. Where nothing
+differs, the other weights may be anything that certain bounds allow; where weights do differ their spread says what is to be
+expected, and the share counts once more, as if it weighed as much as the mean.
+
+**Potentials.** The texts that were asked about say nothing of the others, which hold a share u of the weight: what was drawn
+among and not found, by the rule of three, and no more than what certainly was not found. Each may be worth as much as φ can be.
+That is its bound; a potential without one is taken to exceed what was seen by no more than twice the spread of its answers, and
+by anything where they are all the same, for then nothing was learned about it.
 """
 
 from __future__ import annotations
@@ -29,10 +40,12 @@ import torch
 from torch import Tensor
 
 from locore.evidence.blocks import LEAST
-from locore.evidence.record import UNKNOWN, Bounds, Draws, Factors
-from locore.evidence.unseen import UNSEEN, log_reach_of_others, missed_share, nothing_differs
-from locore.numerics import NEG_INF
+from locore.evidence.record import UNKNOWN, Bounds, Draws, Factors, log_total
+from locore.numerics import NEG_INF, effective_sample_size
 
+OF_THREE = 3.0
+UNSEEN = 1.5  # standard errors by what was not drawn; see `locore.evidence.bounds`
+SAME = 1e-9  # nats by which equal weights may differ
 CONFIDENCE = 0.95
 # Few weights call for bold stakes, many for small ones, so the capital is divided beforehand among gamblers with these shares.
 SHARES = 0.5 ** torch.arange(16, dtype=torch.float64)
@@ -46,6 +59,53 @@ SMALL_REACH = 0.5  # nats by which p(α) may be larger than the estimate without
 ENCLOSED = 0.01  # nats between certain bounds, within which nothing is left to doubt
 CLOSED = 0.1  # bounds that leave less than this share open leave nothing out of sight
 QUANTILE_HALVINGS = 60  # of an angle: down to rounding
+
+
+def number_drawn(draws: Draws) -> tuple[float, float]:
+    """How many draws there were, and the share of the weight that was drawn among."""
+    blocks = draws.blocks
+    if blocks is None:
+        return float(draws.drawn), 1.0
+    if not blocks.members:
+        return float(max(len(blocks), draws.drawn)), 1.0
+    widths = [block.surprise.width if block.surprise else len(block.row) for block in blocks.members]
+    shares = [block.surprise.drawn if block.surprise else 1.0 for block in blocks.members]
+    return float(sum(widths)), max(shares)
+
+
+def missed_share(draws: Draws) -> float:
+    """The share of the weight that n draws may have missed, at most 1."""
+    number, drawn_among = number_drawn(draws)
+    return drawn_among * min(1.0, OF_THREE / max(1.0, number))
+
+
+def nothing_differs(draws: Draws) -> bool:
+    """Are all weights the same, so that their spread says nothing?"""
+    if draws.blocks is not None:
+        logs = draws.blocks.log_evidence
+        return draws.blocks.surprise <= SAME and max(logs) - min(logs) <= SAME
+    return draws.drawn == len(draws) and float(draws.log_weights.max() - draws.log_weights.min()) <= SAME
+
+
+def unasked_share(draws: Draws) -> float:
+    """The share of p(α), in units of its estimate, on texts that are not among these: what potentials were not asked about."""
+    number, drawn_among = number_drawn(draws)
+    if draws.blocks is None:
+        number = effective_sample_size(draws.log_weights)
+    share = drawn_among * min(1.0, OF_THREE / max(1.0, number))
+    if draws.token_scores is not None:
+        found = log_total(draws.tokens, draws.token_scores.sum(-1)) - draws.log_mean_weight
+        share = min(share, max(0.0, -math.expm1(found)))
+    return share + (0.0 if draws.blocks is None else UNSEEN * draws.blocks.unseen)
+
+
+def log_reach_of_others(draws: Draws) -> float:
+    """Log of how many times Z the texts may be worth that no potential was asked about; −inf where there are none."""
+    factors = draws.record.factors
+    if factors is None or factors.unasked <= 0.0 or draws.record.exact_draws or draws.record.enumerated:
+        return -math.inf
+    mean = draws.log_mean_weight - factors.log_before
+    return math.log(factors.unasked) + factors.log_beyond - mean
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,11 +221,6 @@ def _share_in_sight(draws: Draws, factors: Factors) -> float:
     return of_alpha + (0.0 if factors.steered else draws.log_mean_weight - factors.log_before - factors.log_seen)
 
 
-def probability_within(bound: float, degrees: int) -> float:
-    """P(|T| ≤ bound) for Student's t with so many degrees of freedom, by its finite sum (Abramowitz, Stegun 26.7.3-4)."""
-    return _within(math.atan(bound / math.sqrt(degrees)), degrees)
-
-
 @lru_cache
 def quantile(degrees: int, confidence: float) -> float:
     """The bound that |T| does not exceed with probability `confidence`."""
@@ -177,6 +232,7 @@ def quantile(degrees: int, confidence: float) -> float:
 
 
 def _within(angle: float, degrees: int) -> float:
+    """P(|T| ≤ √degrees · tan(angle)) for Student's t, by its finite sum (Abramowitz, Stegun 26.7.3-4)."""
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = degrees % 2
     term, total = (cosine if odd else 1.0), 0.0

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.automata.stops import cut_before
 from locore.ending import is_end
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import values
@@ -21,7 +20,7 @@ from locore.evidence.bounds import Estimate, is_out_of_sight
 from locore.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
 from locore.numerics import NEG_INF, make_generator
-from locore.request import OWN
+from locore.request import OWN, cut_before
 from locore.tokenizer import Tokenizer
 
 SHOWN, SHOWN_IN_NOTEBOOKS = 4, 10  # texts
@@ -95,8 +94,8 @@ class Particles(Estimate):
     @property
     def bytes(self) -> list[bytes]:
         """The bytes of each text."""
-        cut = cut_before(self.stops)
-        return [cut(self.tokenizer.text_bytes(y)) for y in self.tokens.tolist()]
+        stops = [stop.encode() for stop in self.stops]
+        return [cut_before(self.tokenizer.text_bytes(y), stops) for y in self.tokens.tolist()]
 
     @property
     def texts(self) -> list[str]:

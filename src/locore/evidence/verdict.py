@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from locore.evidence.bounds import ENCLOSED, SMALL_REACH, Estimate, is_out_of_sight, reach_in_sight
+from locore.evidence.bounds import ENCLOSED, SMALL_REACH, Estimate, is_out_of_sight, log_reach_of_others, reach_in_sight
 from locore.evidence.pareto import LARGE_K, LEAST_PARTICLES
 from locore.evidence.record import Draws, Mode, Record, Run
-from locore.evidence.unseen import log_reach_of_others
 
 Level = Literal["trust", "rough", "not judged", "do not trust", "biased"]
 Judgement = tuple[Level, str]

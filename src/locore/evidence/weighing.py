@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from locore.errors import InvalidArgument, ZeroWeights
+from locore.evidence.bounds import unasked_share
 from locore.evidence.record import UNKNOWN, Bounds, Draws, Factors, Record, log_total
-from locore.evidence.unseen import unasked_share
 from locore.numerics import NEG_INF
 
 EXCLUDED = "a potential gives the text no weight"

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from locore.lazy import lazy_names
 from locore.models.adjusted import Biased, MinP, Penalised
 from locore.models.base import Drafts, LanguageModel, ModelInfo, Origin
 from locore.models.by_name import load
 from locore.models.cursor import Cursor
-from locore.models.ending_at import EndingAt
+from locore.models.following import EndingAt
 from locore.models.table import MarkovModel, TableModel
 from locore.models.validation import prompt_ids
 from locore.models.wrappers import Counted, Mixture, Tempered, TopK, TopP
+from locore.plugins import lazy_names
 
 __all__ = [
     "Biased",

@@ -2,7 +2,6 @@
 
 from locore.potentials.scorer import Scorer
 from locore.potentials.serial import from_json, json_forms
-from locore.potentials.strata import Stratum, strata_of
 from locore.potentials.values import Bonus, Expert, Factor, Potential, Target, bonus, expert, potential, predicate, target_of
 
 __all__ = [
@@ -11,7 +10,6 @@ __all__ = [
     "Factor",
     "Potential",
     "Scorer",
-    "Stratum",
     "Target",
     "bonus",
     "expert",
@@ -19,6 +17,5 @@ __all__ = [
     "json_forms",
     "potential",
     "predicate",
-    "strata_of",
     "target_of",
 ]

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from locore.errors import InvalidArgument
-from locore.lazy import lazy_names
+from locore.plugins import lazy_names
 
 if TYPE_CHECKING:
     from locore.evidence import Draws, keep_positive
@@ -37,6 +37,7 @@ _HOME = {
     "Enumeration": "best_first",
     "LocallyConstrainedResampling": "lcr",
     "Masking": "smc",
+    "MostProbable": "most_probable",
     "Oversampling": "rejection",
     "Promises": "base",
     "Quick": "auto",
@@ -81,8 +82,7 @@ class _ByName(Mapping[str, "Sampler"]):
     def __getitem__(self, name: str) -> Sampler:
         if name not in self._made:
             kind, options = NAMED[name]
-            made = getattr(import_module(f"{__name__}.{_HOME[kind]}"), kind)
-            self._made[name] = made(**options)
+            self._made[name] = _new(kind, **options)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -96,7 +96,17 @@ class _ByName(Mapping[str, "Sampler"]):
         self._made[name] = sampler
 
 
+def _new(kind: str, **options: Any) -> Sampler:
+    made: Sampler = getattr(import_module(f"{__name__}.{_HOME[kind]}"), kind)(**options)
+    return made
+
+
 BY_NAME = _ByName()
+
+
+def of_mode() -> Sampler:
+    """What temperature 0 asks for: it has no name, as it draws nothing."""
+    return _new("MostProbable")
 
 
 def register(name: str, sampler: Sampler) -> None:

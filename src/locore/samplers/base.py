@@ -84,6 +84,13 @@ class Ahead(Protocol):
         """f64[num]: of each prefix. −inf is a promise that nothing is to come; such prefixes are dropped."""
 
 
+class Lessons(Ahead, Protocol):
+    """What finished texts teach of prefixes."""
+
+    def add(self, tokens: Tensor, log_weights: Tensor) -> None:
+        """Finished sequences Long[num, length] with their log weights f64[num]."""
+
+
 class Worth(Protocol):
     """What finished texts are worth beyond α, φ(y), for samplers whose field `worth` it is; `locore.potentials.Scorer` is one.
 
@@ -101,6 +108,9 @@ class Worth(Protocol):
 
     def of(self, tokens: Tensor) -> Tensor:
         """f64[num]: log φ of finished sequences Long[num, length]."""
+
+    def lessons(self) -> Lessons:
+        """Of a run in which no text has been finished yet, on top of what is known of beginnings."""
 
 
 def affordable(num_particles: int, price: int, budget: int | None, what: str) -> int:
@@ -121,7 +131,23 @@ def affordable(num_particles: int, price: int, budget: int | None, what: str) ->
     return min(num_particles, budget // price)
 
 
-def left_to_right(circuit: Circuit) -> LeftToRight:
+class HasReading(Protocol):
+    """A circuit, as far as samplers go that read it from left to right."""
+
+    @property
+    def reader(self) -> LeftToRight | None:
+        """See `Circuit`."""
+
+    @property
+    def length(self) -> int:
+        """Number of positions, n."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+
+
+def left_to_right(circuit: HasReading) -> LeftToRight:
     """The circuit's left-to-right reading, which samplers that go token by token need."""
     if circuit.reader is None:
         raise InvalidArgument(

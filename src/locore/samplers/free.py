@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.automata.lift import lift_bytes
-from locore.automata.regex import byte_automaton
-from locore.automata.regex.language import ANYTHING
+from locore.automata.tables import utf8
 from locore.circuits import DEAD, LeftToRight
 from locore.numerics import NEG_INF
 from locore.samplers.base import Prefixes
@@ -51,7 +50,7 @@ class Characters:
 @lru_cache(maxsize=4)
 def _characters(token_bytes: tuple[bytes | None, ...]) -> Characters:
     """Of a vocabulary with text."""
-    automaton = lift_bytes(byte_automaton(ANYTHING), token_bytes)
+    automaton = lift_bytes(utf8(), token_bytes)
     table, accepting = automaton.functions.astype(np.int64), automaton.accepting
     alive = accepting.copy()
     while (more := alive | alive[table].any(0)).sum() > alive.sum():

@@ -48,14 +48,6 @@ class Masked:
         """These rows."""
         return Masked(self.tokens[rows], self.token_scores[rows], self.log_masses[rows])
 
-    def replaced(self, rows: Tensor, new: Masked) -> Masked:
-        """With other sequences in these rows."""
-        result = self.at(torch.arange(len(self.tokens)))
-        result.tokens[rows] = new.tokens
-        result.token_scores[rows] = new.token_scores
-        result.log_masses[rows] = new.log_masses
-        return result
-
 
 def read(model: LanguageModel, circuit: Circuit, tokens: Tensor) -> Masked:
     """Score sequences Long[num, time] that satisfy α, and what masking would pay for them."""
@@ -113,9 +105,3 @@ def drawable(prefixes: Prefixes) -> tuple[Tensor, Tensor]:
         return masked, mass
     uniform = torch.zeros_like(masked).masked_fill_(~prefixes.allowed(), NEG_INF)
     return torch.where((mass > NEG_INF)[:, None], masked, uniform), mass
-
-
-def masked_sequences(model: LanguageModel, reader: LeftToRight, num: int, generator: torch.Generator) -> Masked:
-    """Independent masked sequences."""
-    nothing = torch.zeros(num, reader.length, dtype=torch.long)
-    return regrown(model, reader, nothing, torch.zeros(num, dtype=torch.long), generator)

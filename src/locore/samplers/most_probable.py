@@ -10,7 +10,7 @@ texts are 12 nats more probable in the mean than those of greedy masked decoding
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -44,6 +44,10 @@ class MostProbable:
     name: str = "most-probable"
     worth: Callable[[Tensor], Tensor] | None = field(default=None, compare=False, repr=False)
     log_most: float = 0.0
+
+    def seeking(self, worth: Callable[[Tensor], Tensor] | None, log_most: float) -> MostProbable:
+        """By probability and worth; see the attributes."""
+        return replace(self, worth=worth, log_most=log_most)
 
     def most_prefixes(self, num_particles: int) -> float:
         """One is drawn, and scored under the law itself."""

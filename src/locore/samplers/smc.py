@@ -22,13 +22,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Surprise, keep_positive
 from locore.evidence.record import UNKNOWN
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical, distinct, effective_sample_size, segment_logsumexp
-from locore.samplers.base import LESS_SPREAD, Ahead, Prefixes, Promises, UnreadMass, affordable, left_to_right
+from locore.samplers.base import LESS_SPREAD, Ahead, HasReading, Prefixes, Promises, UnreadMass, affordable, left_to_right
 from locore.samplers.swor import Round, pooled, width_of
 
 NO_TOKEN = "the model gives no allowed token any probability"
@@ -83,7 +82,7 @@ class SequentialMonteCarlo(Promises):
     def __call__(
         self,
         model: LanguageModel,
-        circuit: Circuit,
+        circuit: HasReading,
         num_particles: int,
         budget: int | None,
         generator: torch.Generator,
@@ -124,7 +123,7 @@ class SequentialMonteCarlo(Promises):
 
 def drawn_apart(
     model: LanguageModel,
-    circuit: Circuit,
+    circuit: HasReading,
     num_particles: int,
     budget: int | None,
     generator: torch.Generator,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.errors import InvalidArgument
@@ -18,6 +21,14 @@ class HasPlace(Protocol):
 
     def told(self, worth: Worth) -> Sampler:
         """One that knows of it."""
+
+
+@runtime_checkable
+class SeeksMode(Protocol):
+    """A sampler of one sequence: the most probable one, or that of the largest product of probability and worth."""
+
+    def seeking(self, worth: Callable[[Tensor], Tensor] | None, log_most: float) -> Sampler:
+        """One that knows of log worth, f64[num] of Long[num, length], and of what that cannot exceed."""
 
 
 def steered(sampler: Sampler, model: LanguageModel, circuit: Circuit, scorer: Scorer) -> tuple[Sampler, LanguageModel]:

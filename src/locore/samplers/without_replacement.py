@@ -18,7 +18,6 @@ from locore.samplers.abreast import Walk, abreast
 from locore.samplers.ahead import product
 from locore.samplers.base import Ahead, Prefixes, Promises, Worth, left_to_right
 from locore.samplers.swor import LESSONS, WORTH_LESSONS, Round, Size, Watch, blocks_for, pooled, size_of_steps, walk, width_of
-from locore.samplers.twist.outcomes import Outcomes
 
 TRIAL_SHARE, TRIED = 1 / 12, 2  # of all prefixes; a trial has so many at least
 WORTH_A_TRIAL = 24  # prefixes at a position from which foresight is put to the test
@@ -106,7 +105,7 @@ class Rounds:
     ) -> None:
         """Of a sampler with these fields."""
         self.model, self.reader, self.generator = model, reader, generator
-        self.outcomes = None if worth is None else Outcomes(worth)
+        self.outcomes = None if worth is None else worth.lessons()
         self.always = product(ahead, self.outcomes)
         self.num_particles = num_particles
         self.price = max(1, reader.length - 1)
@@ -137,8 +136,7 @@ class Rounds:
         with apart():
             done = self._abreast(first, budget / number, ahead)
         for one in done:
-            known = Prefixes.read(self.model, self.reader, one.tokens, one.token_scores)
-            self.outcomes.add(known, one.log_weights)
+            self.outcomes.add(one.tokens, one.log_weights)
         left = budget - sum(one.lm_tokens for one in done)
         try:
             with beside([one.tokens for one in done]):

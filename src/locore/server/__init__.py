@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from locore.lazy import lazy_names
+from locore.plugins import lazy_names
 
 if TYPE_CHECKING:
     from locore.server.app import create_app

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import locore
 from locore.answering import drawn_from
-from locore.automata.stops import cut_before, sure_before
+from locore.automata.stops import sure_before
 from locore.certain import Certain, listening
 from locore.chat import is_chat
 from locore.circuits import Circuit
@@ -21,13 +21,13 @@ from locore.evidence import Particles
 from locore.limits import Limits
 from locore.models import LanguageModel, prompt_ids
 from locore.potentials import Target, target_of
+from locore.request import cut_before
 from locore.samplers import BY_NAME, Quick, Sampler
 from locore.samplers.twist.prepared import settle
 from locore.server.scoring import Scorer
 from locore.server.task import NO_LOGPROBS, Json, Result, Task, Text
-from locore.shaping import shaped
+from locore.shaping import shaped, told
 from locore.stopping import ending_of, is_finished, stopped
-from locore.story import told
 from locore.tokenizer import Tokenizer
 
 
@@ -74,7 +74,7 @@ class Run:
         law = task.law.suggested({} if model.info is None else model.info.sampling)
         self._model = shaped(model, law, tuple(task.stop))
         self._compilations = Compilations()
-        self._cut = cut_before(tuple(task.stop))
+        self._stops = [stop.encode() for stop in task.stop]
 
     @property
     def circuit(self) -> Circuit:
@@ -160,7 +160,7 @@ class Run:
     def _text(self, ids: list[int], tokens: Tensor, finished: bool, scorer: Scorer | None, log_evidence: float) -> Text:
         task = self.task
         content = self.tokenizer.text_bytes(ids)
-        shown, stops = content, bool(task.stop) and (cut := self._cut(content)) != content
+        shown, stops = content, bool(task.stop) and (cut := cut_before(content, self._stops)) != content
         if stops:
             shown = cut
         if stops and task.include_stop:

@@ -24,7 +24,7 @@ from locore.errors import InvalidArgument, ZeroWeights
 from locore.models import LanguageModel
 from locore.numerics import NEG_INF, categorical
 from locore.samplers.base import Sampler, left_to_right
-from locore.samplers.masking import masked_sequences
+from locore.samplers.masking import regrown
 from locore_lab.baselines.chains import Anytime, Visit, pick, require_mass
 
 
@@ -85,7 +85,8 @@ class IteratedSIR(Anytime):
         generator: torch.Generator,
     ) -> Visit:
         num = self.particles - 1
-        drawn = masked_sequences(model, left_to_right(circuit), chains * num, generator)
+        nothing = torch.zeros(chains * num, circuit.length, dtype=torch.long)
+        drawn = regrown(model, left_to_right(circuit), nothing, nothing[:, 0], generator)
         weights = drawn.log_weight.view(chains, num)
         estimate = torch.logsumexp(weights, 1) - math.log(num)
         old = torch.full((chains,), NEG_INF).double() if visit is None else visit.log_weight

@@ -123,7 +123,7 @@ class WindowMove:
         taken = uniforms[rows].log() < log_ratio
         accepted = torch.zeros_like(proposed)
         accepted[rows[taken]] = True
-        return Step(states.replaced(rows[taken], new.at(taken)), proposed, accepted)
+        return Step(_replaced(states, rows[taken], new.at(taken)), proposed, accepted)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Regrow:
         uniforms = torch.rand(num, generator=generator, dtype=torch.float64)
         proposed = (new.tokens != states.tokens).any(-1)
         accepted = proposed & (uniforms.log() < log_acceptance_of_regrowth(new, states, cuts))
-        return Step(states.replaced(accepted, new.at(accepted)), proposed, accepted)
+        return Step(_replaced(states, accepted, new.at(accepted)), proposed, accepted)
 
 
 def window_law(kernel: Kernel, model: LanguageModel, tokens: Tensor, window: Tensor) -> Tensor:
@@ -286,3 +286,12 @@ def moved(
             accepted[index] += int(step.accepted.sum())
     shares = [a / max(1, p) for a, p in zip(accepted, proposed, strict=True)]
     return states, dict(zip([move.name for move in moves], shares, strict=True))
+
+
+def _replaced(states: Masked, rows: Tensor, new: Masked) -> Masked:
+    """With other sequences in these rows."""
+    result = states.at(torch.arange(len(states.tokens)))
+    result.tokens[rows] = new.tokens
+    result.token_scores[rows] = new.token_scores
+    result.log_masses[rows] = new.log_masses
+    return result

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import locore
 from locore.cli.inputs import MODEL_HELP
 from locore.errors import InvalidArgument, MissingExtra
-from locore.io import Record, markdown_table, only_writer, write_report
+from locore.io import Record, only_writer
 from locore_lab.detox.figures import draw_rows
 from locore_lab.detox.judge import BUNDLED, open_judge
 from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split, rows_of, split
@@ -22,7 +22,7 @@ from locore_lab.detox.scorers.opening import open_scorer
 from locore_lab.detox.side_by_side import NUCLEUS
 from locore_lab.detox.study import DetoxStudy, Parts, measure_all
 from locore_lab.detox.task import Task
-from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option
+from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, markdown_table, option, write_report
 from locore_lab.shared import rows_meant
 
 TUNING_COLUMNS = ["τ", "mean toxicity", "median perplexity", "all weights zero %", "no text"]

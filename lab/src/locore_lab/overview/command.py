@@ -14,11 +14,11 @@ from locore import ban
 from locore.circuits import Circuit
 from locore.ending import is_end
 from locore.errors import MissingExtra
-from locore.io import Journal, Record, only_writer, write_report
+from locore.io import Journal, Record, only_writer
 from locore.local import Exact
 from locore.models import LanguageModel
 from locore.samplers.lcr import conditional, log_weights, padded_circuit
-from locore_lab.harness import Output, Quick, Seed, experiment
+from locore_lab.harness import Output, Quick, Seed, experiment, write_report
 from locore_lab.overview.figure import draw
 from locore_lab.overview.local_law import Texts, fidelity, shown
 

@@ -14,9 +14,9 @@ import typer
 
 from locore.cli.inputs import MODEL_HELP
 from locore.errors import InvalidArgument, MissingExtra
-from locore.io import Journal, Record, markdown_table, only_writer, write_report, write_whole
+from locore.io import Journal, Record, only_writer, write_whole
 from locore.models import LanguageModel
-from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option
+from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, markdown_table, option, write_report
 from locore_lab.sudoku.conditional import FALSE_ALARM, Truth
 from locore_lab.sudoku.figures import Panel, draw_marginals
 from locore_lab.sudoku.methods import CANDIDATES, Effort

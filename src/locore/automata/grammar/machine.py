@@ -9,21 +9,66 @@ behind another's end, and nothing but the parser decides.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.grammar.columns import Columns
-from locore.automata.grammar.lexer import NOTHING, Lexer
 from locore.automata.grammar.productions import Productions
 from locore.automata.grammar.progress import most_progress
+from locore.automata.grammar.terminal import Terminal
 from locore.automata.lazily import ByteMachine
 from locore.automata.tables import Trie
 from locore.automata.walking import DEAD
+from locore.lists import Numbered
 
+NOTHING = -1
+Reading = tuple[tuple[int, int], ...]  # terminals that still read, and the state of each
 FRESH = -2  # of a lexer that has read nothing of the next terminal
 TRIED = 1000  # bytes in which a terminal that has read on is looked for
+
+
+class Lexer:
+    """States are numbers of sets of terminals that still read, each in its state; made when they are first reached."""
+
+    def __init__(self, terminals: tuple[Terminal, ...]) -> None:
+        """Nothing has been read."""
+        self._terminals = terminals
+        self._readings: Numbered[Reading] = Numbered()
+        self._rows: dict[int, NDArray[np.int64]] = {}
+
+    def start(self, terminals: Iterable[int]) -> int:
+        """Before a text of one of these terminals."""
+        return self._readings.number(tuple((t, self._terminals[t].start) for t in sorted(terminals)))
+
+    def row(self, state: int) -> NDArray[np.int64]:
+        """Int64[256]: the state after each byte, NOTHING where no terminal reads it."""
+        if state not in self._rows:
+            reading = self._readings[state]
+            targets = np.array([self._terminals[t].table[q] for t, q in reading], dtype=np.int64).reshape(-1, 256)
+            columns, which = np.unique(targets, axis=1, return_inverse=True)
+            after = [self._after(reading, column) for column in columns.T.tolist()]
+            self._rows[state] = np.array(after, dtype=np.int64)[which.ravel()]
+        return self._rows[state]
+
+    def accepted(self, state: int) -> frozenset[int]:
+        """The terminals that what has been read is a text of."""
+        return frozenset(t for t, q in self._readings[state] if self._terminals[t].accepting[q])
+
+    def is_over(self, state: int) -> bool:
+        """Does no terminal read on?"""
+        return bool((self.row(state) == NOTHING).all())
+
+    def remaining(self, state: int) -> list[tuple[int, float]]:
+        """The terminals that still read, and the bytes that each needs at least."""
+        return [(t, float(self._terminals[t].distance[q])) for t, q in self._readings[state]]
+
+    def _after(self, reading: Reading, column: list[int]) -> int:
+        going = tuple((t, q) for (t, _), q in zip(reading, column, strict=True) if self._terminals[t].distance[q] < math.inf)
+        return self._readings.number(going) if going else NOTHING
 
 
 @dataclass(frozen=True)
@@ -51,8 +96,7 @@ class GrammarMachine(ByteMachine):
         self._grammar = grammar
         self._columns = Columns(grammar)
         self._lexer = Lexer(grammar.terminals)
-        self._states: list[tuple[int, int]] = [(0, FRESH)]
-        self._number_of: dict[tuple[int, int], int] = {(0, FRESH): 0}
+        self._states = Numbered([(0, FRESH)])
         self._accepts: dict[int, bool] = {}
 
     def row(self, state: int) -> NDArray[np.int32]:
@@ -115,7 +159,7 @@ class GrammarMachine(ByteMachine):
 
     def _reads(self, content: bytes, column: int) -> int:
         """How many bytes are read before a next terminal; one more if they are all and a sentence ends there."""
-        state = self._added((column, FRESH))
+        state = self._states.number((column, FRESH))
         for place, byte in enumerate(content):
             state = int(self.row(state)[byte])
             if state == DEAD:
@@ -147,13 +191,7 @@ class GrammarMachine(ByteMachine):
             following = self._following(column, lexer)
             assert following is not None  # the lexer reads what may come, and nothing that cannot end
             key = following, FRESH
-        return self._added(key)
-
-    def _added(self, key: tuple[int, int]) -> int:
-        number = self._number_of.setdefault(key, len(self._states))
-        if number == len(self._states):
-            self._states.append(key)
-        return number
+        return self._states.number(key)
 
 
 __all__ = ["GrammarMachine", "Overrun"]

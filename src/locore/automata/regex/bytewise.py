@@ -11,6 +11,7 @@ from locore.automata.machines import CONTINUATIONS, NOTHING, Beginnings, Tally
 from locore.automata.regex.searching import CharMachine, Matches
 from locore.automata.walking import DEAD, Int32
 from locore.limits import check_progress
+from locore.lists import Numbered
 
 WORK = "following a pattern", "repeat less often, or something simpler"
 Cut = tuple[int, int, int]  # a state of the machine over characters, how many bytes are to come, which beginning was read
@@ -26,8 +27,7 @@ class OverBytes(ByteMachine):
         column = machine.classes.by_code_point()
         self._ascii = column[:0x80]
         self._beginnings = Beginnings.of(column)
-        self._meanings: list[Cut] = [(0, 0, 0)]
-        self._number_of: dict[Cut, int] = {self._meanings[0]: 0}
+        self._meanings: Numbered[Cut] = Numbered([(0, 0, 0)])
 
     def row(self, state: int) -> Int32:
         """Int32[256]: the state after each byte."""
@@ -71,13 +71,7 @@ class OverBytes(ByteMachine):
             return DEAD
         if not missing:
             at, number = self.machine.step(at, number), 0
-        return DEAD if at == DEAD else self._number((at, missing, number))
-
-    def _number(self, meaning: Cut) -> int:
-        number = self._number_of.setdefault(meaning, len(self._meanings))
-        if number == len(self._meanings):
-            self._meanings.append(meaning)
-        return number
+        return DEAD if at == DEAD else self._meanings.number((at, missing, number))
 
 
 class Counted(ComposedMachine[Tallied]):

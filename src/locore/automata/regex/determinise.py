@@ -18,6 +18,7 @@ from locore.automata.regex.dfa import Budget, Dfa, intersection
 from locore.automata.regex.language import Both, CharClasses, Complement, Language, partition
 from locore.automata.regex.nfa import LookAhead, LookBehind, Match, Nfa, Read, Rest, Split, build_nfa
 from locore.errors import InvalidConstraint
+from locore.lists import Numbered
 
 Threads = frozenset[int]
 Promises = frozenset[int]
@@ -107,10 +108,8 @@ class Reader:
         self._members = members
         self._member_sets = [frozenset(classes) for classes in members]
         self._budget = budget
-        self._thread_numbers: dict[tuple[int, Promises], int] = {}
-        self._threads: list[tuple[int, Promises]] = []
-        self._promise_numbers: dict[tuple[bool, Threads], int] = {}
-        self._promises: list[tuple[bool, Threads]] = []
+        self._threads: Numbered[tuple[int, Promises]] = Numbered()
+        self._promises: Numbered[tuple[bool, Threads]] = Numbered()
         self._entered: dict[tuple[int, int], Threads] = {}
         self._moved: dict[tuple[int, int, int], Threads] = {}
         self._promise_moved: dict[tuple[int, int, int], int] = {}
@@ -160,7 +159,7 @@ class Reader:
             elif isinstance(instruction, LookBehind | LookAhead):
                 after = self._looked(instruction, promises, context)
             else:
-                found.add(self._thread(place, promises))
+                found.add(self._threads.number((place, promises)))
                 continue
             fresh = [step for step in after if step not in seen]
             seen.update(fresh)
@@ -206,7 +205,7 @@ class Reader:
                 return NO_THREADS
             entered = self.enter(instruction.next, context)
         elif isinstance(instruction, Rest):
-            entered = frozenset([self._thread(place, NO_PROMISES)])
+            entered = frozenset([self._threads.number((place, NO_PROMISES))])
         else:
             return NO_THREADS
         kept = self.move_promises(promises, chars, context)
@@ -214,7 +213,7 @@ class Reader:
             return NO_THREADS
         if not kept:
             return entered
-        return frozenset(self._thread(place, own | kept) for place, own in map(self._threads.__getitem__, entered))
+        return frozenset(self._threads.number((place, own | kept)) for place, own in map(self._threads.__getitem__, entered))
 
     def accepts(self, threads: Threads) -> bool:
         """May the text end here?"""
@@ -243,13 +242,6 @@ class Reader:
     def joined(self, one: Threads, other: Threads) -> Threads:
         """The threads of both."""
         return other if not one else one if not other else self._without_weaker(one | other)
-
-    def _thread(self, place: int, promises: Promises) -> int:
-        key = (place, promises)
-        number = self._thread_numbers.setdefault(key, len(self._threads))
-        if number == len(self._threads):
-            self._threads.append(key)
-        return number
 
     def _without_weaker(self, threads: Threads) -> Threads:
         """Without threads that promise more than another one at the same place does."""
@@ -287,11 +279,7 @@ class Reader:
         found = self.has_found(threads)
         if found or not threads:
             return KEPT if found != negative else BROKEN
-        key = (negative, threads)
-        number = self._promise_numbers.setdefault(key, len(self._promises))
-        if number == len(self._promises):
-            self._promises.append(key)
-        return number
+        return self._promises.number((negative, threads))
 
     def _move_promise(self, promise: int, chars: int, context: int) -> int:
         key = (promise, chars, context)

@@ -26,6 +26,7 @@ from locore.automata.regex.language import (
     Rewritten,
 )
 from locore.limits import check_progress
+from locore.lists import Numbered
 
 SelfContained = Callable[[Language], Dfa]  # the automaton of a part that is read by itself
 Label = Callable[[CharSet], Language]
@@ -91,7 +92,7 @@ class Nfa:
     code: list[Instruction] = field(default_factory=list)
     start: int = 0
     searches: list[int] = field(default_factory=list)
-    sets: list[CharSet] = field(default_factory=list)
+    sets: Numbered[CharSet] = field(default_factory=Numbered)
 
 
 def build_nfa(language: Language, budget: Budget, self_contained: SelfContained, open_end: bool = False) -> Nfa:
@@ -153,7 +154,6 @@ class _Builder:
         self.nfa = Nfa()
         self._self_contained = self_contained
         self._budget = budget
-        self._set_numbers: dict[CharSet, int] = {}
         self._search_numbers: dict[Language, int] = {}
 
     def add(self, instruction: Instruction) -> int:
@@ -188,10 +188,7 @@ class _Builder:
         raise TypeError(f"not an expression: {language!r}")
 
     def _read(self, chars: CharSet, following: int) -> int:
-        number = self._set_numbers.setdefault(chars, len(self._set_numbers))
-        if number == len(self.nfa.sets):
-            self.nfa.sets.append(chars)
-        return self.add(Read(number, following))
+        return self.add(Read(self.nfa.sets.number(chars), following))
 
     def _repeat(self, repeat: Repeat, following: int) -> int:
         entry = following

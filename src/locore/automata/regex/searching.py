@@ -25,6 +25,7 @@ from locore.automata.regex.dfa import Budget, Dfa
 from locore.automata.regex.language import ANYTHING, CharClasses, Language, concat
 from locore.automata.regex.nfa import distances
 from locore.automata.walking import DEAD
+from locore.lists import Numbered
 
 MOVES = 200  # of threads for a state, when all are made
 S = TypeVar("S")
@@ -49,8 +50,7 @@ class CharMachine(ABC, Generic[S]):
         self._budget = replace(Budget.in_force(), moves=sys.maxsize)  # what is made as a text goes ends with the text
         self._reader = Reader(nfa, members, self._budget)
         self._entry, self._distance = nfa.start, distances(nfa)
-        self._meanings: list[S] = []
-        self._number_of: dict[S, int] = {}
+        self._meanings: Numbered[S] = Numbered()
         self._after: dict[tuple[int, int], int] = {}
 
     classes: CharClasses
@@ -60,7 +60,7 @@ class CharMachine(ABC, Generic[S]):
         key = state, chars
         if key not in self._after:
             meaning = self.following(self._meanings[state], chars)
-            self._after[key] = DEAD if meaning is None else self._number(meaning)
+            self._after[key] = DEAD if meaning is None else self._meanings.number(meaning)
         return self._after[key]
 
     @abstractmethod
@@ -93,12 +93,6 @@ class CharMachine(ABC, Generic[S]):
         accepting = np.array([*map(self.accepts, range(dead)), False])
         return Dfa(table, accepting, self.classes).minimised()
 
-    def _number(self, meaning: S) -> int:
-        number = self._number_of.setdefault(meaning, len(self._meanings))
-        if number == len(self._meanings):
-            self._meanings.append(meaning)
-        return number
-
 
 class Place(NamedTuple):
     """Where a search is.
@@ -128,7 +122,7 @@ class Search(CharMachine[Place]):
         super().__init__(language, open_end)
         self._absent = absent
         searches, context = self._reader.first_searches()
-        self._number(Place(searches, self._reader.enter(self._entry, context)))
+        self._meanings.number(Place(searches, self._reader.enter(self._entry, context)))
 
     def following(self, meaning: Place, chars: int) -> Place | None:
         """The threads read the character."""
@@ -205,7 +199,7 @@ class Matches(CharMachine[Standing]):
         self._low, self._high, self._top = low, high, low if high is None else high + 1
         searches, context = self._reader.first_searches()
         first = Hypothesis(0, None, NO_THREADS, NO_PROMISES)
-        self._number((searches, frozenset(self._beginning(first, context))))
+        self._meanings.number((searches, frozenset(self._beginning(first, context))))
 
     @cached_property
     def width(self) -> float:

@@ -11,8 +11,9 @@ from typing import Literal as OneOf
 
 from locore.automata.pushdown import Follow, Measure, Pushdown
 from locore.automata.tables import Automaton
-from locore.constraints.base import Json
+from locore.constraints.base import Json, Places
 from locore.constraints.json_schema.check import Check, require_jsonschema
+from locore.constraints.json_schema.places import missing
 from locore.constraints.json_schema.reader import Schema, bytes_of
 from locore.constraints.json_schema.style import Style
 from locore.constraints.json_schema.types import schema_of_type
@@ -150,6 +151,18 @@ class JsonSchema(NestedLeaf):
                 "limits=Limits(states=...) allows more."
             ) from error
 
+    @property
+    def tables_mislead(self) -> bool:
+        """Always: brackets that are open are further away than an n-gram sees."""
+        return True
+
+    def places(self) -> Places:
+        """Where the schema lets something stand."""
+        return self._missing
+
+    def _missing(self, steps: tuple[str, ...]) -> list[str] | None:
+        return missing(self.read, steps)
+
     def notes(self) -> tuple[str, ...]:
         """Keywords that constrain nothing, and how deep values may nest where the schema sets no end to it."""
         words = list(dict.fromkeys(self.read.remarks))
@@ -179,11 +192,8 @@ class JsonSchema(NestedLeaf):
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The decoded text is read by Python's `json` and judged by `jsonschema`; and it is written as was asked for."""
-        try:
-            text = sequence.text.decode("utf-8")
-        except UnicodeDecodeError:
-            return False
-        return self._check.holds(text) and self.accepts(sequence.text)
+        text = sequence.whole_text
+        return text is not None and self._check.holds(text) and self.accepts(sequence.text)
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "json_schema", "schema": {...}}`."""

@@ -266,9 +266,6 @@ class Names:
     but: frozenset[str] = frozenset()
 
 
-EVERY_NAME = Names(others=True)
-
-
 @dataclass(frozen=True)
 class Member(Fact):
     """Each property with such a name has a value that meets a goal."""

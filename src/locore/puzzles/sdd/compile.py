@@ -13,21 +13,21 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from locore.circuits import Builder, Chain, Circuit
 from locore.circuits.chain import FALSE
-from locore.compilers.problem import Partition, Problem, classes_of, no_model
+from locore.compilers.problem import CompilerLeaf, Partition, Problem, Vtree, classes_of, gathered, no_model
+from locore.compilers.ways import BY_VTREE
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or
 from locore.constraints.structure import fold
 from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, MissingExtra
 
 Line = list[object]  # ["lit", variable] | ["not", line] | ["and" | "or", line, ...] | ["true"] | ["false"]
 WORKER = Path(__file__).with_name("worker.py")  # run as a file: as a module it would import torch first
-Vtree = int | tuple["Vtree", "Vtree"]  # a position, or a pair
 
 
 @dataclass
@@ -107,6 +107,21 @@ def _parse(text: str) -> Diagram:
     if diagram.true < 0:
         diagram.true = max([diagram.root, diagram.false, *diagram.literals, *diagram.elements]) + 1
     return diagram
+
+
+def by_vtree(problem: Problem) -> Circuit:
+    """Of a problem that has a vtree, whose leaves are written out in literals and counts."""
+    assert problem.vtree is not None
+    if not all(leaf.is_small for leaf in problem.constraint.leaves()):
+        raise InvalidConstraint("a constraint with a grammar or a large schema is read from left to right; leave vtree out.")
+    size = problem.tokenizer.vocab_size
+    plain = gathered(problem.constraint, size).transform(
+        lambda leaf: leaf.spelled_out(size) if isinstance(leaf, CompilerLeaf) else leaf
+    )
+    return compile_sdd(replace(problem, constraint=plain), problem.vtree)
+
+
+BY_VTREE.append(by_vtree)
 
 
 def compile_sdd(problem: Problem, vtree: Vtree) -> Circuit:

@@ -25,13 +25,13 @@ Always Σ of p over the distinct accepted ≤ Z ≤ M_k.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from locore.cache import Kept
 from locore.circuits import DEAD, Circuit, LeftToRight
 from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
@@ -107,7 +107,7 @@ class Trie:
         self._reader = reader
         self._records = records
         self._root = _Node(None, -1, 1.0, reader.initial(1))
-        self._cursors: OrderedDict[_Node, Cursor] = OrderedDict()
+        self._cursors: Kept[_Node, Cursor] = Kept(KEPT_CURSORS)
         self._numbers = 0
 
     @property
@@ -190,17 +190,12 @@ class Trie:
     def _cursor(self, node: _Node) -> Cursor:
         """The cursor after a prefix, from the nearest ancestor whose cursor is still there."""
         unread = []
-        while node not in self._cursors and node.parent is not None:
+        while (cursor := self._cursors.get(node)) is None and node.parent is not None:
             unread.append(node)
             node = node.parent
-        cursor = self._cursors[node] if node in self._cursors else self._model.begin(1)
-        self._cursors[node] = cursor
-        self._cursors.move_to_end(node)
+        cursor = self._cursors.put(node, self._model.begin(1)) if cursor is None else cursor
         for child in reversed(unread):
-            cursor = cursor.advance(torch.tensor([child.token]))
-            self._cursors[child] = cursor
-        while len(self._cursors) > max(KEPT_CURSORS, 1):
-            self._cursors.popitem(last=False)
+            cursor = self._cursors.put(child, cursor.advance(torch.tensor([child.token])))
         return cursor
 
 

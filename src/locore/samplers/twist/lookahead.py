@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from locore.cache import Kept
 from locore.circuits import DEAD, LeftToRight
 from locore.samplers.twist.base import Twist, raised
 from locore.samplers.twist.ngram import NGramTable
@@ -180,8 +180,8 @@ class _Stretches(Sequence[Tensor]):
         for position, beta in zip(reversed(range(last)), backward.before(last, self._ends[last], 0), strict=True):
             if position % self._size == self._size - 1:
                 self._ends[position] = beta
-        self._most = max(1, NUMBERS // (self._size * self._ends[last].values.numel()))
-        self._found: OrderedDict[int, list[Tensor]] = OrderedDict()
+        most = max(1, NUMBERS // (self._size * self._ends[last].values.numel()))
+        self._stretches: Kept[int, list[Tensor]] = Kept(most)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -192,14 +192,9 @@ class _Stretches(Sequence[Tensor]):
             raise IndexError(position)
         stretch, within = divmod(position, self._size)
         with self._lock:
-            if stretch not in self._found:
-                self._found[stretch] = self._find(stretch)
-                if len(self._found) > self._most:
-                    self._found.popitem(last=False)
-            self._found.move_to_end(stretch)
-            return self._found[stretch][within]
+            return (self._stretches.get(stretch) or self._stretches.put(stretch, self._again(stretch)))[within]
 
-    def _find(self, stretch: int) -> list[Tensor]:
+    def _again(self, stretch: int) -> list[Tensor]:
         """log β of its positions."""
         begin = stretch * self._size
         end = min(begin + self._size, self._positions) - 1

@@ -18,13 +18,14 @@ It steers the next rounds of a run, never a weight, so it may be as wrong as it 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from locore.numerics import NEG_INF
-from locore.samplers.base import Prefixes, Worth
 
 LEAN = 1.0  # texts of mean weight that a parent counts for
 RIDGE = 1.0  # squared counts: a token that one text has once is believed by half
@@ -32,35 +33,44 @@ SMALLEST = 1e-300
 LEAST = 4  # texts of which something can be learned
 
 
-class Outcomes:
-    """An `Ahead`: all rounds so far, on top of what is known of beginnings by itself."""
+class HasTokens(Protocol):
+    """Prefixes, as far as texts go: `locore.samplers.base.Prefixes`."""
 
-    def __init__(self, worth: Worth) -> None:
-        """Nothing has been finished yet."""
-        self._worth = worth
+    @property
+    def tokens(self) -> Tensor:
+        """Long[num, time]."""
+
+
+class Outcomes:
+    """A `locore.samplers.base.Lessons`: all rounds so far, on top of what is known of beginnings by itself."""
+
+    def __init__(self, of_texts: Callable[[Tensor], Tensor], of_beginnings: Callable[[Tensor], Tensor]) -> None:
+        """Nothing has been finished yet.
+
+        Args:
+            of_texts: f64[num], log of what finished sequences Long[num, length] are worth.
+            of_beginnings: likewise of what is known of beginnings by itself.
+        """
+        self._of_texts, self._of_beginnings = of_texts, of_beginnings
         self._tokens = torch.zeros(0, 0, dtype=torch.long)
         self._weights = torch.zeros(0, dtype=torch.float64)
         self._foreseen = torch.zeros(0, dtype=torch.float64)  # of the finished texts, as beginnings
         self._linear: _Linear | None = None
         self._tree: _Tree | None = None
 
-    def of(self, prefixes: Prefixes) -> Tensor:
+    def of(self, prefixes: HasTokens) -> Tensor:
         """f64[num]: log of what prefixes are worth."""
-        known = self._by_itself(prefixes)
+        worth = self._of_beginnings(prefixes.tokens)
         for learned in (self._linear, self._tree):
-            known = known if learned is None else known + learned.of(prefixes.tokens)
-        return known
+            worth = worth if learned is None else worth + learned.of(prefixes.tokens)
+        return worth
 
-    def _by_itself(self, prefixes: Prefixes) -> Tensor:
-        ahead = self._worth.ahead
-        return torch.zeros(len(prefixes), dtype=torch.float64) if ahead is None else ahead.of(prefixes)
-
-    def add(self, prefixes: Prefixes, log_weights: Tensor) -> None:
-        """Finished sequences with log weights of p(y | α), f64[num]."""
-        self._tokens = torch.cat([self._tokens, prefixes.tokens]) if len(self._tokens) else prefixes.tokens
+    def add(self, tokens: Tensor, log_weights: Tensor) -> None:
+        """Finished sequences Long[num, length] with log weights of p(y | α), f64[num]."""
+        self._tokens = torch.cat([self._tokens, tokens]) if len(self._tokens) else tokens
         self._weights = torch.cat([self._weights, log_weights])
-        self._foreseen = torch.cat([self._foreseen, self._by_itself(prefixes).nan_to_num(neginf=0.0)])
-        factors = self._worth.of(self._tokens)
+        self._foreseen = torch.cat([self._foreseen, self._of_beginnings(tokens).nan_to_num(neginf=0.0)])
+        factors = self._of_texts(self._tokens)
         finite = factors > NEG_INF
         if int(finite.sum()) < LEAST:
             return
