@@ -32,7 +32,7 @@ Message = dict[str, Any]
 TELLING_SECONDS = 0.5  # between two lines on how far a run is
 TRIM_SECONDS = 2.0  # between two times that memory is given back to the system
 TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-PATIENCE = 0.25  # of a pass: how long requests wait for others that compute something else
+PATIENCE = 1.0  # of a pass, which is what a shared one saves: how long requests wait for others that compute something else
 
 
 class Stopped(BaseException):
