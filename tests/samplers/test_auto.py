@@ -48,6 +48,19 @@ def test_few_particles_take_a_pass_for_each_token():
     assert counted.lm_tokens <= 7 * 96 / 4  # a quarter of what a verdict would cost
 
 
+@pytest.mark.parametrize("alpha", ["likely", "rare"])
+def test_a_small_budget_is_spent_in_a_pass_for_each_token(alpha):
+    """What a pilot and a trial would say of the constraint is not worth as many passes again."""
+    model, _ = chain()
+    positions = Count(tuple(range(8)), frozenset({1}), 6)
+    for seed in range(5):
+        counted = Counted(model)
+        circuit = compile(positions if alpha == "rare" else ~positions, model, 8)
+        draws = Auto()(counted, circuit, 32, 23 * 7, torch.Generator().manual_seed(seed))
+        assert draws.info["chosen"] == "best-first" or counted.passes <= 7 + 3  # and a look at the likeliest before
+        assert counted.lm_tokens <= 23 * 7
+
+
 @pytest.mark.parametrize(("budget", "most"), [(None, 2), (300, 2), (2_000, 3)])
 @pytest.mark.parametrize("alpha", ["likely", "rare"])
 def test_all_is_done_in_two_passes_for_each_token(alpha, budget, most):

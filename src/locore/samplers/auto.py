@@ -21,7 +21,7 @@ from locore.samplers.rejection import Rejection
 from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.samplers.twist.lessons import Lesson, Twisted
 from locore.samplers.twist.prepared import prepared_table
-from locore.samplers.without_replacement import WithoutReplacement, tried
+from locore.samplers.without_replacement import WORTH_A_TRIAL, WithoutReplacement, tried
 
 LIKELY = 1 / 4  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
@@ -35,7 +35,7 @@ PATIENCE = 4  # times the price of plain draws, that rejection may cost where it
 PLAIN = "the first draws of the model that satisfy the constraint"
 MOSTLY_BROKEN = "the model's first token mostly breaks the constraint"
 NOT_PLAIN = "draws of the model by itself would hardly satisfy the constraint"
-FEW_ASKED = "few texts are asked for, so all is done in one go"
+LITTLE = "there is little to spend, so all is done in one go"
 KNOWN, UNKNOWN = "the model's table is there", "no table is prepared for this model"
 MORE_PASSES = 8  # than a text takes: those of a search that does not seem to end
 ENOUGH = JUDGED_BLOCKS * JUDGED_WIDTH  # prefixes at a position for a verdict
@@ -53,8 +53,8 @@ class Auto(Promises):
     replacement, which makes more of it. Otherwise that with a twist, from the model's table if `locore prepare` has made
     it, and if not from one learned in the call, from the pilot to begin with. The pilot chooses and teaches, but none of
     its draws becomes a particle, so it cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a
-    verdict, and fewer where less than eight particles are asked for, in half as many passes of the model and without a pilot;
-    of a budget that is enough for a verdict the pilot takes no more than the rest.
+    verdict, and fewer where less than eight particles are asked for. Where these or a budget are few prefixes, it goes through
+    the text once, without a pilot; of a budget that is enough for a verdict the pilot takes no more than the rest.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -141,8 +141,9 @@ class Auto(Promises):
             )
         price = max(1, circuit.length - 1)
         table = None if circuit.reader is None else prepared_table(model)
-        if frugal and limit < price * ENOUGH and circuit.reader is not None and self.worth is None:
-            return Twisted(table), f"{FEW_ASKED}; {KNOWN if table else UNKNOWN}", 0
+        small = limit < price * (ENOUGH if frugal else WORTH_A_TRIAL)
+        if small and circuit.reader is not None and self.worth is None:
+            return Twisted(table), f"{LITTLE}; {KNOWN if table else UNKNOWN}", 0
         draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
         seen, cost = None, draws * price
         if draws and circuit.reader is not None and circuit.reader.outline is not None:
