@@ -170,6 +170,12 @@ def test_effort_says_what_is_spent(client):
     assert few <= 8 * 7
 
 
+def test_a_budget_may_be_seconds(client):
+    """As many LM tokens as they pay for, at most 1,024 prefixes at a position."""
+    found = complete(client, prompt="The weather is", max_tokens=4, num_particles=2, budget="20s").model_extra["locore"]
+    assert 3 <= found["lm_tokens"] <= 3 * 1_024
+
+
 def test_a_large_budget_is_not_spent_on_millions_of_sequences(client):
     """Two tokens without a constraint are millions of sequences, which nobody wants one by one."""
     found = complete(client, prompt="x", max_tokens=2, num_particles=2, budget=1_000_000).model_extra["locore"]

@@ -37,9 +37,10 @@ def as_whole(value: object) -> object:
 def as_budget(value: object) -> object:
     """LM tokens, or seconds as a text."""
     try:
-        return value if isinstance(Request(budget=as_whole(value)).budget, Seconds) else as_whole(value)  # type: ignore[arg-type]
+        read = Request(budget=as_whole(value)).budget  # type: ignore[arg-type]  # it checks
     except InvalidArgument as error:
         raise ValueError(str(error)) from None
+    return str(read) if isinstance(read, Seconds) else read
 
 
 Whole = Annotated[int, BeforeValidator(as_whole)]
