@@ -443,6 +443,13 @@ def test_between_measurements_values_follow_a_line_and_what_is_not_known_is_left
     assert at_cost(rows[2:], "cpu_seconds", 1.0) is None
 
 
+@pytest.mark.parametrize(("cost", "expected"), [(20.0, 0.5), (10.0, 0.5 * math.sqrt(2)), (40.0, 0.5 / math.sqrt(2))])
+def test_of_runs_that_cost_the_same_the_largest_budget_counts(cost, expected):
+    """Passes do not grow with the budget: whichever run is luckier would decide, and on one side of the cost only."""
+    rows = [{"passes": 20, "rmse": rmse} for rmse in (0.9, 0.1, 0.5)]
+    assert at_cost(rows, "passes", cost) == pytest.approx(expected)
+
+
 def test_the_default_call_is_compared_with_budgets_that_are_no_larger_than_what_it_spends():
     def row(sampler, budget, spent, rmse):
         return {

@@ -11,34 +11,18 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import locore
 from locore.models import HuggingFaceModel, LanguageModel
 from locore_lab.harness import Case, Row, measurement
 from locore_lab.measuring import timed
+from locore_lab.speed.llamas import Shape
 
 WIDTHS = (1, 2, 8, 24, 50, 96)
 ROWS, INNER, OUTER = 96, 576, 1_536
 WARM, STEPS, TURNS = 3, 3, 5
-LARGE = 262_144
-
-
-def large(layers: int = 18) -> HuggingFaceModel:
-    """A model with random weights, 640 wide, and as many tokens as Gemma has."""
-    config = LlamaConfig(
-        vocab_size=LARGE,
-        hidden_size=640,
-        intermediate_size=2_048,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        tie_word_embeddings=True,
-        eos_token_id=1,
-    )
-    torch.manual_seed(0)
-    tokens = [None if k < 2 else f"{k:x} " for k in range(LARGE)]
-    return HuggingFaceModel.from_module(LlamaForCausalLM(config), locore.Tokenizer.from_tokens(tokens, [1]))
+LARGE = Shape(262_144, hidden=640, inner=2_048, layers=18, heads=4, shared_heads=1)  # as many tokens as Gemma has
+POSITIONS = 64
 
 
 def weights_of(model: HuggingFaceModel) -> list[Tensor]:
@@ -94,7 +78,7 @@ def run(
     """How long a pass of the model takes by its rows, and what of that is arithmetic."""
     torch.set_num_threads(1)
     for name in models:
-        model = large() if name == "large" else locore.load(name)
+        model = LARGE.model(POSITIONS) if name == "large" else locore.load(name)
         assert isinstance(model, HuggingFaceModel)
         prompted = model.prompted(
             "The weather is nice today and we are all going to the" if name != "large" else list(range(2, 18))

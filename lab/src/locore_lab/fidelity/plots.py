@@ -39,6 +39,9 @@ def plot(rows: list[Row], folder: Path) -> list[Path]:
                 written.append(save(weights_figure(here), folder / f"{problem}-weights.svg"))
         if any(row["tv"] is not None for row in rows):
             written.append(save(overview_figure(rows), folder / "overview.svg"))
+        timed = [row for row in rows if row["rmse"] is not None and all(row.get(axis) for axis in CLOCK)]
+        if timed:
+            written.append(save(clock_figure(timed), folder / "seconds.svg"))
     return written
 
 
@@ -60,10 +63,9 @@ def overview_figure(rows: list[Row]) -> Any:
 
 def clock_figure(rows: list[Row]) -> Any:
     """The evidence against seconds and against passes, of samplers that were measured on all problems."""
-    known = [row for row in rows if row["rmse"] is not None and all(row[axis] for axis in CLOCK)]
-    problems = {row["problem"] for row in known}
+    problems = {row["problem"] for row in rows}
     title = f"RMSE of log Ẑ (nats), geometric mean over {len(problems)} problems"
-    return _panels(_means(known, "rmse", CLOCK, len(problems)), "rmse", title, 4.2, "")
+    return _panels(_means(rows, "rmse", CLOCK, len(problems)), "rmse", title, 4.2, "")
 
 
 def _means(rows: list[Row], measure: str, along: Collection[str], problems: int) -> dict[str, dict[str, Curve]]:

@@ -16,9 +16,7 @@ from locore.errors import InvalidArgument
 from locore.io import only_writer
 from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore_lab.fidelity.command import cache_in
-from locore_lab.fidelity.plots import clock_figure, plot
-from locore_lab.fidelity.style import save
-from locore_lab.fidelity.style import settings as settings_of_plots
+from locore_lab.fidelity.plots import plot
 from locore_lab.harness import Output, Quick, Some, experiment, option, say
 from locore_lab.shared import check_known
 from locore_lab.tasks.drawn import drawn_problems
@@ -135,9 +133,6 @@ def _measured(study: TasksStudy, problems: list[Problem], samplers: list[str] | 
     texts = {(p.name, r.name): study.runs(p, r, shown) for p in problems for r in rivals}
     write_texts(study.output, [p for p in problems if p.name in truths], rivals, texts)
     plot([_plotted(row) for row in rows], study.output / "plots")
-    if any(row["passes"] and row["cpu_seconds"] and row["rmse"] is not None for row in rows):
-        with settings_of_plots():
-            save(clock_figure(rows), study.output / "plots" / "seconds.svg")
     return rows
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from itertools import pairwise
 from typing import Any
 
 import torch
 
+from locore_lab.fidelity.summary import NEGLIGIBLE, Point, at, mean_ratio
 from locore_lab.tasks.features import NOTHING, Law, mean_distance
 from locore_lab.tasks.problem import Problem
 from locore_lab.tasks.runs import REFUSED, ZERO, Run
@@ -19,7 +19,6 @@ OFF = 0.3  # relative error of the evidence from which "trust" is wrong, and bel
 MARGIN = 2.0  # standard errors of the truth that a run is granted
 # Those that are measured in as many rounds as the best; of one run the error is small by luck too often.
 PEERS = ("genlm-smc", "genlm-awrs", "transformers-masking", "rejection", "smc", "masked-is")
-NEGLIGIBLE = 1e-3
 KNOWN = 0.15  # error of the laws of a truth, up to which a total variation is counted
 
 
@@ -134,54 +133,57 @@ def is_counted(row: Row, measure: str) -> bool:
 
 def geometric_mean(rows: list[Row], measure: str) -> float | None:
     """Over the cells that have it; tiny values are all alike."""
-    values = [max(row[measure], NEGLIGIBLE) for row in rows if is_counted(row, measure)]
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+    return mean_ratio([max(row[measure], NEGLIGIBLE) for row in rows if is_counted(row, measure)])
 
 
 def ratio_to_peer(rows: list[Row], sampler: str, budget: int, measure: str) -> tuple[float, int] | None:
     """Geometric mean, over problems, of a sampler's value over that of the best peer there; and over how many."""
-    ratios = []
+    found = []
     for problem in {row["problem"] for row in rows}:
-        at = [row for row in rows if row["problem"] == problem and row["budget"] == budget]
-        here = {row["sampler"]: row[measure] for row in at if is_counted(row, measure)}
-        peers = [here[name] for name in PEERS if name != sampler and name in here]
-        if sampler in here and peers:
-            ratios.append(max(here[sampler], NEGLIGIBLE) / max(min(peers), NEGLIGIBLE))
-    if not ratios:
-        return None
-    return math.exp(sum(map(math.log, ratios)) / len(ratios)), len(ratios)
+        here = [row for row in rows if row["problem"] == problem and row["budget"] == budget]
+        found.append({row["sampler"]: max(row[measure], NEGLIGIBLE) for row in here if is_counted(row, measure)})
+    return _to_best_peer(found, sampler)
 
 
 def at_cost(rows: list[Row], axis: str, cost: float, measure: str = "rmse") -> float | None:
     """A sampler's value on one problem at some cost, from the rows of its budgets; None where there are none.
 
-    Between two measurements by a straight line on logarithmic scales; beyond them as one over the root of the cost.
+    Between two measurements by a straight line on logarithmic scales; beyond them as one over the root of the cost. Where
+    several cost the same, as passes mostly do, the last counts, that of the largest budget.
     """
-    points = sorted((row[axis], max(row[measure], NEGLIGIBLE)) for row in rows if row[axis] and row[measure] is not None)
-    if not points:
+    there = (row for row in rows if row[axis] and row[measure] is not None)
+    known = [(row[axis], max(row[measure], NEGLIGIBLE)) for row in sorted(there, key=lambda row: row[axis])]
+    curve = [Point(spent, value, 0.0) for spent, value in dict(known).items()]
+    if not curve:
         return None
-    for (low, left), (high, right) in pairwise(points):
-        if low <= cost <= high and low < high:
-            share = math.log(cost / low) / math.log(high / low)
-            return math.exp((1 - share) * math.log(left) + share * math.log(right))
-    nearest, value = points[0] if cost < points[0][0] else points[-1]
-    return float(max(value * math.sqrt(nearest / cost), NEGLIGIBLE))
+    between = at(curve, cost)
+    if between is not None:
+        return between.value
+    nearest = curve[0] if cost < curve[0].cost else curve[-1]
+    return max(nearest.value * math.sqrt(nearest.cost / cost), NEGLIGIBLE)
 
 
 def ratio_at_cost(rows: list[Row], sampler: str, axis: str, of: str, budget: int) -> tuple[float, int] | None:
     """As `ratio_to_peer`, where all spend what the sampler `of` spends at a budget of LM tokens: seconds, or passes."""
-    ratios = []
+    found = []
     for problem in {row["problem"] for row in rows}:
         here = [row for row in rows if row["problem"] == problem]
         costs = [row[axis] for row in here if row["sampler"] == of and row["budget"] == budget and row[axis]]
-        if not costs:
-            continue
         own = {name: [row for row in here if row["sampler"] == name] for name in {row["sampler"] for row in here}}
-        found = {name: value for name, some in own.items() if (value := at_cost(some, axis, costs[0])) is not None}
-        peers = [found[name] for name in PEERS if name != sampler and name in found]
-        if sampler in found and peers:
-            ratios.append(found[sampler] / min(peers))
-    return (math.exp(sum(map(math.log, ratios)) / len(ratios)), len(ratios)) if ratios else None
+        values = {name: at_cost(some, axis, costs[0]) for name, some in own.items()} if costs else {}
+        found.append({name: value for name, value in values.items() if value is not None})
+    return _to_best_peer(found, sampler)
+
+
+def _to_best_peer(found: list[dict[str, float]], sampler: str) -> tuple[float, int] | None:
+    """Geometric mean, over problems, of a sampler's value over that of the best peer; and over how many."""
+    ratios = []
+    for values in found:
+        peers = [values[name] for name in PEERS if name != sampler and name in values]
+        if sampler in values and peers:
+            ratios.append(values[sampler] / min(peers))
+    mean = mean_ratio(ratios)
+    return None if mean is None else (mean, len(ratios))
 
 
 def worse_than(rows: list[Row], sampler: str, others: tuple[str, ...], budget: int) -> list[tuple[str, str, float, float]]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 from locore.io import machine, write_whole
+from locore_lab.fidelity.summary import NEGLIGIBLE, mean_ratio
 from locore_lab.harness import write_rows
 from locore_lab.tasks.entrants import DEFAULT, PLAIN_WEIGHTS, Entrant
 from locore_lab.tasks.measures import (
     KNOWN,
-    NEGLIGIBLE,
     OFF,
     PEERS,
     Row,
@@ -170,9 +169,8 @@ def _default(rows: list[Row], budgets: list[int]) -> list[str]:
     for budget in budgets:
         found = default_against(rows, DEFAULT, budget)
         if found:
-            logs = [math.log(max(own, NEGLIGIBLE) / max(other, NEGLIGIBLE)) for _, own, other, _ in found]
+            ratio = mean_ratio([max(own, NEGLIGIBLE) / max(other, NEGLIGIBLE) for _, own, other, _ in found])
             worse = [name for name, own, other, slack in found if own - other > max(slack, NEGLIGIBLE)]
-            ratio = math.exp(sum(logs) / len(logs))
             lines.append(f"| {budget:,} | {len(found)} | {ratio:.2f} | {', '.join(worse) or 'none'} |")
     return [*lines, ""]
 
