@@ -9,8 +9,8 @@ from pathlib import Path
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
+from locore.kernel.tokenizer import Tokenizer
 from locore.models.bundled import _bundled_folder
-from locore.tokenizer import Tokenizer
 from tests.test_tokenizer import byte_level, sentencepiece
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
-from locore.tokenizer import Tokenizer
 
 
 class Chain(LanguageModel):

@@ -32,20 +32,7 @@ STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)  # an import is one, 
 
 # What everything else stands on: numbers, models as a protocol, constraints over tokens, circuits and their compilation,
 # samplers, what is known of draws, and the pipeline from one to the other.
-KERNEL = frozenset(
-    f"locore.{name}"
-    for name in (
-        *("numerics", "errors", "limits", "plugins", "certain", "lists", "request", "ending", "tokenizer", "chat", "pipeline"),
-        *("models.base", "models.cursor", "models.validation", "automata.tables", "automata.lift"),
-        *(f"constraints.{name}" for name in ("base", "structure", "sequence", "tokens", "spelling", "serial")),
-        *("circuits", *(f"circuits.{name}" for name in ("chain", "circuit", "upward", "downward", "left_to_right", "layers"))),
-        *(f"compilers.{name}" for name in ("problem", "residual", "left_to_right", "unroll", "ways")),
-        *(f"samplers.{name}" for name in ("base", "ahead", "selection", "smc", "swor", "merit", "abreast", "rejection")),
-        *(f"samplers.{name}" for name in ("without_replacement", "enumeration", "masking", "best_first", "free")),
-        *(f"evidence.{name}" for name in ("advice", "blocks", "bounds", "joining", "pareto", "particles", "record")),
-        *("evidence", "evidence.values", "evidence.verdict", "evidence.weighing"),
-    )
-)
+KERNEL = frozenset(module for module in MODULES if module.split(".")[1:2] == ["kernel"])
 
 
 class Place(NamedTuple):
@@ -176,7 +163,7 @@ def arrows() -> dict[str, set[str]]:
     found = {}
     for module in sorted(KERNEL):
         outside = {home(place).module for place in imports_of(module).values()} - KERNEL
-        if module != "locore.plugins":  # whose groups are named like packages
+        if module != "locore.kernel.plugins":  # whose groups are named like packages
             outside |= set(strings_of(module)) & MODULES.keys() - KERNEL
         if outside:
             found[module] = outside
@@ -235,11 +222,11 @@ def sampler_classes() -> int:
 
 def ways_to_compile() -> int:
     """What `circuit_of` hands a constraint to: ways that register, and imported functions whose circuit `written` returns."""
-    from locore.compilers.ways import ways
+    from locore.kernel.compilers.ways import ways
 
-    (written,) = _definitions("locore.compilers.ways")["written"]
+    (written,) = _definitions("locore.kernel.compilers.ways")["written"]
     names = {part.func.id for part in ast.walk(written) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
-    homes = {home(place) for name, place in imports_of("locore.compilers.ways").items() if name in names}
+    homes = {home(place) for name, place in imports_of("locore.kernel.compilers.ways").items() if name in names}
     registered = [way for group in ways() for way in group if way.__module__ in MODULES]
     return len(registered) + len(list(filter(_makes_circuit, homes)))
 

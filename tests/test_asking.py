@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import locore
-from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
-from locore.tokenizer import Tokenizer
 from tests.effort import runs
 
 TOKENS = ["a", "b", "ab", None]

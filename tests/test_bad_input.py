@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 import locore
 from locore.cli import main
-from locore.errors import (
+from locore.kernel.errors import (
     CannotScore,
     InvalidArgument,
     InvalidConstraint,

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import locore
 from locore import contains, ends_with
 from locore.evidence import Particles
-from locore.evidence.blocks import Block, Blocks, Lineage, Surprise, relative_error
+from locore.kernel.evidence.blocks import Block, Blocks, Lineage, Surprise, relative_error
+from locore.kernel.samplers.swor import Size
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
-from locore.samplers.swor import Size
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.samplers.one_round import one_round
 
 LETTERS = [chr(97 + i) for i in range(8)]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from locore.evidence.blocks import relative_error
-from locore.evidence.bounds import CAPITAL, CONFIDENCE, betting_bounds, binomial_bounds
+from locore.kernel.evidence.blocks import relative_error
+from locore.kernel.evidence.bounds import CAPITAL, CONFIDENCE, betting_bounds, binomial_bounds
 from tests.effort import some
 
 TAIL = (1 - CONFIDENCE) / 2

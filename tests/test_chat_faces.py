@@ -12,9 +12,9 @@ from transformers import AutoTokenizer
 
 import locore
 from locore.cli import main
-from locore.errors import CannotScore, InvalidArgument, MissingTemplate
+from locore.kernel.errors import CannotScore, InvalidArgument, MissingTemplate
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel, Tempered, prompt_ids
-from locore.tokenizer import Tokenizer
 from tests.batch.helpers import results, write
 from tests.chatting import talking
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from locore.errors import InvalidArgument, MissingTemplate
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidArgument, MissingTemplate
+from locore.kernel.tokenizer import Tokenizer
 from tests.chatting import fast, ours, theirs
 from tests.test_tokenizer import byte_level
 

@@ -12,11 +12,11 @@ from locore.circuits import reached
 from locore.circuits.reached import Reached
 from locore.compilers import compile
 from locore.constraints import contains, token
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.puzzles.combinatorial import all_different, sudoku, token_sum
 from locore.samplers import BY_NAME, Enumeration
 from locore.testing import enumerate_posterior, proper_weighting
-from locore.tokenizer import Tokenizer
 from tests.effort import runs, some
 
 from .combinatorial import Chain

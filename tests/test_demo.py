@@ -18,7 +18,7 @@ import locore
 from locore.demo import __main__ as command
 from locore.demo import enumerated, examples, screen
 from locore.demo.examples import Reference
-from locore.errors import LocoreError, ModelNotFound
+from locore.kernel.errors import LocoreError, ModelNotFound
 from locore.samplers import SequentialMonteCarlo
 from locore.testing import total_variation
 from tests.spelling import spellings, token_ids

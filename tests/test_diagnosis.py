@@ -16,12 +16,12 @@ from scipy import stats
 import locore
 from locore import choice, contains
 from locore.evidence import Particles, Record
-from locore.evidence.blocks import Blocks
-from locore.evidence.pareto import LARGE_K
-from locore.evidence.verdict import LEVELS
+from locore.kernel.evidence.blocks import Blocks
+from locore.kernel.evidence.pareto import LARGE_K
+from locore.kernel.evidence.verdict import LEVELS
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.samplers import BY_NAME
-from locore.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"ab", b" ", None, None], eos_ids=(5,))
 

@@ -16,8 +16,8 @@ from locore import Tokenizer, choice, compile, token
 from locore.circuits import reached
 from locore.circuits.draw import SHOWN_NODES, gates_of
 from locore.constraints import Constant, conjunction, disjunction, negation
-from locore.constraints.structure import postorder
-from locore.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
+from locore.kernel.constraints.structure import postorder
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
 from tests.effort import examples
 
 VOCAB, LENGTH = 5, 4

@@ -15,9 +15,9 @@ import locore
 from locore import ban, choice, contains, count, ends_with, explain, json_schema, regex, starts_with, token, word_count
 from locore.cli import main
 from locore.constraints import Automaton, AutomatonLeaf, Constant, constraint, contains_tokens, count_tokens
-from locore.errors import InvalidArgument, InvalidConstraint
 from locore.explanation import Explanation
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.tokenizer import Tokenizer
 
 from .constraints.strategies import WORDS, constraints
 from .constraints.texts import BYTES, contents, leaves

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 import locore
 from locore import ban, json_schema, regex
-from locore.errors import InvalidArgument
 from locore.evidence import Particles, Record
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.tokenizer import Tokenizer
 
 
 class Address(BaseModel):

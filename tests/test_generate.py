@@ -9,11 +9,11 @@ import torch
 
 import locore
 from locore import ban, choice, contains, ends_with, token
-from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, ZeroWeights
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, ZeroWeights
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.samplers import BY_NAME
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 
 TOKENS = [b"a", b"b", b"ab", b" ", None, None]
 TOKENIZER = Tokenizer.from_tokens(TOKENS, eos_ids=(5,))
@@ -140,5 +140,5 @@ def test_bad_input_is_named(model, options, error, words):
 def test_a_function_that_changes_its_mind_is_named_as_the_cause():
     answers = iter([True] + [False] * 1000)  # true when it is compiled, false whenever a text is checked
     fickle = locore.constraint(lambda tokens: next(answers))
-    with pytest.raises(locore.errors.LocoreError, match="depends on more than its tokens"):
+    with pytest.raises(locore.kernel.errors.LocoreError, match="depends on more than its tokens"):
         locore.generate(MarkovModel([1.0], [[1.0]]), [], fickle, 2, num_particles=2, seed=0)

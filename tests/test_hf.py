@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorLis
 
 import locore
 from locore import ban, choice, ends_with
-from locore.errors import InvalidArgument, Unsatisfiable
 from locore.hf import ConstrainedOutput, MaskingLogitsProcessor, custom_generate
+from locore.kernel.errors import InvalidArgument, Unsatisfiable
 from locore.models import HuggingFaceModel
 from locore.models.bundled import _bundled_folder
 from tests.effort import THOROUGH

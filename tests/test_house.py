@@ -32,13 +32,13 @@ def test_the_kernel_knows_of_nothing_beside_it():
 
 def test_what_it_would_know_is_seen(monkeypatch):
     """Imports at the head of a file and within functions, and names in strings."""
-    monkeypatch.setattr(house, "KERNEL", frozenset({"locore.circuits.circuit", "locore.cli.commands"}))
+    monkeypatch.setattr(house, "KERNEL", frozenset({"locore.kernel.circuits.circuit", "locore.cli.commands"}))
     found = house.arrows()
-    assert "locore.circuits.upward" in found["locore.circuits.circuit"]
+    assert "locore.kernel.circuits.upward" in found["locore.kernel.circuits.circuit"]
     assert "locore.compilers.compile" in found["locore.cli.commands"]
     monkeypatch.setattr(house, "strings_of", lambda module: ["locore.puzzles"])
-    monkeypatch.setattr(house, "KERNEL", frozenset({"locore.errors"}))
-    assert house.arrows() == {"locore.errors": {"locore.puzzles"}}
+    monkeypatch.setattr(house, "KERNEL", frozenset({"locore.kernel.errors"}))
+    assert house.arrows() == {"locore.kernel.errors": {"locore.puzzles"}}
 
 
 def named_samplers(module: str) -> int:
@@ -71,9 +71,11 @@ def test_no_number_rises(name):
 def test_the_house_is_seen():
     """The laws above would also hold if nothing were found."""
     assert MODULES.keys() >= house.KERNEL
-    assert "locore.samplers.swor" in house.imported_modules("locore.samplers.smc")
-    assert house.home(house.Place("locore.evidence", "Draws")) == house.Place("locore.evidence.record", "Draws")
-    near, far = (house.reached(house.Place("locore.samplers.smc", name)) for name in ("systematic", "SequentialMonteCarlo"))
+    assert "locore.kernel.samplers.swor" in house.imported_modules("locore.kernel.samplers.smc")
+    assert house.home(house.Place("locore.evidence", "Draws")) == house.Place("locore.kernel.evidence.record", "Draws")
+    near, far = (
+        house.reached(house.Place("locore.kernel.samplers.smc", name)) for name in ("systematic", "SequentialMonteCarlo")
+    )
     assert near < far
     assert all(measure.count() > 0 for name, measure in MEASURES.items() if name in ("smc", "kernel", "compilers"))
 

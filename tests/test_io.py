@@ -11,8 +11,8 @@ import signal
 import pytest
 from locore_lab.harness import markdown_table, write_report
 
-from locore.errors import InvalidArgument
 from locore.io import Journal, only_writer, replacing, write_whole
+from locore.kernel.errors import InvalidArgument
 
 SETTINGS = {"seed": 0, "sizes": (1, 2)}
 

@@ -16,11 +16,11 @@ from scipy.stats import chisquare
 
 import locore
 from locore import ban, bonus, choice, contains, ends_with, regex, word_count
-from locore.errors import InvalidArgument, LocoreWarning, Unsatisfiable
+from locore.kernel.errors import InvalidArgument, LocoreWarning, Unsatisfiable
+from locore.kernel.request import Law, Request
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Biased, MinP, Penalised, TableModel, Tempered, TopK, TopP
-from locore.request import Law, Request
 from locore.testing import total_variation
-from locore.tokenizer import Tokenizer
 from tests.chatting import talking
 from tests.effort import examples
 

@@ -68,8 +68,9 @@ STARTERS = ("cli", "__main__")
 
 def part_of(module: str) -> str:
     """The part of `locore` that a dotted name belongs to; "" for the package itself."""
-    parts = module.split(".")
-    known = len(parts) > 1 and ((SOURCE / parts[1]).is_dir() or (SOURCE / f"{parts[1]}.py").is_file())
+    parts = [part for part in module.split(".") if part != "kernel"]
+    places = [folder / parts[1] for folder in (SOURCE, SOURCE / "kernel")] if len(parts) > 1 else []
+    known = any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
     return parts[1] if known else ""
 
 
@@ -80,7 +81,7 @@ def imported_parts(path: Path) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively, line {node.lineno}"
-            submodules = node.module == "locore"
+            submodules = node.module in ("locore", "locore.kernel")
             names = [f"locore.{alias.name}" if submodules else str(node.module) for alias in node.names]
         else:
             continue
@@ -89,7 +90,8 @@ def imported_parts(path: Path) -> Iterator[str]:
 
 def own_part(path: Path) -> str:
     """The part that a file belongs to."""
-    return path.relative_to(SOURCE).with_suffix("").parts[0]
+    parts = [part for part in path.relative_to(SOURCE).with_suffix("").parts if part not in ("kernel", "__init__")]
+    return parts[0] if parts else "errors"
 
 
 def test_every_module_has_a_row():

@@ -12,9 +12,9 @@ import locore
 from locore import Limits, ban, compile, contains, count, json_schema, regex
 from locore.cli import main
 from locore.constraints import Literal
-from locore.errors import BudgetExceeded, InvalidArgument
-from locore.limits import check_progress, limits_in_force
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import BudgetExceeded, InvalidArgument
+from locore.kernel.limits import check_progress, limits_in_force
+from locore.kernel.tokenizer import Tokenizer
 
 LETTERS = Tokenizer.from_tokens([*(letter.encode() for letter in string.ascii_lowercase + ' "'), None], eos_ids=(28,))
 

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.local import Exact, Forward, Lazy, TopK, Window, kernel_by_name, pseudolikelihood
 from locore.models import Counted, TableModel, TopP
 

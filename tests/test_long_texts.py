@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 import locore
-from locore.errors import BudgetExceeded, LocoreError
-from locore.limits import Limits, watched
+from locore.kernel.errors import BudgetExceeded, LocoreError
+from locore.kernel.limits import Limits, watched
 
 SIZE = 30_000 if os.environ.get("LOCORE_THOROUGH") else 1_000
 HORIZON = 6

@@ -5,7 +5,7 @@ import torch
 
 import locore
 from locore.constraints import Count
-from locore.errors import InvalidArgument, ZeroWeights
+from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.models import HuggingFaceModel, TableModel
 from tests.effort import some
 from tests.models import zoo

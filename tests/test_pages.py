@@ -8,7 +8,7 @@ import re
 import pytest
 
 import locore
-from locore.constraints import serial
+from locore.kernel.constraints import serial
 from tests.chatting import talking
 from tests.effort import THOROUGH
 from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from locore.evidence.pareto import LARGE_K, LEAST_PARTICLES, PRIOR_K, PRIOR_POINTS, pareto_k, tail_shape
+from locore.kernel.evidence.pareto import LARGE_K, LEAST_PARTICLES, PRIOR_K, PRIOR_POINTS, pareto_k, tail_shape
 
 
 def draws(k, num, seed, law="genpareto"):

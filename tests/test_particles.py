@@ -8,10 +8,10 @@ import pytest
 import torch
 from scipy import stats
 
-from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Particles, Record
-from locore.evidence.blocks import Blocks
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidArgument, ZeroWeights
+from locore.kernel.evidence.blocks import Blocks
+from locore.kernel.tokenizer import Tokenizer
 
 FOUR = torch.tensor([[0, 1], [2, 3], [1, 3], [0, 0]])
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"ab", None], eos_ids=(3,))

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from locore_lab.baselines import IteratedSIR, MarkovChain, ParticleGibbs
 
 import locore
-from locore.circuits.circuit import check
 from locore.compilers.compile import compile_and_tell
 from locore.compilers.stored import forget
 from locore.constraints import Literal
-from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, ZeroWeights
+from locore.kernel.circuits.circuit import check
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, ZeroWeights
+from locore.kernel.tokenizer import Tokenizer
 from locore.models.table import MarkovModel
 from locore.samplers import BY_NAME
-from locore.tokenizer import Tokenizer
 from tests.effort import examples, runs, some
 from tests.paths import all_moves
 

@@ -9,7 +9,7 @@ import pytest
 
 import locore
 from locore import ban, contains, ends_with, regex, watching, word_count
-from locore.evidence.advice import DEAR, SLOW
+from locore.kernel.evidence.advice import DEAR, SLOW
 from tests.effort import some
 
 LEAVES = (
@@ -39,7 +39,7 @@ def tiny():
 def _answer(tiny, **asked):
     try:
         return locore.generate(tiny, "The weather is", **asked)
-    except (locore.errors.Unsatisfiable, locore.errors.ZeroWeights):
+    except (locore.kernel.errors.Unsatisfiable, locore.kernel.errors.ZeroWeights):
         return None
 
 

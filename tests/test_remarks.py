@@ -6,7 +6,7 @@ import re
 import pytest
 
 import locore
-from locore.errors import InvalidConstraint, Unsatisfiable
+from locore.kernel.errors import InvalidConstraint, Unsatisfiable
 from locore.samplers import Twisted
 from tests.effort import some
 

@@ -8,9 +8,9 @@ import pytest
 
 import locore
 from locore.batch.settings import Settings
-from locore.errors import InvalidArgument
-from locore.limits import Limits
-from locore.request import Request, help_of
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.limits import Limits
+from locore.kernel.request import Request, help_of
 from locore.samplers import BY_NAME, Rejection, register, sampler_by_name
 
 

@@ -14,12 +14,12 @@ import locore
 from locore import Seconds, contains
 from locore.batch.settings import Settings
 from locore.cli import main
-from locore.errors import BudgetExceeded, InvalidArgument
+from locore.kernel.errors import BudgetExceeded, InvalidArgument
+from locore.kernel.models.base import Wrapper
+from locore.kernel.models.cursor import Cursor
+from locore.kernel.request import Request
 from locore.models import pace as module
-from locore.models.base import Wrapper
-from locore.models.cursor import Cursor
 from locore.models.pace import MOST_ROWS, OUTSIDE, Pace, pace_of
-from locore.request import Request
 
 A_PASS, A_ROW = 0.02, 0.002
 

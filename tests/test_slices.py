@@ -8,9 +8,9 @@ from dataclasses import fields
 import pytest
 import torch
 
-from locore import numerics
+from locore.kernel import numerics
+from locore.kernel.numerics import categorical
 from locore.models import TableModel
-from locore.numerics import categorical
 from locore.samplers.twist.ngram import NGramCounts
 
 

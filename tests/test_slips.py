@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import locore
-from locore.errors import CannotScore, InvalidArgument
+from locore.kernel.errors import CannotScore, InvalidArgument
 from locore.models import Tempered
 
 from .models import zoo

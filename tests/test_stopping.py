@@ -11,11 +11,11 @@ import torch
 import locore
 from locore import choice, contains, count_tokens, ends_with, finished, json_schema, regex, token, word_count
 from locore.constraints import constraint, contains_tokens
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.stopping import StopWhenComplete, is_finished, stopped
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import some
 
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"ab", None, None], eos_ids=(3, 4))

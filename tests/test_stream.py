@@ -16,14 +16,14 @@ from scipy.stats import chisquare
 import locore
 from locore import ban, bonus, choice, contains, ends_with, regex, starts_with, word_count
 from locore.automata.stops import sure_before
-from locore.certain import Certain
 from locore.compilers import compile
 from locore.constraints import Constant, before
-from locore.errors import InvalidArgument, LocoreWarning, Unsatisfiable, ZeroWeights
+from locore.kernel.certain import Certain
+from locore.kernel.errors import InvalidArgument, LocoreWarning, Unsatisfiable, ZeroWeights
+from locore.kernel.request import cut_before
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
-from locore.request import cut_before
 from locore.samplers import BY_NAME, Masking, WithoutReplacement
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, runs
 
 FALSE_ALARM = 1e-6
@@ -108,7 +108,7 @@ def test_one_particle_comes_token_by_token():
             assert len(pieces) == whole, (pieces, spelled)
 
 
-@pytest.mark.filterwarnings("ignore::locore.errors.LocoreWarning")
+@pytest.mark.filterwarnings("ignore::locore.kernel.errors.LocoreWarning")
 def test_it_has_the_law_of_the_constraint():
     """Chi-square of streamed draws by rejection, which are exact; a false alarm in a million."""
     model, alpha, num = model_of(3), contains("a"), runs(2000)

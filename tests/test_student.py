@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from locore.evidence.bounds import _within, quantile
+from locore.kernel.evidence.bounds import _within, quantile
 
 
 @given(st.floats(0, 50), st.integers(1, 400))

@@ -19,8 +19,8 @@ from tokenizers import (
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from locore.errors import InvalidArgument, LocoreError
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidArgument, LocoreError
+from locore.kernel.tokenizer import Tokenizer
 from tests.effort import examples
 
 CORPUS = [
@@ -285,7 +285,7 @@ def test_wrong_arguments():
 
 
 def test_importing_is_light():
-    code = "import sys, locore.tokenizer; sys.exit('transformers' in sys.modules)"
+    code = "import sys, locore.kernel.tokenizer; sys.exit('transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

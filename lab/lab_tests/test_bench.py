@@ -14,7 +14,7 @@ from locore_lab.harness import Measurement, apart, command
 from locore_lab.reproduce import EXPERIMENTS
 
 from locore.cli import main
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md"), ROOT / "lab/results/README.md"]

@@ -10,7 +10,7 @@ import pytest
 from locore_lab.json_suites import command, samples
 
 import locore
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 TINY = Path(locore.__file__).parent / "assets" / "tiny"
 AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"], "additionalProperties": False}

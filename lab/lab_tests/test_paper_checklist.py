@@ -11,7 +11,7 @@ from locore_lab.paper_checklist import Experiment, PaperRow, papers, run_all
 from locore_lab.places import REPOSITORY
 
 from locore.cli import main
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 MOST_BYTES = 30e6
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from locore import errors, plugins  # noqa: F401
+from locore.kernel import errors, plugins  # noqa: F401
 
 __version__ = "0.1.0"
 

@@ -15,7 +15,7 @@ from locore import (
     server as server,
     testing as testing,
 )
-from locore.chat import (
+from locore.kernel.chat import (
     Message as Message,
     Prompt as Prompt,
 )
@@ -57,7 +57,7 @@ from locore.generate import (
     sample as sample,
     stream as stream,
 )
-from locore.limits import Limits as Limits
+from locore.kernel.limits import Limits as Limits
 from locore.models import load as load
 from locore.odds import (
     LogOdds as LogOdds,
@@ -86,8 +86,8 @@ from locore.puzzles.paths import (
     simple_moves as simple_moves,
     simple_path as simple_path,
 )
-from locore.request import Seconds as Seconds
+from locore.kernel.request import Seconds as Seconds
 from locore.samplers.twist.prepared import prepare as prepare
-from locore.tokenizer import Tokenizer as Tokenizer
+from locore.kernel.tokenizer import Tokenizer as Tokenizer
 
 __version__: str

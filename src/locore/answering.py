@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 
 from locore.canonical import OnlyCanonical, Spelling, share_of_others
-from locore.chat import Prompt
 from locore.circuits import Circuit
 from locore.compilers.compile import compile
-from locore.constraints.base import Constraint
-from locore.errors import InvalidArgument, LocoreWarning
 from locore.evidence import Particles
+from locore.kernel.chat import Prompt
+from locore.kernel.constraints.base import Constraint
+from locore.kernel.errors import InvalidArgument, LocoreWarning
+from locore.kernel.pipeline import Prepared, particles_of
+from locore.kernel.request import Ending, Request
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, LanguageModel, prompt_ids
-from locore.pipeline import Prepared, particles_of
 from locore.potentials import Scorer, Target
 from locore.remarks import missing_space, share_cut_off
-from locore.request import Ending, Request
 from locore.samplers import Sampler
 from locore.samplers.steering import SeeksMode, keeping_all, steered
 from locore.stopping import ending_of, stopped
-from locore.tokenizer import Tokenizer
 
 BAD = ("do not trust", "biased")  # verdicts
 

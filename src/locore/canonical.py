@@ -14,10 +14,10 @@ from torch import Tensor
 from locore.circuits import LeftToRight
 from locore.constraints import Constraint
 from locore.evidence import Particles
+from locore.kernel.request import Canonical
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
-from locore.request import Canonical
 from locore.stopping import ReadAlong
-from locore.tokenizer import Tokenizer
 
 FEW = 256  # tokens that the constraint allows; each is tried, which takes some 20 µs
 NOT_CANONICAL = "not canonical"

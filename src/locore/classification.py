@@ -21,13 +21,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt, is_chat
-from locore.errors import InvalidArgument, ZeroWeights
-from locore.lists import items_of
+from locore.kernel.chat import Prompt, is_chat
+from locore.kernel.errors import InvalidArgument, ZeroWeights
+from locore.kernel.lists import items_of
+from locore.kernel.request import Law, require_known
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load, prompt_ids
-from locore.request import Law, require_known
 from locore.shaping import shaped
-from locore.tokenizer import Tokenizer
 
 Score = Literal["log_probs", "per_token", "per_byte", "over_prior"]
 

@@ -10,19 +10,19 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.tables import Automaton
-from locore.chat import Prompt
 from locore.constraints import AutomatonLeaf, BanTokens, Constraint, Count, Literal, Not, Or
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.spelling import allowed, quoted, spelled
-from locore.constraints.structure import fold
-from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint
+from locore.kernel.automata.tables import Automaton
+from locore.kernel.chat import Prompt
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.spelling import allowed, quoted, spelled
+from locore.kernel.constraints.structure import fold
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint
+from locore.kernel.models.validation import tokenizer_of
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
-from locore.models.validation import tokenizer_of
 from locore.potentials import Bonus, target_of
 from locore.potentials.values import Term
 from locore.shaping import with_prompt
-from locore.tokenizer import Tokenizer
 
 MAX_LEVELS, MAX_PARTS = 20, 1000  # beyond, a part is one line
 SHOWN = 20  # parts of one node that do not decide about it, in print

@@ -10,24 +10,24 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from locore.answering import drawn_from, warn_of
 from locore.automata.stops import sure_before
-from locore.certain import Certain, heard, listening
-from locore.chat import Prompt, is_chat
 from locore.constraints import Constraint
-from locore.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
 from locore.evidence import Particles
-from locore.limits import Limits
-from locore.lists import items_of
+from locore.kernel.certain import Certain, heard, listening
+from locore.kernel.chat import Prompt, is_chat
+from locore.kernel.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
+from locore.kernel.limits import Limits
+from locore.kernel.lists import items_of
+from locore.kernel.models.validation import positive, tokenizer_of
+from locore.kernel.pipeline import drawn_seed
+from locore.kernel.request import Canonical, Ending, Request, Seconds, require_known
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
-from locore.models.validation import positive, tokenizer_of
-from locore.pipeline import drawn_seed
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
-from locore.request import Canonical, Ending, Request, Seconds, require_known
 from locore.samplers import Sampler, sampler_by_name
 from locore.shaping import asked_for, most_spent, with_prompt
 from locore.streaming import Stream
-from locore.tokenizer import Tokenizer
 from locore.watching import Progress, long_call
 
 P = ParamSpec("P")
@@ -208,7 +208,7 @@ def stream(
     `for piece in locore.stream(…): print(piece, end="")`. The pieces together are the text that `sample` draws with the same
     seed, cut before its stop string. A piece comes when all that can still be drawn goes on like that: with one particle
     (`num_particles=1` and a sampler that goes token by token) after each token; with many when they agree, which mostly is when
-    the text is finished; and at once where the constraint leaves no choice. See `locore.certain` for why that is the law.
+    the text is finished; and at once where the constraint leaves no choice. `locore.kernel.certain` says why that is the law.
 
     Args:
         model: see `generate`.

@@ -32,15 +32,15 @@ from transformers.utils.generic import ModelOutput
 
 import locore
 from locore.constraints import Constraint
-from locore.ending import ended_before, is_end
-from locore.errors import InvalidArgument
 from locore.evidence import Particles
-from locore.limits import Limits
+from locore.kernel.ending import ended_before, is_end
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.limits import Limits
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.request import Seconds
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel
-from locore.numerics import NEG_INF
-from locore.request import Seconds
 from locore.samplers import Sampler
-from locore.tokenizer import Tokenizer
 
 # What `generate` hands on for its own loop; none of it says what to sample.
 OWN_ARGUMENTS = {

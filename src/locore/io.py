@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 Key = tuple[str | int, ...]
 Record = dict[str, Any]

@@ -15,11 +15,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from locore.ending import ended_before, live_lengths
-from locore.errors import InvalidArgument
+from locore.kernel.ending import ended_before, live_lengths
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.models.cursor import chosen
+from locore.kernel.numerics import NEG_INF
 from locore.models import Cursor, LanguageModel
-from locore.models.cursor import chosen
-from locore.numerics import NEG_INF
 
 __all__ = ["Exact", "Forward", "Kernel", "Lazy", "TopK", "Window", "kernel_by_name", "pseudolikelihood"]
 

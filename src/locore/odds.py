@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from locore.chat import Prompt
-from locore.compilers.problem import is_cut
 from locore.constraints import Constraint, disjunction, has_text, negation
-from locore.errors import InvalidConstraint
 from locore.evidence import Particles
+from locore.kernel.chat import Prompt
+from locore.kernel.compilers.problem import is_cut
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.pipeline import drawn_seed
+from locore.kernel.request import Request
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
-from locore.pipeline import drawn_seed
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
-from locore.request import Request
 from locore.samplers import sampler_by_name
 from locore.shaping import asked_for
-from locore.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

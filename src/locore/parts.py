@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 import torch
 
 from locore.answering import Asked, answered
-from locore.certain import apart
-from locore.constraints.base import Constraint, conjunction, disjunction, negation
-from locore.constraints.spelling import spelled
-from locore.errors import InvalidConstraint, Unsatisfiable, ZeroWeights
 from locore.evidence import Mode, Particles, Run
-from locore.evidence.joining import Part, joined
-from locore.evidence.record import UNKNOWN
-from locore.numerics import make_generator
-from locore.pipeline import SEED_RANGE, drawn_seed, thinned
+from locore.kernel.certain import apart
+from locore.kernel.constraints.base import Constraint, conjunction, disjunction, negation
+from locore.kernel.constraints.spelling import spelled
+from locore.kernel.errors import InvalidConstraint, Unsatisfiable, ZeroWeights
+from locore.kernel.evidence.joining import Part, joined
+from locore.kernel.evidence.record import UNKNOWN
+from locore.kernel.numerics import make_generator
+from locore.kernel.pipeline import SEED_RANGE, drawn_seed, thinned
+from locore.kernel.samplers.base import promised
 from locore.potentials import Bonus, Target
 from locore.samplers import Sampler
-from locore.samplers.base import promised
 from locore.samplers.steering import SeeksMode, check_proper
 
 MOST_BONUSES = 6

@@ -9,11 +9,11 @@ import torch
 
 from locore.circuits import Circuit
 from locore.constraints import Constraint
-from locore.ending import is_end
-from locore.errors import LocoreError
 from locore.evidence import Particles
+from locore.kernel.ending import is_end
+from locore.kernel.errors import LocoreError
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
-from locore.tokenizer import Tokenizer
 
 RARE = math.log(0.01)  # a likely text goes on with a word that the prompt begins
 MOST_ROWS = 256  # the heaviest, of those that are looked at

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from locore.answering import Asked
-from locore.chat import Prompt, is_chat, plain_messages
-from locore.constraints.base import And, Constant, Constraint, Not, Or
-from locore.constraints.sequence import TokenSequence, is_written
-from locore.constraints.spelling import spelled
-from locore.constraints.structure import fold
-from locore.constraints.tokens import finished
-from locore.errors import InvalidArgument, Unsatisfiable
 from locore.evidence import Particles
+from locore.kernel.chat import Prompt, is_chat, plain_messages
+from locore.kernel.constraints.base import And, Constant, Constraint, Not, Or
+from locore.kernel.constraints.sequence import TokenSequence, is_written
+from locore.kernel.constraints.spelling import spelled
+from locore.kernel.constraints.structure import fold
+from locore.kernel.constraints.tokens import finished
+from locore.kernel.errors import InvalidArgument, Unsatisfiable
+from locore.kernel.request import Law, Request, Seconds
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
 from locore.models.pace import pace_of
 from locore.parts import answered_by_parts, strata_of
 from locore.potentials import Target
-from locore.request import Law, Request, Seconds
 from locore.samplers import Sampler, of_mode, sampler_by_name
-from locore.tokenizer import Tokenizer
 
 
 @runtime_checkable

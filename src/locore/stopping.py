@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
 from locore.circuits import Circuit, LeftToRight
-from locore.ending import is_end
-from locore.errors import InvalidArgument
+from locore.kernel.chat import Prompt
+from locore.kernel.ending import is_end
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.request import Ending
 from locore.models import LanguageModel
 from locore.models.following import Following
-from locore.request import Ending
 
 
 def stopped(model: LanguageModel, circuit: Circuit) -> LanguageModel:

@@ -8,9 +8,9 @@ from contextvars import copy_context
 from queue import SimpleQueue
 
 from locore.answering import warn_of
-from locore.errors import InvalidArgument
 from locore.evidence import Particles
-from locore.limits import watched
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.limits import watched
 
 
 class _Closed(BaseException):

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import BrokenPotential, InvalidArgument, Unsatisfiable, ZeroWeights
-from locore.evidence.weighing import weighed
-from locore.lists import items_of
+from locore.kernel.errors import BrokenPotential, InvalidArgument, Unsatisfiable, ZeroWeights
+from locore.kernel.evidence.weighing import weighed
+from locore.kernel.lists import items_of
+from locore.kernel.samplers.base import Sampler, left_to_right
+from locore.kernel.samplers.enumeration import Walk
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
 from locore.potentials import Potential, Scorer
 from locore.potentials.asking import Tally, log_factors, shown
-from locore.samplers.base import Sampler, left_to_right
-from locore.samplers.enumeration import Walk
 from locore.samplers.steering import steered
-from locore.tokenizer import Tokenizer
 
 RARE = 0.01  # share of the evidence below which sequences are tested together
 ENOUGH = 20  # appearances expected of a group in all runs together: fewer have no normal tails to speak of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from locore.errors import InvalidArgument, TimedOut
-from locore.limits import watched
+from locore.kernel.errors import InvalidArgument, TimedOut
+from locore.kernel.limits import watched
 
 BETWEEN = 0.1  # seconds between two calls of `progress`
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locore.automata.tables import Automaton, aho_corasick, minimise, product, product_of
 from locore.constraints import ban, char_count, contains, ends_with
+from locore.kernel.automata.tables import Automaton, aho_corasick, minimise, product, product_of
 
 PATTERNS = st.lists(st.binary(max_size=4).map(lambda b: bytes(97 + x % 2 for x in b)), max_size=4)
 STRINGS = st.text("abc", max_size=10).map(str.encode)

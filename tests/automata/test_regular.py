@@ -32,8 +32,8 @@ from locore.automata.regex.language import (
     partition,
     repeat,
 )
-from locore.automata.tables import equivalent_states, minimise
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.automata.tables import equivalent_states, minimise
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 from tests.effort import examples
 
 from .test_automaton import automata

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from locore.automata.stops import StopMachine
 from locore.constraints import before, contains, ends_with
-from locore.errors import BudgetExceeded
-from locore.limits import Limits
+from locore.kernel.errors import BudgetExceeded
+from locore.kernel.limits import Limits
 
 WORDS = st.text("ab", min_size=1, max_size=5).map(str.encode)
 LONG = b"a" * 5000

@@ -17,7 +17,7 @@ from locore.batch import Settings
 from locore.batch import driver as module
 from locore.batch.plan import Plan
 from locore.batch.worker import Worker
-from locore.errors import DeviceLost, InvalidArgument
+from locore.kernel.errors import DeviceLost, InvalidArgument
 from tests.batch.helpers import BAN, ODD, batch, many, results, write
 
 NUMBER = 24

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locore.batch.plan import Part, Span, parts_folder, results_folder, results_path, tally_of
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 SPAN = Span(number=3, first=31, rows=5, start=0, end=0, digest="")
 ROWS = [{"line": 31 + i, "verdict": "trust", "lm_tokens": i, "seconds": 0.5, "texts": ["é" * i]} for i in range(5)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from locore.batch import plan as module
 from locore.batch.plan import Plan, lines_of
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 CONTENT = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\r", b"")), min_size=1, max_size=30).map(b"\n".join)
 

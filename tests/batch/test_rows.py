@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locore.batch.rows import check_fields, encode, read_object, seed_of
-from locore.errors import InvalidArgument, LocoreError
+from locore.kernel.errors import InvalidArgument, LocoreError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

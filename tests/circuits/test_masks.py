@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from locore.circuits.masks import MaskReader, stack_masks
 from locore.compilers import compile
 from locore.constraints import ban, contains, regex
-from locore.errors import InvalidArgument, Unsatisfiable
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidArgument, Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from tests.effort import examples
 
 from .test_queries import layered, machines, models_of

@@ -10,9 +10,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from locore.circuits import Circuit, TableReader, downward
-from locore.circuits.circuit import check
-from locore.errors import InvalidArgument, ZeroWeights
+from locore.circuits import Circuit, TableReader
+from locore.kernel.circuits import downward
+from locore.kernel.circuits.circuit import check
+from locore.kernel.errors import InvalidArgument, ZeroWeights
 from tests.effort import THOROUGH, examples
 
 from . import brute_force

@@ -13,10 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locore.circuits import Circuit, TableReader
-from locore.circuits.circuit import check
 from locore.circuits.conditioned import conditioned
-from locore.circuits.downward import allowed_by_conditioning
-from locore.circuits.left_to_right import DEAD
 from locore.circuits.masks import MaskReader
 from locore.circuits.reached import Reached
 from locore.compilers import compile
@@ -33,9 +30,12 @@ from locore.constraints import (
     token,
 )
 from locore.constraints.machine import NestedLeaf
-from locore.errors import Unsatisfiable
+from locore.kernel.circuits.circuit import check
+from locore.kernel.circuits.downward import allowed_by_conditioning
+from locore.kernel.circuits.left_to_right import DEAD
+from locore.kernel.errors import Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.puzzles.combinatorial import all_different, token_sum
-from locore.tokenizer import Tokenizer
 from tests.effort import examples
 
 from . import brute_force

@@ -18,12 +18,12 @@ from locore.cache import Kept, keep_within, read_tensors, write_tensors
 from locore.cli import main
 from locore.compilers import compile, stored
 from locore.compilers.compile import compile_and_tell
-from locore.compilers.problem import Problem
 from locore.compilers.stored import from_tensors, to_tensors
 from locore.constraints import Constant, TokenPhrases, ban, contains, json_schema, regex, token
-from locore.errors import InvalidArgument, Unsatisfiable
-from locore.limits import Limits
-from locore.tokenizer import Tokenizer
+from locore.kernel.compilers.problem import Problem
+from locore.kernel.errors import InvalidArgument, Unsatisfiable
+from locore.kernel.limits import Limits
+from locore.kernel.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples
 
 from ..constraints import strategies

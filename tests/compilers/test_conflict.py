@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from locore.compilers.conflict import conflict_of
-from locore.compilers.problem import Problem
 from locore.constraints import ban, char_count, choice, conjunction, contains, ends_with, starts_with, token, word_count
-from locore.errors import BudgetExceeded, Unsatisfiable
-from locore.limits import Limits
-from locore.tokenizer import Tokenizer
+from locore.kernel.compilers.problem import Problem
+from locore.kernel.errors import BudgetExceeded, Unsatisfiable
+from locore.kernel.limits import Limits
+from locore.kernel.tokenizer import Tokenizer
 from tests.effort import examples
 
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b" a", None], eos_ids=[3])

@@ -13,7 +13,6 @@ from locore.circuits import DEAD
 from locore.circuits.counted import CountedReader
 from locore.compilers import counted
 from locore.compilers.compile import _problem, compile
-from locore.compilers.ways import written
 from locore.constraints import (
     ban,
     char_count,
@@ -26,9 +25,10 @@ from locore.constraints import (
     starts_with,
     word_count,
 )
-from locore.errors import BudgetExceeded, Unsatisfiable
-from locore.limits import Limits
-from locore.tokenizer import Tokenizer
+from locore.kernel.compilers.ways import written
+from locore.kernel.errors import BudgetExceeded, Unsatisfiable
+from locore.kernel.limits import Limits
+from locore.kernel.tokenizer import Tokenizer
 from tests.circuits import brute_force
 from tests.constraints.texts import bounds
 from tests.effort import examples

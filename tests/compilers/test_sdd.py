@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locore.circuits.circuit import check
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal, contains
-from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.circuits.circuit import check
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.puzzles.sdd.compile import run_pysdd
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples
 
 from ..circuits import brute_force

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from locore.tokenizer import Tokenizer
+from locore.kernel.tokenizer import Tokenizer
 
 BYTES = Tokenizer.from_tokens([bytes([value]) for value in range(256)] + [None], eos_ids=[256])
 

@@ -6,16 +6,8 @@ import itertools
 
 from hypothesis import strategies as st
 
-from locore.constraints import (
-    Constant,
-    ban,
-    choice,
-    contains,
-    count_tokens,
-    ends_with,
-    token,
-)
-from locore.tokenizer import Tokenizer
+from locore.constraints import Constant, ban, choice, contains, count_tokens, ends_with, token
+from locore.kernel.tokenizer import Tokenizer
 
 LENGTH = 3
 WORDS = Tokenizer.from_tokens([b"a", b"b", b" ", None, b"ab"], eos_ids=[3])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import locore
 from locore.constraints import char_count, from_json, sentence_count, word_count
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
 from .texts import BROKEN, CHARACTERS, amounts, bounds, holds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import locore
-from locore.errors import InvalidConstraint
+from locore.kernel.errors import InvalidConstraint
 
 DEEP = {
     "array": lambda inner: {"type": "array", "items": inner},

@@ -32,7 +32,7 @@ from locore.constraints import (
     if_then_else,
     token,
 )
-from locore.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from tests.effort import examples
 
 from .strategies import SPECIAL, WORDS, constraints, is_padded, sequences

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from locore.constraints import Constant, constraint, contains, token
-from locore.errors import InvalidConstraint
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.tokenizer import Tokenizer
 
 
 def test_values_that_are_not_boolean():

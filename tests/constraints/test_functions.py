@@ -8,20 +8,9 @@ import pickle
 import pytest
 from hypothesis import given, settings
 
-from locore.constraints import (
-    And,
-    Constant,
-    Count,
-    Literal,
-    Not,
-    ban,
-    constraint,
-    contains,
-    has_text,
-    token,
-)
-from locore.constraints.sequence import TokenSequence
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.constraints import And, Constant, Count, Literal, Not, ban, constraint, contains, has_text, token
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 from tests.effort import examples
 
 from .programs import programs

@@ -11,12 +11,12 @@ import torch
 
 import locore
 from locore import grammar
-from locore.automata.lift import vocabulary_trie
 from locore.automata.walking import DEAD
-from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.kernel.automata.lift import vocabulary_trie
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH
 
 from .random_gbnf import is_sentence, random_grammar, some_text, spelled

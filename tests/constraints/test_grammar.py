@@ -22,11 +22,11 @@ from locore.automata.walking import DEAD
 from locore.circuits import reached
 from locore.circuits.masks import MaskReader
 from locore.compilers import explored
-from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.samplers import sampler_by_name
 from locore.testing import enumerate_posterior, proper_weighting
-from locore.tokenizer import Tokenizer
 from tests.effort import examples, runs, some
 
 from .grammars import ALL, ARITHMETIC, DYCK, EDGES, JSON, SQL

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 
-from locore import plugins
-from locore.constraints import ban, constraint, contains_tokens, count_tokens, from_json, serial, token
-from locore.constraints.serial import register
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.constraints import ban, constraint, contains_tokens, count_tokens, from_json, token
+from locore.kernel import plugins
+from locore.kernel.constraints import serial
+from locore.kernel.constraints.serial import register
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 from .strategies import constraints
 

@@ -19,10 +19,10 @@ from locore.automata.composed import AutomatonMachine
 from locore.automata.walking import DEAD
 from locore.compilers.explored import Exploration
 from locore.constraints.machine import NestedLeaf
-from locore.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import proper_weighting
-from locore.tokenizer import Tokenizer
 from tests.effort import examples, runs
 
 from .schemas import any_schemas, schemas

@@ -12,7 +12,7 @@ from locore import json_schema
 from locore.automata.needs import NEVER, Needs
 from locore.automata.walking import DEAD, walk_of
 from locore.compilers.lazily import Spelling
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 from tests.effort import THOROUGH
 
 WORDS = r"""{" { } [ ] " ": : , "," ", ," 1 10 .5 -1 0. true null a b ab abc "ab "a": ab" bc" c":1,"a é éa \u \u0061

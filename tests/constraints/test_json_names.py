@@ -12,7 +12,7 @@ import locore
 from locore import json_schema
 from locore.automata.walking import DEAD
 from locore.compilers.lazily import Following
-from locore.tokenizer import Tokenizer
+from locore.kernel.tokenizer import Tokenizer
 from tests.effort import THOROUGH
 
 WORDS = ['{"', "{", "}", '"', '":', ":", ",", ',"', "1", "a", "b", "ab", "\\", "u0061", "é", "\\u00", 'é":', 'b":1', " ", "e9"]

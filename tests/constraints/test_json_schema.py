@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from locore.automata.walking import DEAD
 from locore.constraints import from_json, json_schema
-from locore.errors import BudgetExceeded, UnsupportedKeyword
+from locore.kernel.errors import BudgetExceeded, UnsupportedKeyword
 from tests.effort import examples
 
 from .bytewise import holds

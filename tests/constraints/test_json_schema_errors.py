@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import locore
 from locore.constraints import json_schema
-from locore.errors import BudgetExceeded, InvalidConstraint, MissingExtra, UnsupportedKeyword
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, MissingExtra, UnsupportedKeyword
 
 from .bytewise import accepts
 from .schemas import schemas

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from locore.constraints import json_schema
-from locore.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
 
 from .bytewise import holds
 from .schemas import LOOSE

@@ -30,7 +30,7 @@ from pydantic import (
 
 import locore
 from locore import json_schema
-from locore.errors import UnsupportedKeyword
+from locore.kernel.errors import UnsupportedKeyword
 from tests.effort import some
 
 if sys.version_info >= (3, 12):

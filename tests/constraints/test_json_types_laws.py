@@ -20,7 +20,7 @@ import pytest
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from locore.constraints import from_json, json_schema
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 from ..effort import THOROUGH
 from .test_json_schema import written

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from locore.constraints import json_schema
-from locore.errors import BudgetExceeded
+from locore.kernel.errors import BudgetExceeded
 
 from ..effort import THOROUGH, some
 from .test_json_schema import written

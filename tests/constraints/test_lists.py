@@ -33,11 +33,11 @@ from locore import (
     token_sum,
 )
 from locore.constraints import json_forms
-from locore.constraints.serial import _KINDS
-from locore.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.constraints.serial import _KINDS
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import EndingAt, MarkovModel
 from locore.testing import check_potential
-from locore.tokenizer import Tokenizer
 
 WORDS = Tokenizer.from_tokens([b"a", b"b", b"c", None], eos_ids=[3])
 MODEL = MarkovModel([0.25] * 4, [[0.25] * 4] * 4, tokenizer=WORDS)

@@ -13,7 +13,7 @@ import pytest
 import locore
 from locore import ban, choice, contains, count, ends_with, from_json, starts_with
 from locore.automata.characters import canonical, folded, is_word_character
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
 from ..effort import THOROUGH
 from .texts import BROKEN, BYTES, holds

@@ -17,12 +17,12 @@ import locore
 from locore import after, ban, before, choice, contains, count, finished, from_json, grammar, pattern, regex, token, word_count
 from locore.constraints import Over
 from locore.constraints.machine import machine_of
-from locore.constraints.sequence import TokenSequence
-from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.shaping import story_of
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.chatting import ours
 from tests.effort import THOROUGH
 

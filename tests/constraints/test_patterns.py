@@ -17,10 +17,10 @@ import locore
 from locore import ban, contains, count, ends_with, from_json, pattern, patterns, regex, starts_with
 from locore.automata.regex.pattern import parse
 from locore.constraints.ready import READY
-from locore.errors import InvalidConstraint, LocoreError, UnsupportedKeyword
+from locore.kernel.errors import InvalidConstraint, LocoreError, UnsupportedKeyword
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, runs
 
 from .patterns import TEXTS
@@ -151,7 +151,7 @@ def test_a_search_with_more_states_than_any_table_is_exact():
     model = MarkovModel(torch.full((5,), 0.2).double(), transition, eos_ids=(4,), tokenizer=tokenizer)
     leaf, searched = ban(pattern(r" not .{1,25} but")), re.compile(r" not .{1,25} but")
     assert not leaf.is_small
-    with pytest.raises(locore.errors.BudgetExceeded):
+    with pytest.raises(locore.kernel.errors.BudgetExceeded):
         (~regex(r"(?s).* not .{1,25} but.*")).of.automaton()
     everything = enumerate_posterior(model, locore.compile(regex("(?s).*"), model, 6)).texts(tokenizer)
     total = sum(share for text, share in everything.items() if not searched.search(text))
@@ -282,7 +282,7 @@ def test_mistakes_are_named(make, said):
 
 def test_what_is_too_large_says_so():
     for leaf in (ban(pattern("(a{1000}b){1000}")), count(pattern("(a{1000}b){1000}"), at_most=1)):
-        with pytest.raises(locore.errors.BudgetExceeded, match=r"pattern\(.* is too large: .*Repeat less often"):
+        with pytest.raises(locore.kernel.errors.BudgetExceeded, match=r"pattern\(.* is too large: .*Repeat less often"):
             leaf.machine()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from locore.automata.regex.pattern import occurs_in
 from locore.constraints import AutomatonLeaf, from_json, minimise, regex
-from locore.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
 from tests.effort import THOROUGH, examples, some
 
 from .bytewise import accepts, holds

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from locore import regex
 from locore.automata.regex.dialect import as_python
-from locore.errors import InvalidConstraint
+from locore.kernel.errors import InvalidConstraint
 from tests.effort import examples
 
 from .bytewise import accepts, holds

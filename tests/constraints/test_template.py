@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import locore
 from locore import after, ban, char_count, choice, contains, from_json, regex, template, token
 from locore.constraints.machine import PartOfText
-from locore.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import examples
 
 from .texts import BROKEN

@@ -23,8 +23,8 @@ from locore.constraints import (
     minimise,
     starts_with,
 )
-from locore.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
+from locore.kernel.tokenizer import Tokenizer
 
 from .strategies import WORDS, is_padded, leaves, sequences
 from .texts import holds

@@ -16,10 +16,10 @@ import locore
 from locore.automata.characters import Manner, fold, folded, is_word_character, spaces, word_characters
 from locore.automata.machines import bounded, minimised, pushed
 from locore.automata.search import occurrences
-from locore.automata.tables import number_rows, reachable
 from locore.constraints import ban, char_count, contains, count, from_json, minimise
-from locore.errors import Unsatisfiable
-from locore.tokenizer import Tokenizer
+from locore.kernel.automata.tables import number_rows, reachable
+from locore.kernel.errors import Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples
 
 from .texts import BROKEN, CHARACTERS, FLAGS, PHRASES, bounds, contents, holds, leaves

@@ -14,10 +14,10 @@ import torch
 
 import locore
 from locore.constraints.machine import PartOfText, machine_of
-from locore.errors import BudgetExceeded, Unsatisfiable
+from locore.kernel.errors import BudgetExceeded, Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 
 from ..effort import THOROUGH
 from .views import LETTERS, leaf, view, whole

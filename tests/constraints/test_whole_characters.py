@@ -14,11 +14,11 @@ import locore
 from locore import after, ban, char_count, contains, regex, template, token
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import ANYTHING
-from locore.automata.tables import co_reachable, minimise, product, utf8
-from locore.errors import Unsatisfiable
+from locore.kernel.automata.tables import co_reachable, minimise, product, utf8
+from locore.kernel.errors import Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import examples
 
 from .texts import leaves
@@ -74,7 +74,7 @@ def test_texts_are_whole_and_the_rest_is_as_before(leaf, negated, beside):
 
 def locore_sequence(y):
     """What the plain reading of a leaf reads."""
-    return locore.constraints.sequence.TokenSequence(y, CUT)
+    return locore.kernel.constraints.sequence.TokenSequence(y, CUT)
 
 
 @pytest.mark.parametrize("alpha", [ban("x"), ~regex("a"), ~contains("a"), ban("x") & ~regex(" ")], ids=str)
@@ -93,7 +93,7 @@ def test_a_constraint_on_tokens_says_nothing_of_characters():
 
 def test_vocabularies_that_cut_nothing_cost_nothing():
     words = Tokenizer.from_tokens([b"a", "é".encode(), None], eos_ids=[2])
-    problem = locore.compilers.problem.Problem(ban("a"), words, 2, 0)
+    problem = locore.kernel.compilers.problem.Problem(ban("a"), words, 2, 0)
     assert problem.of_whole_characters() is problem
 
 

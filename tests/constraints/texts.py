@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from locore.constraints import (
-    ban,
-    char_count,
-    choice,
-    contains,
-    count,
-    ends_with,
-    sentence_count,
-    starts_with,
-    word_count,
-)
+from locore.constraints import ban, char_count, choice, contains, count, ends_with, sentence_count, starts_with, word_count
 from locore.constraints.machine import PartOfText
-from locore.tokenizer import Tokenizer
+from locore.kernel.tokenizer import Tokenizer
 
 BYTES = Tokenizer.from_tokens([bytes([value]) for value in range(256)] + [None], eos_ids=[256])
 # Two letters and a space to make phrases meet; then a combining mark, a joiner, NUL, letters from right to left and beyond 16

@@ -14,8 +14,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from locore.constraints import ban, constraint, contains, contains_tokens, count_tokens, finished, json_schema, regex, token
-from locore.errors import InvalidConstraint
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.tokenizer import Tokenizer
 
 from ..constraints.patterns import FLAGS as REGEX_FLAGS
 from ..constraints.patterns import patterns

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from transformers import AutoTokenizer
 
 import locore
-from locore.tokenizer import Tokenizer
+from locore.kernel.tokenizer import Tokenizer
 
 from ..test_tokenizer import byte_level
 from .cases import Vocabulary

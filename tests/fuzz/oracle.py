@@ -19,7 +19,7 @@ import jsonschema
 from jsonschema.validators import extend
 
 from locore.constraints import Constraint, has_text
-from locore.tokenizer import Tokenizer
+from locore.kernel.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

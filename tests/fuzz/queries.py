@@ -13,8 +13,8 @@ from hypothesis import assume
 import locore
 from locore.circuits import Circuit
 from locore.circuits.masks import MaskReader
-from locore.errors import BudgetExceeded, Unsatisfiable
-from locore.numerics import NEG_INF
+from locore.kernel.errors import BudgetExceeded, Unsatisfiable
+from locore.kernel.numerics import NEG_INF
 
 from .cases import Problem, Vocabulary
 

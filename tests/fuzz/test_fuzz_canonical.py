@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import locore
 from locore.canonical import OnlyCanonical
 from locore.constraints import choice, contains_tokens
-from locore.errors import BudgetExceeded, Unsatisfiable, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, Unsatisfiable, ZeroWeights
 from locore.models.table import MarkovModel
 from locore.samplers import WithoutReplacement
 

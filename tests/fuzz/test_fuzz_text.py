@@ -16,9 +16,9 @@ import locore
 from locore import explain
 from locore.circuits.masks import MaskReader
 from locore.constraints import from_json, has_text
-from locore.errors import InvalidConstraint
-from locore.numerics import NEG_INF
-from locore.tokenizer import Tokenizer
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.tokenizer import Tokenizer
 
 from ..constraints.texts import BROKEN
 from .cases import Vocabulary, problems

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from locore.kernel.numerics import categorical, make_generator
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, LanguageModel
-from locore.numerics import categorical, make_generator
-from locore.tokenizer import Tokenizer
 from tests.http_service import served
 
 Reply = tuple[int, dict[str, str], bytes]

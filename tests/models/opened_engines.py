@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import load
 from locore.models.engines.model import EngineModel
-from locore.tokenizer import Tokenizer
 
 from . import zoo
 from .engine_server import Reply, Service

@@ -8,11 +8,11 @@ import torch
 import transformers
 
 import locore
-from locore.errors import LocoreWarning
+from locore.kernel.errors import LocoreWarning
+from locore.kernel.models.base import LanguageModel
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, Tempered, load
 from locore.models.abilities import NO_CACHE
-from locore.models.base import LanguageModel
-from locore.tokenizer import Tokenizer
 
 from . import zoo
 from .test_sharing import GROUPED, uncached, walk

@@ -10,9 +10,9 @@ import torch
 
 import locore
 from locore import before, contains, ends_with, regex
-from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Biased, EndingAt, MarkovModel, MinP, Penalised, TableModel
-from locore.tokenizer import Tokenizer
 
 from . import zoo
 

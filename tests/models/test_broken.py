@@ -9,7 +9,7 @@ import torch
 
 from locore import generate
 from locore.constraints import Literal
-from locore.errors import BrokenModel
+from locore.kernel.errors import BrokenModel
 from locore.models import Counted, MarkovModel, Tempered
 from locore.samplers import BY_NAME
 

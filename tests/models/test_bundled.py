@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from locore.errors import ModelNotFound
+from locore.kernel.errors import ModelNotFound
 from locore.models import load
 
 

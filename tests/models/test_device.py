@@ -10,9 +10,9 @@ from torch import nn
 
 import locore
 from locore import token
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, Remembered
 from locore.samplers import BY_NAME, WithoutReplacement
-from locore.tokenizer import Tokenizer
 from tests.models import zoo
 from tests.pretend_device import DEVICE, pretended
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from locore.errors import EngineError, InvalidArgument
+from locore.kernel.errors import EngineError, InvalidArgument
 from locore.models import load
 from locore.models.engines.http import JsonClient
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from locore.errors import EngineError
+from locore.kernel.errors import EngineError
 
 from . import engine_server
 from .opened_engines import opened, sglang

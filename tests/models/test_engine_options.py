@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import locore
-from locore.errors import EngineError, InvalidArgument, MissingExtra, ModelNotFound
+from locore.kernel.errors import EngineError, InvalidArgument, MissingExtra, ModelNotFound
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import load
-from locore.tokenizer import Tokenizer
 
 from . import engine_server, zoo
 from .engine_server import NAME

@@ -11,9 +11,9 @@ import torch
 
 import locore
 from locore import contains_tokens, ends_with, token
-from locore.errors import CannotScore
+from locore.kernel.errors import CannotScore
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import load
-from locore.tokenizer import Tokenizer
 
 from . import engine_server, zoo
 from .opened_engines import opened

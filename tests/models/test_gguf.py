@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from locore.cli import main
-from locore.errors import MissingExtra, ModelNotFound
+from locore.kernel.errors import MissingExtra, ModelNotFound
 from locore.models import HuggingFaceModel, bundled, load
 from locore.models import gguf as conversion
 from locore.models.gguf import open_gguf

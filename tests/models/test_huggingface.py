@@ -15,9 +15,9 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from locore.errors import CannotScore, InvalidArgument, ModelNotFound
+from locore.kernel.errors import CannotScore, InvalidArgument, ModelNotFound
+from locore.kernel.models.base import LanguageModel
 from locore.models import HuggingFaceModel, causal, load
-from locore.models.base import LanguageModel
 from locore.models.neighbourhood import pack_tails
 from tests.effort import some
 

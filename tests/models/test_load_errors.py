@@ -7,7 +7,7 @@ import socket
 import pytest
 import transformers
 
-from locore.errors import MissingExtra, ModelNotFound
+from locore.kernel.errors import MissingExtra, ModelNotFound
 from locore.models import load
 from locore.models.loading import missing_package
 

@@ -5,11 +5,11 @@ import threading
 import pytest
 import torch
 
-from locore.errors import CannotScore, Interrupted
-from locore.limits import watched
+from locore.kernel.errors import CannotScore, Interrupted
+from locore.kernel.limits import watched
+from locore.kernel.models.base import LanguageModel
 from locore.models import HuggingFaceModel, joined
 from locore.models.attention import Tails
-from locore.models.base import LanguageModel
 from locore.models.joined import Part
 from locore.models.meeting import Meeting, together
 

@@ -10,7 +10,7 @@ from torch.nn import Linear, Sequential
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import locore
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 from locore.models import onednn
 from locore.models.huggingface import HuggingFaceModel
 from locore.models.onednn import PackedLinear, pack

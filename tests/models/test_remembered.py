@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.models import Counted, Remembered, TableModel, remembered
 
 from . import zoo

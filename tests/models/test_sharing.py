@@ -6,11 +6,11 @@ import pytest
 import torch
 import transformers
 
+from locore.kernel.models.base import LanguageModel
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, attention
 from locore.models.attention import Step, Tails
-from locore.models.base import LanguageModel
 from locore.models.causal import CausalLM
-from locore.tokenizer import Tokenizer
 from tests.effort import some
 
 from . import zoo

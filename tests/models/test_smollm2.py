@@ -10,8 +10,8 @@ import torch
 import transformers
 
 import locore
+from locore.kernel.models.base import LanguageModel
 from locore.models import HuggingFaceModel, load
-from locore.models.base import LanguageModel
 from locore.models.quiet import quiet
 
 from . import test_laws, zoo

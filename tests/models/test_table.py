@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from locore.errors import CannotScore, InvalidArgument
+from locore.kernel.errors import CannotScore, InvalidArgument
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel, TableModel
-from locore.tokenizer import Tokenizer
 
 
 def test_a_table_model_says_what_its_tables_say():

@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import locore
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.models import threads
 from locore.models.threads import LOOK_SECONDS, SMALL, WORTH, Chooser, measured, pass_seconds
 from tests.effort import runs

@@ -20,7 +20,7 @@ from scipy import stats
 
 import locore
 from locore import ends_with
-from locore.errors import CannotScore, EngineError
+from locore.kernel.errors import CannotScore, EngineError
 from locore.models import LanguageModel
 from locore.models.bundled import _bundled_folder
 from locore.models.engines.model import EngineModel

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel, Mixture, TableModel, Tempered, TopK, TopP
 from locore.models.wrappers import nucleus
-from locore.tokenizer import Tokenizer
 
 from . import zoo
 

@@ -9,12 +9,12 @@ import os
 import torch
 import transformers
 
+from locore.kernel.models.base import LanguageModel
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, HuggingFaceModel, Mixture, Remembered, TableModel, Tempered, TopK, TopP, load
-from locore.models.base import LanguageModel
 from locore.models.engines.model import EngineModel
 from locore.models.quiet import quiet
 from locore.models.table import MarkovModel
-from locore.tokenizer import Tokenizer
 
 from . import engine_server
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import locore
-from locore.errors import BrokenPotential, InvalidArgument, InvalidConstraint, ZeroWeights
+from locore.kernel.errors import BrokenPotential, InvalidArgument, InvalidConstraint, ZeroWeights
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel, TableModel
 from locore.testing import check_potential
-from locore.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_tokens(["a", "b", None], eos_ids=[2])
 UNIFORM = TableModel([torch.full((3,) * (t + 1), 1 / 3) for t in range(3)], tokenizer=TOKENIZER)

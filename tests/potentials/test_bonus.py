@@ -14,12 +14,12 @@ from scipy import stats
 
 import locore
 from locore import ban, bonus, choice, contains, ends_with, potential, predicate, starts_with
-from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
-from locore.evidence.bounds import SMALL_REACH, within
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
+from locore.kernel.evidence.bounds import SMALL_REACH, within
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.parts import MOST_BONUSES, strata_of
 from locore.potentials import Target
-from locore.tokenizer import Tokenizer
 from tests.effort import examples, runs, some
 
 LENGTH = 4

@@ -14,10 +14,10 @@ from scipy import stats
 
 import locore
 from locore import ban, choice, contains, potential
-from locore.errors import ZeroWeights
+from locore.kernel.errors import ZeroWeights
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.samplers import BY_NAME
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH
 
 FALSE_ALARM = 1e-6

@@ -14,13 +14,13 @@ from locore_lab.baselines import ASAp, IteratedSIR, MarkovChain, ParticleGibbs
 
 import locore
 from locore.compilers import compile
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.samplers.base import promised
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.potentials import Scorer, Target, target_of
 from locore.samplers import BY_NAME, sampler_by_name
-from locore.samplers.base import promised
 from locore.testing import enumerate_posterior, proper_weighting
-from locore.tokenizer import Tokenizer
 from tests.effort import runs
 
 LENGTH = 3

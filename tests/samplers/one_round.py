@@ -1,7 +1,7 @@
 """A round without replacement by itself."""
 
-from locore.samplers.abreast import abreast
-from locore.samplers.swor import Round, walk
+from locore.kernel.samplers.abreast import abreast
+from locore.kernel.samplers.swor import Round, walk
 
 
 def one_round(*args, **options) -> Round:

@@ -9,7 +9,7 @@ import torch
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal
-from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.samplers import Masking
 from locore.samplers.baselines.awrs import AWRS, adaptive_rejection

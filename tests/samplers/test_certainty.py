@@ -13,13 +13,13 @@ from scipy import stats
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
-from locore.errors import ZeroWeights
 from locore.evidence import Particles
+from locore.kernel.errors import ZeroWeights
+from locore.kernel.samplers.base import UnreadMass
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.samplers import BY_NAME, AdaptiveRejection, LocallyConstrainedResampling, Masking, Oversampling, Rejection
-from locore.samplers.base import UnreadMass
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import examples, runs, some
 
 LENGTH = 4

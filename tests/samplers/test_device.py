@@ -7,10 +7,10 @@ from torch import Tensor
 import locore
 from locore import Tokenizer, ban, contains
 from locore.circuits import Circuit
-from locore.errors import ZeroWeights
+from locore.kernel.errors import ZeroWeights
+from locore.kernel.models.base import Wrapper
 from locore.local import KERNELS, Lazy, TopK
 from locore.models import Cursor, LanguageModel
-from locore.models.base import Wrapper
 from locore.models.table import MarkovModel
 from locore.samplers import BY_NAME, Twisted
 from locore.samplers.twist.ngram import ENTRIES_PER_ROW, NGramCounts

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import locore
 from locore.compilers import compile
 from locore.constraints import contains, count, ends_with
-from locore.errors import Unsatisfiable, ZeroWeights
 from locore.evidence import Particles
+from locore.kernel.errors import Unsatisfiable, ZeroWeights
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel, TableModel
 from locore.samplers import Auto, Twisted, WithoutReplacement
 from locore.testing import enumerate_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples
 
 LENGTH, VOCAB = 5, 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import locore
-from locore.errors import ZeroWeights
-from locore.limits import watched
+from locore.kernel.errors import ZeroWeights
+from locore.kernel.limits import watched
 from locore.samplers import BY_NAME, Twisted
 from locore.samplers.twist import prepared
 

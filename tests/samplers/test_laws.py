@@ -10,16 +10,10 @@ import torch
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal
-from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.local import Exact, Forward, TopK
 from locore.models import Counted, TableModel
-from locore.samplers import (
-    LocallyConstrainedResampling,
-    Masking,
-    Oversampling,
-    Rejection,
-    sampler_by_name,
-)
+from locore.samplers import LocallyConstrainedResampling, Masking, Oversampling, Rejection, sampler_by_name
 from locore.testing import proper_weighting
 from tests.effort import runs, some
 
@@ -92,7 +86,7 @@ def test_token_scores_are_the_models():
 def test_weights_of_masking_without_look_ahead_are_proper_too():
     """An engine that does not know the length: unbiased with its weight, but some sequences never finish."""
     from locore.constraints import contains
-    from locore.tokenizer import Tokenizer
+    from locore.kernel.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_tokens([b"a", b"b", None], eos_ids=(2,))
     tables = [torch.full((3,) * (t + 1), 1 / 3) for t in range(LENGTH)]

@@ -10,11 +10,11 @@ import torch
 
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal, contains
+from locore.kernel.tokenizer import Tokenizer
 from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import Mixture, TableModel, Tempered, TopP
 from locore.samplers import LocallyConstrainedResampling
 from locore.samplers.lcr import audit, conditional, log_mixture, log_weights, padded_circuit
-from locore.tokenizer import Tokenizer
 from tests.effort import some
 
 from ..circuits import brute_force

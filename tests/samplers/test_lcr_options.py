@@ -9,7 +9,7 @@ import torch
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal
-from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import Counted, TableModel, TopP
 from locore.samplers import LocallyConstrainedResampling

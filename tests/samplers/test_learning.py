@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 import locore
 from locore.compilers import compile
 from locore.constraints import Count, Literal
-from locore.errors import BudgetExceeded, TimedOut
-from locore.limits import watched
+from locore.kernel.errors import BudgetExceeded, TimedOut
+from locore.kernel.limits import watched
+from locore.kernel.samplers import merit, swor, without_replacement
+from locore.kernel.samplers.ahead import last_tokens
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel
-from locore.samplers import Auto, Twisted, WithoutReplacement, merit, swor, without_replacement
-from locore.samplers.ahead import last_tokens
+from locore.samplers import Auto, Twisted, WithoutReplacement
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lessons import Lesson
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples, runs, some
 from tests.samplers.one_round import one_round
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal
-from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.samplers.smc import Population, SequentialMonteCarlo, systematic
 from locore.models import Counted, TableModel
-from locore.samplers.smc import Population, SequentialMonteCarlo, systematic
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import THOROUGH, examples, runs, some
 

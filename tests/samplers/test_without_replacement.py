@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
+from locore.kernel.samplers.abreast import abreast
+from locore.kernel.samplers.ahead import DEFENCE, LEAST_DEFENCE
+from locore.kernel.samplers.selection import select
+from locore.kernel.samplers.swor import Size, _History
+from locore.kernel.samplers.without_replacement import Trial
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Twisted, WithoutReplacement
-from locore.samplers.abreast import abreast
-from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
-from locore.samplers.selection import select
-from locore.samplers.swor import Size, _History
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
-from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH, examples, runs, some
 from tests.samplers.one_round import one_round
 

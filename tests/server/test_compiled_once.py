@@ -11,7 +11,7 @@ import locore
 from locore.cache import Kept
 from locore.compilers import stored
 from locore.compilers.compile import compile_and_tell
-from locore.limits import Limits
+from locore.kernel.limits import Limits
 from locore.server.compare import Comparison
 from locore.server.comparisons import CompareRequest
 from locore.server.compute import Computer, Run
@@ -113,7 +113,7 @@ def test_what_others_have_asked_before_changes_no_answer(computer, compiled):
     def texts(sampler, seed):
         try:
             return answer(computer, LARGE, seed=seed, sampler=sampler, budget=100).to_json()["texts"]
-        except locore.errors.ZeroWeights:
+        except locore.kernel.errors.ZeroWeights:
             return None
 
     together = [texts(*case) for case in cases]

@@ -11,7 +11,7 @@ from shutil import which
 
 import pytest
 
-from locore.limits import Limits
+from locore.kernel.limits import Limits
 from locore.server.compare import Comparison
 from locore.server.compute import Computer, Run
 from locore.server.task import Task

@@ -10,9 +10,9 @@ from scipy.stats import chisquare
 
 import locore
 from locore import choice, token
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.server.compute import is_exact_posterior
-from locore.tokenizer import Tokenizer
 from tests.effort import THOROUGH
 
 FALSE_ALARM = 1e-6

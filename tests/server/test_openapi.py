@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import locore
-from locore.constraints import serial
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.constraints import serial
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 from locore.samplers import NAMED
 from locore.server import Settings, create_app
 from locore.server.app import published_schema

@@ -74,7 +74,7 @@ def test_a_line_of_the_log_is_json():
 
 @pytest.mark.parametrize("wrong", [(), ("short",), ("a-long-enough-key-123", "short")])
 def test_every_key_is_checked(wrong):
-    from locore.errors import InvalidArgument
+    from locore.kernel.errors import InvalidArgument
     from locore.server import Settings
 
     with pytest.raises(InvalidArgument, match="fewer than"):

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from locore.cli import main
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.server.access import Metrics, Observed, SameSite
 from locore.server.errors import ApiError
 from locore.server.queue import Queue

@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal
-from locore.errors import BudgetExceeded, InvalidArgument
+from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.models import Counted, TableModel
 from locore.testing import enumerate_posterior
 

@@ -10,7 +10,7 @@ from locore_lab.baselines import ASAp
 
 from locore.compilers import compile
 from locore.constraints import Literal
-from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.samplers.chi_square import p_value

@@ -14,7 +14,7 @@ from locore_lab.detox.scorers.detoxify import DetoxifyScorer
 from locore_lab.detox.scorers.local import LocalScorer
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-from locore.errors import InvalidArgument, MissingExtra, ModelNotFound
+from locore.kernel.errors import InvalidArgument, MissingExtra, ModelNotFound
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "day", "you", "are"]
 TEXTS = ["good day", "bad", "you are bad bad bad", "", "snow ☃", "\ud800 bad"]

@@ -28,7 +28,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import locore
 from locore.cli import main
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.models import Counted, MarkovModel
 
 DATA = SHARED / "data" / "detox"

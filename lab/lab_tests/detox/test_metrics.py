@@ -14,7 +14,7 @@ from locore_lab.detox.metrics import (
     toxicity_probability,
 )
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 score = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1))
 scores_and_g = st.lists(score, min_size=1, max_size=8).flatmap(lambda s: st.tuples(st.just(s), st.integers(1, len(s))))

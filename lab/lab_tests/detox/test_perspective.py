@@ -12,7 +12,7 @@ from locore_lab.detox.scorers import ServiceError
 from locore_lab.detox.scorers.cache import Reply, ScoreCache
 
 from lab_tests.detox import perspective_server as server
-from locore.errors import InvalidArgument, MissingExtra
+from locore.kernel.errors import InvalidArgument, MissingExtra
 
 pytest.importorskip("urllib3")
 perspective = pytest.importorskip("locore_lab.detox.scorers.perspective")

@@ -18,7 +18,7 @@ from locore_lab.places import SHARED
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from locore.errors import ModelNotFound
+from locore.kernel.errors import ModelNotFound
 
 DATA = SHARED / "data" / "detox" / "toxicity_text.jsonl.xz"
 WEIGHTS = Path(local_module.__file__).with_name(local_module.WEIGHTS)

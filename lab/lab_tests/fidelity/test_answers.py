@@ -19,7 +19,7 @@ from locore_lab.fidelity.truth import TOP, calculated, enumerated, find_truth
 
 from locore import ban, contains, ends_with
 from locore.compilers import compile
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 from locore.samplers.twist.prepared import prepare
 from locore.testing import enumerate_posterior
 

@@ -18,7 +18,7 @@ from locore_lab.fidelity.runs import WEIGHTS, Chunk, run_chunk
 
 from lab_tests.fidelity.laws import small_task
 from locore import samplers
-from locore.errors import ZeroWeights
+from locore.kernel.errors import ZeroWeights
 from locore.samplers import Draws
 
 weight = st.floats(0, 1e6, allow_subnormal=False)

@@ -13,7 +13,7 @@ from locore_lab.fidelity.command import QUICK, all_problems, cache_in
 from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.study import CHUNKS, FidelityStudy
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.samplers.twist import prepared
 
 PROBLEMS = ["table5-end", "chain5-word"]

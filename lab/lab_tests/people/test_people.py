@@ -12,7 +12,7 @@ from locore_lab.people.wishes import WISHES
 from locore_lab.people.written import TOOLS
 
 import locore
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 ORDER = '{"customer": "Maria Lopez", "product": "chairs", "quantity": 24, "delivery_date": "12 March", "urgent": true}'
 KEPT = {  # a text that a person would keep

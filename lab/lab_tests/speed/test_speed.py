@@ -16,7 +16,7 @@ from locore_lab.speed.sampling import SAMPLERS, never, transformers_generate
 
 import locore
 from locore.cli import main
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 SHAPE = Shape(vocab=50, hidden=16, inner=24, layers=2, heads=2)
 PLAN = SpeedPlan(

@@ -32,7 +32,7 @@ from locore_lab.sudoku.puzzles import (
 from locore_lab.sudoku.text import SavedAnswers, cells_right, grid_in
 
 import locore
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 DATA = SHARED / "data" / "sudoku"
 SMALL = "1234341221434321"

@@ -31,7 +31,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import locore
 from locore.cli import main
-from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint
 from locore.models import HuggingFaceModel
 
 FALSE_ALARM = 1e-4  # of each statistical test here

@@ -36,8 +36,8 @@ from locore_lab.tasks.written import written_problems
 import locore
 from locore import choice, contains, ends_with
 from locore.cli import main
-from locore.errors import InvalidArgument, LocoreError
 from locore.io import Journal
+from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.samplers import BY_NAME
 from locore.samplers.twist.prepared import POSITIONS, prepared_table
 from locore.testing import enumerate_posterior

@@ -17,7 +17,7 @@ from locore_lab.warcraft.plan import WarcraftPlan
 from locore_lab.warcraft.training import Settings
 
 from locore.cli import main
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.testing import enumerate_posterior
 
 BRIEF = Settings(epochs=1, batch=40)

@@ -16,7 +16,7 @@ from locore_lab.warcraft.encodings import EDGES, MOVES_TO_8, SPARE
 from locore_lab.warcraft.grading import grade
 from locore_lab.warcraft.terrain import EARTH, FOREST, MEAN_RGB, ROCK, TILE, WATER, WEIGHTS, draw_maps, draw_terrain
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 REAL = SHARED / "data" / "warcraft" / "real_example_train10.json"
 

@@ -16,7 +16,7 @@ from locore_lab.warcraft.training import CHECKPOINT, LOG, ROUNDED, WEIGHTS, Sett
 from scipy import stats
 
 import locore
-from locore.errors import CannotScore, InvalidArgument, ModelNotFound
+from locore.kernel.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.samplers import sampler_by_name
 from locore.testing import proper_weighting
 from tests.effort import THOROUGH, some

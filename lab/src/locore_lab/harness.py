@@ -32,8 +32,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from locore.errors import InvalidArgument, LocoreError
 from locore.io import machine, require_same, write_whole
+from locore.kernel.errors import InvalidArgument, LocoreError
 
 Row = dict[str, Any]
 Case = tuple[Row, Callable[[], Row | list[Row]]]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import typer
 
-from locore.errors import InvalidArgument
 from locore.io import Journal, Record, only_writer, write_whole
+from locore.kernel.errors import InvalidArgument
 from locore_lab.detox.command import PAPER as DETOX
 from locore_lab.detox.plan import ALONE, PAPERS, DetoxPlan
 from locore_lab.detox.plan import QUICK as DETOX_QUICK

@@ -14,8 +14,8 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from locore.errors import InvalidArgument
 from locore.io import replacing
+from locore.kernel.errors import InvalidArgument
 
 Item = TypeVar("Item")
 

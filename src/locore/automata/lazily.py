@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from locore.automata.tables import Trie
 from locore.automata.walking import DEAD, PLAIN, Flags, Int32, Nodes, walk_of
+from locore.kernel.automata.tables import Trie
 
 
 class ByteMachine(ABC):

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.characters import REPLACEMENT
-from locore.automata.tables import SIMPLIFYING, Automaton, equivalent_states, number_rows, over_all_bytes, reachable
-from locore.limits import check_progress, check_states, check_table
+from locore.kernel.automata.tables import SIMPLIFYING, Automaton, equivalent_states, number_rows, over_all_bytes, reachable
+from locore.kernel.limits import check_progress, check_states, check_table
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.lazily import ByteMachine
-from locore.automata.tables import Automaton, minimise, number_rows, over_all_bytes
 from locore.automata.walking import DEAD
-from locore.errors import BudgetExceeded
-from locore.limits import check_progress
-from locore.lists import Numbered
+from locore.kernel.automata.tables import Automaton, minimise, number_rows, over_all_bytes
+from locore.kernel.errors import BudgetExceeded
+from locore.kernel.limits import check_progress
+from locore.kernel.lists import Numbered
 
 NEVER = math.inf  # the cost of what cannot be completed
 STATE_BYTES, CELL_BYTES = 300, 3_000  # as Python keeps a set of stacks, and a stack with its symbol's row and its own

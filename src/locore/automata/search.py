@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, continuing, folded, word_characters
 from locore.automata.machines import NUM_BYTES, Tally, check_size, minimised, over_bytes, pushed
-from locore.automata.tables import Trie, search_table
-from locore.errors import BudgetExceeded
+from locore.kernel.automata.tables import Trie, search_table
+from locore.kernel.errors import BudgetExceeded
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]

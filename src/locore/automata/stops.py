@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from locore.automata.composed import ComposedMachine
 from locore.automata.lazily import ByteMachine
 from locore.automata.machines import NUM_BYTES
-from locore.automata.tables import Automaton, reachable
 from locore.automata.walking import DEAD
-from locore.errors import InvalidArgument
-from locore.limits import check_progress, check_states, check_table
-from locore.request import MOST_STOPS, cut_before
+from locore.kernel.automata.tables import Automaton, reachable
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.limits import check_progress, check_states, check_table
+from locore.kernel.request import MOST_STOPS, cut_before
 
 KEPT_SEARCHES = 4
 WHAT, REMEDY = "looking for stop strings", "use fewer or shorter stop strings"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lift import vocabulary_trie
+from locore.kernel.automata.lift import vocabulary_trie
 
 Int32 = NDArray[np.int32]
 Nodes = NDArray[np.int64]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from locore.plugins import lazy_names
+from locore.kernel.plugins import lazy_names
 
 if TYPE_CHECKING:
     from locore.batch.driver import Summary, run
@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "Settings", "Summary", "run"]
 
 # Torch takes a second to import; the shell reads the settings without it.
-__getattr__ = lazy_names(__name__, {"Engine": "engine", "run": "driver", "Settings": "settings", "Summary": "driver"})
+__getattr__ = lazy_names(__name__, {"Engine": ".engine", "run": ".driver", "Settings": ".settings", "Summary": ".driver"})

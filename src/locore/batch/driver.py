@@ -16,8 +16,8 @@ from locore.batch.plan import Plan, Span, parts_folder, remove_parts, results_fo
 from locore.batch.rows import Record, Tally
 from locore.batch.settings import Settings
 from locore.batch.worker import Watch, Worker
-from locore.errors import InvalidArgument
 from locore.io import Journal, machine, only_writer, require_same, write_whole
+from locore.kernel.errors import InvalidArgument
 from locore.samplers import sampler_by_name
 
 FORMAT = 1  # of the results
@@ -33,7 +33,7 @@ def crew(engine: Engine, settings: Settings) -> AbstractContextManager[Crew]:
     """
     if engine.name == "local":
         return _local(settings)
-    from locore.batch.on_ray import cluster  # Ray takes a second to import, and most people do not have it
+    from locore.batch.on_ray import cluster
 
     return cluster(engine, settings)
 

@@ -12,7 +12,7 @@ from locore.batch.plan import Span
 from locore.batch.rows import Record
 from locore.batch.settings import Settings
 from locore.batch.worker import Watch
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 Name = Literal["local", "ray"]
 

@@ -15,13 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from locore import errors
 from locore.batch.engine import Engine, Job
 from locore.batch.plan import Span
 from locore.batch.rows import Record, error_of
 from locore.batch.settings import Settings
 from locore.batch.worker import Watch, Worker
-from locore.errors import DeviceLost, InvalidArgument, LocoreError, MissingExtra
+from locore.kernel import errors
+from locore.kernel.errors import DeviceLost, InvalidArgument, LocoreError, MissingExtra
 
 try:
     import ray

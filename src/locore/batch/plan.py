@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 
 from locore.batch.rows import MAX_ROW_BYTES, Record, Tally, encode, whole_rows
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 CHUNK = 1 << 18  # bytes read at once
 MAX_SHARDS = 100_000  # files in one folder, and what a driver on Ray can hold

@@ -13,9 +13,9 @@ from typing import Any
 
 from locore import io
 from locore.batch.settings import ROW_OPTIONS
-from locore.chat import Prompt, plain_messages
-from locore.errors import InvalidArgument, UnsupportedKeyword
 from locore.evidence import Particles
+from locore.kernel.chat import Prompt, plain_messages
+from locore.kernel.errors import InvalidArgument, UnsupportedKeyword
 
 MAX_ROW_BYTES = 16_000_000
 MAX_DEPTH = 200  # of objects and lists in a row

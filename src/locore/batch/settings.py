@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from locore.errors import InvalidArgument
-from locore.request import Request, Seconds
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.request import Request, Seconds
 
 # What a row may say for itself; a row without one of these gets that of the settings.
 ROW_OPTIONS = ("constraint", *(option.name for option in fields(Request) if option.name != "limits"), "resample")

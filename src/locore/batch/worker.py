@@ -15,20 +15,10 @@ import transformers
 
 import locore
 from locore.batch.plan import Part, Span, lines_of, results_path, tally_of
-from locore.batch.rows import (
-    Record,
-    check_fields,
-    digest_of,
-    error_of,
-    labels_of,
-    prompt_of,
-    read_object,
-    result_of,
-    seed_of,
-)
+from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, prompt_of, read_object, result_of, seed_of
 from locore.batch.settings import Settings
 from locore.constraints import Constraint
-from locore.errors import DeviceLost, Interrupted, InvalidArgument, LocoreError
+from locore.kernel.errors import DeviceLost, Interrupted, InvalidArgument, LocoreError
 from locore.models import LanguageModel
 from locore.models.meeting import together
 from locore.potentials import Target

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from locore.circuits.chain import FALSE, TRUE, Block, Chain, classes_of_range
-from locore.circuits.left_to_right import DEAD
 from locore.circuits.reached import Flags, Reached, Steering
+from locore.kernel.circuits.chain import FALSE, TRUE, Block, Chain, classes_of_range
+from locore.kernel.circuits.left_to_right import DEAD
 
 Key = tuple[int, int, int, int]
 

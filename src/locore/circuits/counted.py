@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locore.circuits.chain import Chain
-from locore.circuits.left_to_right import DEAD, LeftToRight, TableReader
 from locore.circuits.reached import require_look_ahead
-from locore.errors import BudgetExceeded
-from locore.limits import check_progress
+from locore.kernel.circuits.chain import Chain
+from locore.kernel.circuits.left_to_right import DEAD, LeftToRight, TableReader
+from locore.kernel.errors import BudgetExceeded
+from locore.kernel.limits import check_progress
 
 NO_TABLE = "a reading that counts on the way has no table of all states; ask for its outline, or for one state at a time."
 READING = "looking for what can still be counted", "smaller bounds, or fewer phrases"

@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
-from locore.circuits.chain import FALSE, MAX_NODES, TRUE, Block, Chain, classes_of_range
-from locore.circuits.circuit import Circuit
-from locore.circuits.upward import size
-from locore.errors import BudgetExceeded, InvalidArgument
-from locore.lists import listed
+from locore.kernel.circuits.chain import FALSE, MAX_NODES, TRUE, Block, Chain, classes_of_range
+from locore.kernel.circuits.circuit import Circuit
+from locore.kernel.circuits.upward import size
+from locore.kernel.errors import BudgetExceeded, InvalidArgument
+from locore.kernel.lists import listed
+from locore.kernel.plugins import picture_of
+from locore.kernel.tokenizer import Tokenizer
 from locore.picture import Box, Picture
-from locore.plugins import picture_of
-from locore.tokenizer import Tokenizer
 
 SHOWN_NODES, MOST_SLOTS = 120, 10_000  # nodes in a notebook, and slots whose nodes are counted for that
 

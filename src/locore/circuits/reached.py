@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locore.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight
-from locore.errors import BudgetExceeded, InvalidArgument
-from locore.limits import may_stop
+from locore.kernel.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight
+from locore.kernel.errors import BudgetExceeded, InvalidArgument
+from locore.kernel.limits import may_stop
 
 MOST_STATES = 20_000  # of a table
 MOST_ENTRIES = 1_000_000  # of a table

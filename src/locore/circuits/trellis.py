@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from locore.circuits.circuit import Circuit
-from locore.circuits.left_to_right import DEAD
-from locore.errors import BudgetExceeded, InvalidArgument
+from locore.kernel.circuits.circuit import Circuit
+from locore.kernel.circuits.left_to_right import DEAD
+from locore.kernel.errors import BudgetExceeded, InvalidArgument
 
 MAX_ARCS = 400
 

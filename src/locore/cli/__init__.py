@@ -18,7 +18,7 @@ from locore.cli.commands import check, compile, generate, info, prepare
 from locore.cli.interrupts import INTERRUPTED, interrupts_while_importing
 from locore.cli.lab import add_commands
 from locore.cli.serve import serve
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 
 app = typer.Typer(
     help="Sample from language models under constraints, from the right distribution.",

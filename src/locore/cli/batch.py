@@ -114,7 +114,7 @@ def batch(
         limits=read_limits(limit or []),
         tokens=tokens,
     )
-    from locore.batch import Engine, run  # they import torch
+    from locore.batch import Engine, run
 
     chosen = Engine(engine, workers, cpus_per_worker, gpus_per_worker, ray_address)  # type: ignore[arg-type]  # it checks
     try:

@@ -61,14 +61,14 @@ from locore.cli.inputs import (
     working,
     write_text,
 )
-from locore.errors import InvalidArgument, InvalidConstraint
-from locore.request import Request, help_of
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.request import Request, help_of
 
 if TYPE_CHECKING:
     from locore.compilers.stored import Compiled
     from locore.constraints import Constraint
+    from locore.kernel.tokenizer import Tokenizer
     from locore.potentials import Target
-    from locore.tokenizer import Tokenizer
 
 PROMPT_HELP = "Text before the continuation; with --chat a message, or @FILE with messages."
 WIDTH = 72  # characters of a part of the constraint
@@ -233,7 +233,7 @@ def compile(
     pairs = None if vtree is None else parse_json(vtree, "option --vtree", "write nested pairs such as [[0, 1], [2, 3]]")
     limits = read_limits(limit or [])
     tokenizer = _tokenizer(model, vocab_size)
-    from locore.compilers.compile import compile_and_tell  # importing it takes seconds, which are not those of the compiler
+    from locore.compilers.compile import compile_and_tell
 
     start = time.perf_counter()
     with working("compiling"):

@@ -19,11 +19,11 @@ import typer
 
 import locore
 from locore import io
-from locore.chat import EXAMPLE as CHAT_EXAMPLE
-from locore.chat import Prompt, plain_messages
-from locore.errors import InvalidArgument, InvalidConstraint, TimedOut
-from locore.limits import Limits
-from locore.request import help_of
+from locore.kernel.chat import EXAMPLE as CHAT_EXAMPLE
+from locore.kernel.chat import Prompt, plain_messages
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, TimedOut
+from locore.kernel.limits import Limits
+from locore.kernel.request import help_of
 from locore.watching import end_calls
 
 if TYPE_CHECKING:

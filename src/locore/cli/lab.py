@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from locore.errors import MissingExtra
+from locore.kernel.errors import MissingExtra
 
 GROUP = "locore.commands"  # of entry points: name -> a Typer
 COMMANDS = {"bench": "Measure Locore (part of the lab).", "reproduce": "Run an experiment of the paper (part of the lab)."}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from locore.cli.inputs import MODEL_HELP, ThreadNumber, read_text
-from locore.errors import MissingExtra
+from locore.kernel.errors import MissingExtra
 from locore.server.settings import Settings
 
 KEY_HELP = "File with the keys that clients may send, one a line; or set LOCORE_API_KEY."

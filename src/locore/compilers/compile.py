@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 from locore.circuits import Circuit
 from locore.compilers.conflict import conflict_of
-from locore.compilers.problem import Problem, Vtree
 from locore.compilers.stored import Compiled, once, stored
-from locore.compilers.ways import circuit_of
-from locore.constraints.base import Constraint, has_text
-from locore.constraints.tokens import check_vocabulary
-from locore.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
-from locore.limits import Limits
-from locore.models.validation import tokenizer_of
-from locore.tokenizer import Tokenizer
+from locore.kernel.compilers.problem import Problem, Vtree
+from locore.kernel.compilers.ways import circuit_of
+from locore.kernel.constraints.base import Constraint, has_text
+from locore.kernel.constraints.tokens import check_vocabulary
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
+from locore.kernel.limits import Limits
+from locore.kernel.models.validation import tokenizer_of
+from locore.kernel.tokenizer import Tokenizer
 
 
 class HasTokenizer(Protocol):

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from locore.compilers.problem import Problem
-from locore.constraints.base import And, Constant, Constraint, Not, Or, conjunction, negation
-from locore.constraints.spelling import spelled
-from locore.constraints.tokens import AutomatonLeaf
-from locore.errors import BudgetExceeded, Unsatisfiable
+from locore.kernel.compilers.problem import Problem
+from locore.kernel.constraints.base import And, Constant, Constraint, Not, Or, conjunction, negation
+from locore.kernel.constraints.spelling import spelled
+from locore.kernel.constraints.tokens import AutomatonLeaf
+from locore.kernel.errors import BudgetExceeded, Unsatisfiable
 
 SECONDS = 3.0
 MAX_STATES = 20_000  # of one attempt: a reason must not cost more than a compile

@@ -11,16 +11,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lift import TokenAutomaton, fates, vocabulary_trie
 from locore.automata.machines import Tally, minimised, pushed
-from locore.automata.tables import number_rows, reachable
 from locore.circuits import DEAD, Circuit
 from locore.circuits.counted import Control, CountedReader
-from locore.compilers.problem import Problem, WholeCharacters, as_one_automaton, no_model, with_lifted
-from locore.compilers.ways import nodes_of, register
 from locore.constraints import And, AutomatonLeaf, Constraint, Not, conjunction
 from locore.constraints.counting import TextLeaf
-from locore.limits import check_states, check_table
+from locore.kernel.automata.lift import TokenAutomaton, fates, vocabulary_trie
+from locore.kernel.automata.tables import number_rows, reachable
+from locore.kernel.compilers.problem import Problem, WholeCharacters, as_one_automaton, no_model, with_lifted
+from locore.kernel.compilers.ways import nodes_of, register
+from locore.kernel.limits import check_states, check_table
 
 FAR = 16  # counts from which it may be worth while not to multiply
 MOST_STATES = 4_000  # of a product, from which it is

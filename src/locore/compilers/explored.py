@@ -22,12 +22,12 @@ from locore.automata.lazily import TokenMachine
 from locore.cache import Kept
 from locore.circuits import DEAD
 from locore.circuits.reached import Flags, Steering
-from locore.compilers.left_to_right import ENDED, Extensions
-from locore.compilers.problem import Ints, Problem
-from locore.compilers.residual import Atom, AutomatonState, Residuals
 from locore.constraints import And, Constant, Constraint, Or
-from locore.constraints.structure import postorder
-from locore.limits import check_progress
+from locore.kernel.compilers.left_to_right import ENDED, Extensions
+from locore.kernel.compilers.problem import Ints, Problem
+from locore.kernel.compilers.residual import Atom, AutomatonState, Residuals
+from locore.kernel.constraints.structure import postorder
+from locore.kernel.limits import check_progress
 
 ROWS_BYTES = 256_000_000  # of rows that are kept
 SEARCHED = 100_000_000  # transitions that all searches may look at

@@ -24,14 +24,14 @@ from locore.automata.walking import DEAD, Flags, Walk, walk_of
 from locore.circuits import Circuit
 from locore.circuits.reached import Reached, Steering
 from locore.compilers.explored import Exploration, MachineAtoms
-from locore.compilers.left_to_right import with_atoms
-from locore.compilers.problem import Partition, Problem, gathered, no_model, with_lifted
-from locore.compilers.residual import Residuals
-from locore.compilers.ways import register
 from locore.constraints import And, Constraint, Not, conjunction, disjunction, negation
 from locore.constraints.machine import NestedLeaf, is_finite, is_text_leaf, machine_of
-from locore.constraints.structure import fold
-from locore.limits import check_progress
+from locore.kernel.compilers.left_to_right import with_atoms
+from locore.kernel.compilers.problem import Partition, Problem, gathered, no_model, with_lifted
+from locore.kernel.compilers.residual import Residuals
+from locore.kernel.compilers.ways import register
+from locore.kernel.constraints.structure import fold
+from locore.kernel.limits import check_progress
 
 ENDED, FIRST = 0, 1  # the state of a finished text, and that of the empty one; state s of the automaton is s + FIRST
 

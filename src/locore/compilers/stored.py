@@ -22,13 +22,13 @@ from torch import Tensor
 from locore.cache import Kept, Notes, cache_folder, keep_within, read_tensors, write_tensors
 from locore.circuits import Block, Chain, Circuit, TableReader
 from locore.circuits.conditioned import conditioned
-from locore.circuits.layers import SparseRows
 from locore.circuits.reached import Reached
-from locore.compilers.problem import Problem
 from locore.constraints import Constraint
-from locore.constraints.structure import fold, postorder
-from locore.errors import InvalidArgument
-from locore.limits import Limits
+from locore.kernel.circuits.layers import SparseRows
+from locore.kernel.compilers.problem import Problem
+from locore.kernel.constraints.structure import fold, postorder
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.limits import Limits
 
 FORMAT = 4  # of the files
 WORTH_SECONDS = 0.05  # what takes less to compile is not kept

@@ -1,8 +1,20 @@
 """The constraint language: immutable Boolean values over tokens and text."""
 
-from locore.automata.tables import Automaton, minimise
 from locore.constraints.after import After, after
-from locore.constraints.base import (
+from locore.constraints.before import Before, before
+from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
+from locore.constraints.function import PythonFunction, constraint
+from locore.constraints.grammar import Grammar, grammar
+from locore.constraints.json_schema import JsonSchema, json_schema
+from locore.constraints.machine import MachineLeaf
+from locore.constraints.over import Over
+from locore.constraints.patterns import Pattern, pattern
+from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
+from locore.constraints.regex import Regex, regex
+from locore.constraints.template import Template, template
+from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
+from locore.kernel.automata.tables import Automaton, minimise
+from locore.kernel.constraints.base import (
     And,
     Constant,
     Constraint,
@@ -15,20 +27,8 @@ from locore.constraints.base import (
     if_then_else,
     negation,
 )
-from locore.constraints.before import Before, before
-from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
-from locore.constraints.function import PythonFunction, constraint
-from locore.constraints.grammar import Grammar, grammar
-from locore.constraints.json_schema import JsonSchema, json_schema
-from locore.constraints.machine import MachineLeaf
-from locore.constraints.over import Over
-from locore.constraints.patterns import Pattern, pattern
-from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
-from locore.constraints.regex import Regex, regex
-from locore.constraints.serial import from_json, json_forms
-from locore.constraints.template import Template, template
-from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
-from locore.constraints.tokens import (
+from locore.kernel.constraints.serial import from_json, json_forms
+from locore.kernel.constraints.tokens import (
     AutomatonLeaf,
     BanTokens,
     Count,

@@ -15,16 +15,16 @@ from locore.automata.lazily import ByteMachine
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import ANYTHING, concat
 from locore.automata.regex.pattern import first_match
-from locore.automata.tables import aho_corasick
-from locore.constraints.base import Constraint, Json
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
 from locore.constraints.patterns import Pattern
 from locore.constraints.regex import Regex
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import described, from_json, read_constraint, register
-from locore.constraints.spelling import quoted, spelled
 from locore.constraints.text import phrase_of
-from locore.errors import InvalidConstraint
+from locore.kernel.automata.tables import aho_corasick
+from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import described, from_json, read_constraint, register
+from locore.kernel.constraints.spelling import quoted, spelled
+from locore.kernel.errors import InvalidConstraint
 
 
 def after(marker: str | Pattern | Regex, of: Constraint) -> After:

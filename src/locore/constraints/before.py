@@ -9,16 +9,16 @@ from typing import Any
 
 from locore.automata.lazily import ByteMachine
 from locore.automata.stops import CutMachine, StopMachine
-from locore.automata.tables import Automaton, minimise
-from locore.constraints.base import Constant, Constraint, Json
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
-from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import read_constraint, register
-from locore.constraints.spelling import quoted, spelled
 from locore.constraints.text import read_phrases, sequence_of
-from locore.constraints.tokens import AutomatonLeaf
-from locore.errors import InvalidConstraint
-from locore.request import MOST_STOPS, cut_before
+from locore.kernel.automata.tables import Automaton, minimise
+from locore.kernel.constraints.base import Constant, Constraint, Json
+from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
+from locore.kernel.constraints.serial import read_constraint, register
+from locore.kernel.constraints.spelling import quoted, spelled
+from locore.kernel.constraints.tokens import AutomatonLeaf
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.request import MOST_STOPS, cut_before
 
 
 def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS, TERMINATORS, spaces
 from locore.automata.machines import Tally, bounded, over_bytes
-from locore.automata.tables import Automaton
-from locore.constraints.base import Json
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import bounds_of, form_of, read_integer, register
-from locore.constraints.spelling import allowed, called
-from locore.constraints.tokens import AutomatonLeaf
+from locore.kernel.automata.tables import Automaton
+from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import bounds_of, form_of, read_integer, register
+from locore.kernel.constraints.spelling import allowed, called
+from locore.kernel.constraints.tokens import AutomatonLeaf
 
 T = TypeVar("T", bound="Amount")
 

@@ -15,12 +15,12 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
-from locore.constraints.base import Constant, Constraint, Json, Not, Reading, Several, if_then_else, reading_with
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.structure import fold
-from locore.constraints.tokens import Literal
 from locore.constraints.view import Sum, TokensView
-from locore.errors import BudgetExceeded, InvalidConstraint, LocoreError
+from locore.kernel.constraints.base import Constant, Constraint, Json, Not, Reading, Several, if_then_else, reading_with
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.structure import fold
+from locore.kernel.constraints.tokens import Literal
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, LocoreError
 
 Function = Callable[[Any], Any]
 MAX_PATHS = 10_000

@@ -22,14 +22,14 @@ from locore.automata.grammar import (
     read_gbnf,
 )
 from locore.automata.lazily import ByteMachine
-from locore.automata.tables import Trie
 from locore.automata.walking import Int32
-from locore.constraints.base import Json
 from locore.constraints.machine import MachineLeaf
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import read_string, register
-from locore.constraints.spelling import quoted
-from locore.errors import InvalidConstraint
+from locore.kernel.automata.tables import Trie
+from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import read_string, register
+from locore.kernel.constraints.spelling import quoted
+from locore.kernel.errors import InvalidConstraint
 
 
 def grammar(text: str, syntax: OneOf["lark", "gbnf"] = "lark") -> Grammar:

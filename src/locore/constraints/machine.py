@@ -10,12 +10,12 @@ import numpy as np
 from locore.automata.composed import AutomatonMachine, Complement, Joined, as_automaton
 from locore.automata.lazily import ByteMachine
 from locore.automata.pushdown import Follow, PushdownMachine
-from locore.automata.tables import Automaton, product_of
-from locore.constraints.base import And, Constant, Constraint, Not
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.structure import fold
-from locore.constraints.tokens import AutomatonLeaf
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.automata.tables import Automaton, product_of
+from locore.kernel.constraints.base import And, Constant, Constraint, Not
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.structure import fold
+from locore.kernel.constraints.tokens import AutomatonLeaf
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
 SMALL = 250  # states of an automaton that is made as a whole in a moment
 

@@ -14,15 +14,15 @@ import numpy as np
 
 from locore.automata.composed import Advanced
 from locore.automata.lazily import ByteMachine
-from locore.automata.tables import Automaton, minimise
-from locore.constraints.base import Constant, Constraint, Json
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.phrases import Occurrence, listed_beginnings
-from locore.constraints.sequence import TokenSequence, is_written
-from locore.constraints.serial import read_constraint, read_string, register
-from locore.constraints.spelling import quoted, spelled
-from locore.constraints.tokens import AutomatonLeaf
-from locore.errors import InvalidConstraint
+from locore.kernel.automata.tables import Automaton, minimise
+from locore.kernel.constraints.base import Constant, Constraint, Json
+from locore.kernel.constraints.sequence import TokenSequence, is_written
+from locore.kernel.constraints.serial import read_constraint, read_string, register
+from locore.kernel.constraints.spelling import quoted, spelled
+from locore.kernel.constraints.tokens import AutomatonLeaf
+from locore.kernel.errors import InvalidConstraint
 
 TEXT, BOTH = "text", "prompt+text"
 UNKNOWN = (

@@ -15,11 +15,11 @@ from locore.automata.regex.language import Language, literal
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import Pattern as Parsed
 from locore.automata.regex.pattern import ends_of, is_lazy, matches_in, parse
-from locore.constraints.base import Json
 from locore.constraints.ready import READY
-from locore.constraints.serial import described, flag_of, read_flag, read_string, share
-from locore.constraints.spelling import called
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.serial import described, flag_of, read_flag, read_string, share
+from locore.kernel.constraints.spelling import called
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 FIELDS = ("regex", "ignore_case", "name")
 

@@ -14,9 +14,9 @@ from unicodedata import combining
 from locore.automata import search
 from locore.automata.characters import Manner, continues, fold, is_word_character
 from locore.automata.machines import Tally
-from locore.constraints.base import Constraint, Json
 from locore.constraints.counting import TextLeaf
-from locore.constraints.spelling import allowed, quoted, with_exactly
+from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.spelling import allowed, quoted, with_exactly
 
 SHOWN = 3  # places that a reason names
 LEAST = 10  # characters of a start or an end that is shown

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from locore.constraints.function import PythonFunction
-from locore.constraints.structure import Structural
-from locore.errors import LocoreError
+from locore.kernel.constraints.structure import Structural
+from locore.kernel.errors import LocoreError
+from locore.kernel.plugins import picture_of
 from locore.picture import Box, Picture, tree
-from locore.plugins import picture_of
 
 SHOWN = 100  # boxes of a picture
 DRAWN_LENGTHS = (4, 8, 16, 1, 2, 3)

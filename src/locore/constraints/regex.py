@@ -11,12 +11,12 @@ from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import Language
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import Pattern, matches_fully, parse
-from locore.automata.tables import Automaton
-from locore.constraints.base import Json
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import flag_of, read_flag, read_string, register
-from locore.constraints.tokens import AutomatonLeaf
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.automata.tables import Automaton
+from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import flag_of, read_flag, read_string, register
+from locore.kernel.constraints.tokens import AutomatonLeaf
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
 
 def regex(pattern: str, ignore_case: bool = False) -> Regex:

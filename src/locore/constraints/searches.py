@@ -18,15 +18,15 @@ from locore.automata.regex.bytewise import Counted, OverBytes
 from locore.automata.regex.dfa import Budget
 from locore.automata.regex.language import either
 from locore.automata.regex.searching import CharMachine, Matches, Search, anywhere
-from locore.automata.tables import Automaton
-from locore.constraints.base import Json
 from locore.constraints.machine import MachineLeaf
 from locore.constraints.patterns import Pattern, Phrase, as_language
 from locore.constraints.phrases import LEAST, Occurrence, PlainText, listed
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import form_of
-from locore.constraints.spelling import allowed, called, quoted, with_exactly
-from locore.errors import BudgetExceeded
+from locore.kernel.automata.tables import Automaton
+from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import form_of
+from locore.kernel.constraints.spelling import allowed, called, quoted, with_exactly
+from locore.kernel.errors import BudgetExceeded
 
 LONGEST = 80  # characters of a leaf in an error
 SMALL, SMALL_BYTES = 1_000, 10_000  # states, over characters and bytes, of an automaton that is made as a whole in a moment

@@ -15,16 +15,16 @@ import numpy as np
 
 from locore.automata.composed import AutomatonMachine, Concatenated
 from locore.automata.lazily import ByteMachine
-from locore.automata.tables import Automaton
-from locore.constraints.base import Constant, Constraint, Json
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
 from locore.constraints.regex import regex
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import described, read_constraint, read_string, register
-from locore.constraints.spelling import quoted
 from locore.constraints.text import ban, choice
-from locore.errors import InvalidArgument, InvalidConstraint
-from locore.lists import items_of
+from locore.kernel.automata.tables import Automaton
+from locore.kernel.constraints.base import Constant, Constraint, Json
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import described, read_constraint, read_string, register
+from locore.kernel.constraints.spelling import quoted
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.lists import items_of
 
 _HOLE = re.compile(r"\{\{|\}\}|\{(?P<name>[A-Za-z_]\w*)(?::(?P<kind>\w+)\((?P<body>.*?)\))?\}|[{}]", re.DOTALL)
 _KINDS = "choice(a, b, …) or regex(…)"

@@ -23,7 +23,6 @@ from typing import Any, overload
 from typing import Literal as OneOf
 
 from locore.automata.characters import Manner, continues
-from locore.constraints.base import Constraint, conjunction
 from locore.constraints.patterns import PHRASE_SCHEMA, Pattern, Phrase, check_countable, read_phrase
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.searches import (
@@ -34,10 +33,20 @@ from locore.constraints.searches import (
     EndsWithPattern,
     StartsWithPattern,
 )
-from locore.constraints.serial import bounds_of, described, flag_of, list_of, read_flag, read_integer, read_string, register
-from locore.constraints.tokens import BanTokens
-from locore.errors import InvalidConstraint
-from locore.lists import items_of
+from locore.kernel.constraints.base import Constraint, conjunction
+from locore.kernel.constraints.serial import (
+    bounds_of,
+    described,
+    flag_of,
+    list_of,
+    read_flag,
+    read_integer,
+    read_string,
+    register,
+)
+from locore.kernel.constraints.tokens import BanTokens
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.lists import items_of
 
 
 def ban(

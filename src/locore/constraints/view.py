@@ -14,10 +14,19 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
-from locore.constraints.base import Constant, Constraint, Not, Reading, conjunction, disjunction, if_then_else, reading_with
-from locore.constraints.serial import as_integer, id_list
-from locore.constraints.tokens import Count, Literal
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.constraints.base import (
+    Constant,
+    Constraint,
+    Not,
+    Reading,
+    conjunction,
+    disjunction,
+    if_then_else,
+    reading_with,
+)
+from locore.kernel.constraints.serial import as_integer, id_list
+from locore.kernel.constraints.tokens import Count, Literal
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
 MAX_PARTIAL_SUMS = 100_000
 Terms = list[tuple[Constraint, int]]

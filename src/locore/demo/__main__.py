@@ -14,7 +14,7 @@ from rich.text import Text
 
 import locore
 from locore.demo import enumerated, examples, screen
-from locore.errors import LocoreError, MissingExtra, ModelNotFound
+from locore.kernel.errors import LocoreError, MissingExtra, ModelNotFound
 from locore.models import HuggingFaceModel
 
 REAL, SMALL = "smollm2", "tiny"

@@ -18,7 +18,7 @@ from rich.text import Text
 
 import locore
 from locore.demo.examples import Answer, described, percent, quoted
-from locore.errors import ZeroWeights
+from locore.kernel.errors import ZeroWeights
 from locore.testing import enumerate_posterior, total_variation
 
 LENGTH = 3  # tokens; short enough to enumerate every text

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import torch
 
 import locore
-from locore.chat import Prompt
-from locore.errors import LocoreError, ZeroWeights
-from locore.evidence.blocks import relative_error
-from locore.evidence.bounds import quantile
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import LocoreError, ZeroWeights
+from locore.kernel.evidence.blocks import relative_error
+from locore.kernel.evidence.bounds import quantile
 from locore.models import HuggingFaceModel, LanguageModel, Remembered, Tempered
 from locore.samplers import Sampler, SequentialMonteCarlo, Twisted
 

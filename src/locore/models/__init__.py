@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+from locore.kernel.models.base import Drafts, LanguageModel, ModelInfo, Origin
+from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.validation import prompt_ids
+from locore.kernel.plugins import lazy_names
 from locore.models.adjusted import Biased, MinP, Penalised
-from locore.models.base import Drafts, LanguageModel, ModelInfo, Origin
 from locore.models.by_name import load
-from locore.models.cursor import Cursor
 from locore.models.following import EndingAt
 from locore.models.table import MarkovModel, TableModel
-from locore.models.validation import prompt_ids
 from locore.models.wrappers import Counted, Mixture, Tempered, TopK, TopP
-from locore.plugins import lazy_names
 
 __all__ = [
     "Biased",
@@ -40,4 +40,4 @@ if TYPE_CHECKING:
     from locore.models.remembered import Remembered
 
 # `transformers` takes seconds to import, and only these classes need it.
-__getattr__ = lazy_names(__name__, {"HuggingFaceModel": "huggingface", "Remembered": "remembered"})
+__getattr__ = lazy_names(__name__, {"HuggingFaceModel": ".huggingface", "Remembered": ".remembered"})

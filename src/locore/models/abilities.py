@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from locore.errors import CannotScore
+from locore.kernel.errors import CannotScore
 from locore.models.attention import KeyValues, SharedCache, Tails, sharing_twin
 from locore.models.joined import Part
 from locore.models.room import is_out_of_memory

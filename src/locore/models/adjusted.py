@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.errors import InvalidArgument
-from locore.models.base import LanguageModel
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.models.base import LanguageModel
+from locore.kernel.numerics import NEG_INF
 from locore.models.following import Following
 from locore.models.wrappers import Reshaped
-from locore.numerics import NEG_INF
 
 
 class Biased(Reshaped):

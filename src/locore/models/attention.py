@@ -23,8 +23,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import causal_mask_function
 
-from locore.errors import CannotScore
-from locore.limits import may_stop
+from locore.kernel.errors import CannotScore
+from locore.kernel.limits import may_stop
 from locore.models.head import product_of
 
 NAME = "locore_shared_prompt"

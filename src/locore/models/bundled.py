@@ -6,7 +6,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from locore.errors import ModelNotFound
+from locore.kernel.errors import ModelNotFound
 
 BUNDLED = ("tiny",)
 PACKAGED = ("smollm2",)

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from locore.errors import InvalidArgument, ModelNotFound
-from locore.models.base import LanguageModel
+from locore.kernel.errors import InvalidArgument, ModelNotFound
+from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.validation import REMEDY
 from locore.models.bundled import BUNDLED, ENGINES, PACKAGED
-from locore.models.validation import REMEDY
 
 
 def load(name: str | Path, **options: Any) -> LanguageModel:

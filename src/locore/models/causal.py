@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from locore.errors import CannotScore
+from locore.kernel.errors import CannotScore
 from locore.models.abilities import (
     NO_CACHE,
     NO_JOINING,

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from locore.automata.stops import StopMachine
-from locore.chat import Prompt
-from locore.errors import InvalidArgument
-from locore.lists import items_of
-from locore.models.base import LanguageModel, Wrapper
-from locore.models.cursor import Cursor
-from locore.models.validation import row_indices
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.lists import items_of
+from locore.kernel.models.base import LanguageModel, Wrapper
+from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.validation import row_indices
 
 
 class Following(Wrapper):

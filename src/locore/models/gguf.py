@@ -27,8 +27,8 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from torch import Tensor
 
 from locore.cache import ABANDONED_SECONDS, cache_folder
-from locore.errors import LocoreWarning, MissingExtra, ModelNotFound
-from locore.models.base import Origin
+from locore.kernel.errors import LocoreWarning, MissingExtra, ModelNotFound
+from locore.kernel.models.base import Origin
 from locore.models.gguf_header import DamagedFile, Header, read_header
 from locore.models.quiet import quiet
 

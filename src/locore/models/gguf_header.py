@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from locore.errors import ModelNotFound
+from locore.kernel.errors import ModelNotFound
 
 MAGIC = b"GGUF"
 SUFFIX = ".gguf"

@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.ending import live_lengths
-from locore.errors import CannotScore, LocoreWarning
+from locore.kernel.ending import live_lengths
+from locore.kernel.errors import CannotScore, LocoreWarning
+from locore.kernel.models.base import ModelInfo, TokenModel
+from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.validation import positive, row_indices, within_context
+from locore.kernel.tokenizer import Tokenizer
 from locore.models.abilities import NO_CACHE, remedy_of
 from locore.models.attention import KeyValues, Tails
-from locore.models.base import ModelInfo, TokenModel
 from locore.models.causal import CausalLM, NextStep, gathered_scores
-from locore.models.cursor import Cursor
 from locore.models.loading import declared_ends, described, load_parts
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.quiet import quiet
 from locore.models.room import in_batches
 from locore.models.threads import CHOOSER
-from locore.models.validation import positive, row_indices, within_context
-from locore.tokenizer import Tokenizer
 
 
 class HuggingFaceModel(TokenModel):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache, DynamicLayer
 
-from locore.limits import may_stop
+from locore.kernel.limits import may_stop
 from locore.models.attention import KeyValues, SharedCache, Tails
 
 GATHERED_BYTES = 2**25  # of keys and values of one layer that are gathered for all rows

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import transformers
 
-from locore.errors import InvalidArgument, LocoreWarning, MissingExtra, ModelNotFound
+from locore.kernel.errors import InvalidArgument, LocoreWarning, MissingExtra, ModelNotFound
+from locore.kernel.models.base import ModelInfo, Origin
 from locore.models import onednn
-from locore.models.base import ModelInfo, Origin
 from locore.models.bundled import located
 from locore.models.gguf import Converted, open_gguf
 from locore.models.gguf_header import is_gguf

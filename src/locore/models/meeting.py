@@ -24,10 +24,10 @@ from typing import TypeGuard, TypeVar
 
 from torch import Tensor
 
-from locore.errors import CannotScore, Interrupted
-from locore.limits import may_stop, watched
+from locore.kernel.errors import CannotScore, Interrupted
+from locore.kernel.limits import may_stop, watched
+from locore.kernel.models.base import LanguageModel
 from locore.models.attention import KeyValues, Step, Tails
-from locore.models.base import LanguageModel
 from locore.models.causal import CausalLM
 from locore.models.huggingface import HuggingFaceModel
 from locore.models.joined import Part

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locore.ending import live_lengths
+from locore.kernel.ending import live_lengths
+from locore.kernel.models.base import neighbour_scores
 from locore.models.attention import KeyValues
-from locore.models.base import neighbour_scores
 from locore.models.causal import CausalLM, gathered_scores
 from locore.models.room import how_many_fit, in_batches
 

@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from locore.chat import Prompt
-from locore.errors import BudgetExceeded
-from locore.models.base import LanguageModel, Wrapper
-from locore.models.cursor import Cursor
-from locore.request import Seconds
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import BudgetExceeded
+from locore.kernel.models.base import LanguageModel, Wrapper
+from locore.kernel.models.cursor import Cursor
+from locore.kernel.request import Seconds
 
 WIDE, TIMES = 32, 3  # rows of a pass that is measured, and how often: other work may be in its way
 OUTSIDE = 1.25  # times the model's own seconds, for what samplers do with its answers

@@ -11,15 +11,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.ending import live_lengths
-from locore.errors import InvalidArgument
+from locore.kernel.chat import Prompt
+from locore.kernel.ending import live_lengths
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.models.base import Wrapper
+from locore.kernel.models.cursor import Cursor, chosen
+from locore.kernel.models.validation import positive, row_indices, within_context
 from locore.models.attention import Step, Tails
-from locore.models.base import Wrapper
 from locore.models.causal import normalised
-from locore.models.cursor import Cursor, chosen
 from locore.models.huggingface import HuggingFaceModel, PrefixCursor
-from locore.models.validation import positive, row_indices, within_context
 
 ROOT = -1  # the node of the prompt itself
 _FIRST_CAPACITY = 256

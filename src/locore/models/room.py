@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from locore.errors import CannotScore
-from locore.limits import may_stop
+from locore.kernel.errors import CannotScore
+from locore.kernel.limits import may_stop
 
 _MEMINFO = Path("/proc/meminfo")
 _UNCOUNTED = 1.5  # activations, and what the allocator cannot use: of 100 and 21 million parameters 1.45 and 1.9 were measured

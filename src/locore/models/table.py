@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.errors import CannotScore, InvalidArgument
-from locore.models.base import LanguageModel
-from locore.models.validation import prompt_ids
-from locore.tokenizer import Tokenizer
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import CannotScore, InvalidArgument
+from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.validation import prompt_ids
+from locore.kernel.tokenizer import Tokenizer
 
 _Numbers = Tensor | Sequence[Any]
 

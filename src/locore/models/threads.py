@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from locore.models.validation import positive
+from locore.kernel.models.validation import positive
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 SMALL = 20_000_000  # parameters, up to which two threads take as long as one on a free machine (tiny: 1.56 s for 1.62)

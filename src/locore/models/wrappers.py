@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.ending import ended_before, is_end, live_lengths
-from locore.errors import InvalidArgument
-from locore.limits import spent
-from locore.models.base import Drafts, LanguageModel, Wrapper, substituted
-from locore.models.cursor import Cursor
-from locore.models.validation import positive, row_indices
-from locore.numerics import NEG_INF
+from locore.kernel.chat import Prompt
+from locore.kernel.ending import ended_before, is_end, live_lengths
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.limits import spent
+from locore.kernel.models.base import Drafts, LanguageModel, Wrapper, substituted
+from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.validation import positive, row_indices
+from locore.kernel.numerics import NEG_INF
 
 _Hashes = NDArray[np.uint64]
 # An odd multiplier; hashes are polynomials in it modulo 2**64 over mixed token ids.

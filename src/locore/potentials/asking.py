@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from locore.errors import BrokenPotential, LocoreError
+from locore.kernel.errors import BrokenPotential, LocoreError
 from locore.potentials.values import Potential
 
 SHOWN = 60  # characters of a text in a message

@@ -11,18 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.errors import BrokenPotential, CannotScore, InvalidArgument, InvalidConstraint
-from locore.evidence.bounds import SAME
-from locore.evidence.record import Factors
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import BrokenPotential, CannotScore, InvalidArgument, InvalidConstraint
+from locore.kernel.evidence.bounds import SAME
+from locore.kernel.evidence.record import Factors
+from locore.kernel.models.base import Drafts, Wrapper
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Cursor, LanguageModel
-from locore.models.base import Drafts, Wrapper
 from locore.models.wrappers import CombinedCursor
-from locore.numerics import NEG_INF
 from locore.potentials.asking import Tally, log_factors
 from locore.potentials.outcomes import HasTokens, Outcomes
 from locore.potentials.values import Expert, Factor, Potential
-from locore.tokenizer import Tokenizer
 
 INFINITE = (
     "an expert with a negative weight gives no probability to what the model may write, which would be infinitely good; mix a "
@@ -207,7 +207,7 @@ class Scorer:
         )
 
     def _log_beyond(self) -> float:
-        """Log of what a text may be worth that was not asked about; see `locore.evidence.bounds`."""
+        """Log of what a text may be worth that was not asked about; see `locore.kernel.evidence.bounds`."""
         of_texts = [one.one.bound if one.one.bound < math.inf else _beyond(list(one.finished.values())) for one in self._asked]
         of_models = [min(_beyond(said), math.inf if weight < 0 else 0.0) for weight, _, said in self._experts]
         return float(sum(of_texts) + sum(of_models))

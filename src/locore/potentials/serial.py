@@ -10,8 +10,8 @@ from typing import Any
 
 from locore.constraints import Constraint, conjunction
 from locore.constraints import json_forms as constraint_forms
-from locore.constraints.serial import CONSTRAINT, read_constraint
-from locore.errors import InvalidArgument, InvalidConstraint, UnsupportedKeyword
+from locore.kernel.constraints.serial import CONSTRAINT, read_constraint
+from locore.kernel.errors import InvalidArgument, InvalidConstraint, UnsupportedKeyword
 from locore.potentials.values import Target, Term, bonus, target_of
 
 FIELDS = {"bonus": ("constraint", "nats"), "product": ("of",)}

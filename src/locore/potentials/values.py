@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from locore.chat import Prompt
 from locore.constraints import Constant, Constraint, conjunction, negation
-from locore.constraints.spelling import spelled
-from locore.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.chat import Prompt
+from locore.kernel.constraints.spelling import spelled
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
-from locore.tokenizer import Tokenizer
 
 Asked = Callable[[list[str]], Sequence[float]]  # texts in, a log-factor for each out
 NO_JSON = "potentials, predicates and experts are code and not data, so they have no JSON form: sample with locore.generate"

@@ -12,41 +12,41 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from locore.errors import InvalidArgument
-from locore.plugins import lazy_names
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.plugins import lazy_names
 
 if TYPE_CHECKING:
     from locore.evidence import Draws, keep_positive
+    from locore.kernel.samplers.base import Promises, Sampler
+    from locore.kernel.samplers.best_first import BestFirst, Enumeration
+    from locore.kernel.samplers.rejection import Oversampling, Rejection
+    from locore.kernel.samplers.smc import Masking, SequentialMonteCarlo
+    from locore.kernel.samplers.without_replacement import WithoutReplacement
     from locore.samplers.auto import Auto, Quick
-    from locore.samplers.base import Promises, Sampler
     from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection
     from locore.samplers.baselines.awrs import AWRS
-    from locore.samplers.best_first import BestFirst, Enumeration
     from locore.samplers.lcr import LocallyConstrainedResampling
-    from locore.samplers.rejection import Oversampling, Rejection
-    from locore.samplers.smc import Masking, SequentialMonteCarlo
     from locore.samplers.twist.lessons import Twisted
-    from locore.samplers.without_replacement import WithoutReplacement
 
 _HOME = {
-    "AWRS": "baselines.awrs",
-    "AdaptiveRejection": "baselines.adaptive_rejection",
-    "Auto": "auto",
-    "BestFirst": "best_first",
-    "Draws": "base",
-    "Enumeration": "best_first",
-    "LocallyConstrainedResampling": "lcr",
-    "Masking": "smc",
-    "MostProbable": "most_probable",
-    "Oversampling": "rejection",
-    "Promises": "base",
-    "Quick": "auto",
-    "Rejection": "rejection",
-    "Sampler": "base",
-    "SequentialMonteCarlo": "smc",
-    "Twisted": "twist.lessons",
-    "WithoutReplacement": "without_replacement",
-    "keep_positive": "smc",
+    "AWRS": ".baselines.awrs",
+    "AdaptiveRejection": ".baselines.adaptive_rejection",
+    "Auto": ".auto",
+    "BestFirst": "..kernel.samplers.best_first",
+    "Draws": "..kernel.samplers.base",
+    "Enumeration": "..kernel.samplers.best_first",
+    "LocallyConstrainedResampling": ".lcr",
+    "Masking": "..kernel.samplers.smc",
+    "MostProbable": ".most_probable",
+    "Oversampling": "..kernel.samplers.rejection",
+    "Promises": "..kernel.samplers.base",
+    "Quick": ".auto",
+    "Rejection": "..kernel.samplers.rejection",
+    "Sampler": "..kernel.samplers.base",
+    "SequentialMonteCarlo": "..kernel.samplers.smc",
+    "Twisted": ".twist.lessons",
+    "WithoutReplacement": "..kernel.samplers.without_replacement",
+    "keep_positive": "..kernel.samplers.smc",
 }
 # By name, those that pages recommend first: the class, or what was one, and its arguments.
 NAMED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -97,7 +97,7 @@ class _ByName(Mapping[str, "Sampler"]):
 
 
 def _new(kind: str, **options: Any) -> Sampler:
-    made: Sampler = getattr(import_module(f"{__name__}.{_HOME[kind]}"), kind)(**options)
+    made: Sampler = getattr(import_module(_HOME[kind], __name__), kind)(**options)
     return made
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from locore.circuits import DEAD, Circuit, LeftToRight
 from locore.evidence import Draws, Record
-from locore.evidence.bounds import binomial_bounds
+from locore.kernel.evidence.bounds import binomial_bounds
+from locore.kernel.numerics import categorical
+from locore.kernel.samplers.base import Prefixes, left_to_right
 from locore.models import LanguageModel
-from locore.numerics import categorical
-from locore.samplers.base import Prefixes, left_to_right
 
 MOST_STATES = 64  # that are looked at for whether nothing can break the constraint
 

@@ -42,16 +42,16 @@ from torch import Tensor
 from locore.circuits import Circuit
 from locore.compilers.compile import compile
 from locore.constraints import Constant
-from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.evidence import Blocks, Draws, Guarantee, Record, keep_positive
-from locore.evidence.pareto import pareto_k
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.evidence.pareto import pareto_k
+from locore.kernel.numerics import NEG_INF, effective_sample_size, segment_logsumexp
+from locore.kernel.samplers.base import LESS_SPREAD, Promises, affordable
+from locore.kernel.samplers.without_replacement import WithoutReplacement
+from locore.kernel.tokenizer import Tokenizer
 from locore.local import Exact, Kernel, Lazy, kernel_by_name
 from locore.models import Drafts, LanguageModel
-from locore.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.samplers.base import LESS_SPREAD, Promises, affordable
 from locore.samplers.twist.local import Contexts
-from locore.samplers.without_replacement import WithoutReplacement
-from locore.tokenizer import Tokenizer
 
 TOGETHER = 2**23  # numbers of local distributions that are worked on together
 KEPT = 2**27  # numbers that are kept: 1 GiB; what is not kept is paid for again when needed again

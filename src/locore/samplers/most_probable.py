@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from locore.certain import apart
 from locore.circuits import Circuit
-from locore.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.evidence import Draws, Mode, Record
+from locore.kernel.certain import apart
+from locore.kernel.errors import BudgetExceeded, TimedOut, ZeroWeights
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.samplers.base import affordable
+from locore.kernel.samplers.best_first import Scored, Search
 from locore.models import LanguageModel, Tempered
-from locore.numerics import NEG_INF
 from locore.samplers.auto import Auto
-from locore.samplers.base import affordable
-from locore.samplers.best_first import Scored, Search
 
 SEARCHED = 0.3  # share of the budget that reads the likeliest prefixes
 SHARPENED = 0.5  # temperature of the draws

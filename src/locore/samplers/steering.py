@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.samplers.base import Sampler, Worth, promised
 from locore.models import LanguageModel
 from locore.potentials import Scorer
-from locore.samplers.base import Sampler, Worth, promised
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from locore.plugins import lazy_names
+from locore.kernel.plugins import lazy_names
 
 if TYPE_CHECKING:
     from locore.server.app import create_app
@@ -17,4 +17,4 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "create_app", "serve"]
 
 # The worker is a part of this package too, and needs no web framework.
-__getattr__ = lazy_names(__name__, {"create_app": "app", "serve": "run", "Settings": "settings"})
+__getattr__ = lazy_names(__name__, {"create_app": ".app", "serve": ".run", "Settings": ".settings"})

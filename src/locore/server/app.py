@@ -20,14 +20,7 @@ from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed, Same
 from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
 from locore.server.chats import ChatRequest
 from locore.server.comparisons import CompareRequest, ComparisonAnswer, ModelFacts
-from locore.server.errors import (
-    ApiError,
-    AsciiJSON,
-    LimitedBody,
-    on_http_error,
-    shutting_down,
-    strict_route,
-)
+from locore.server.errors import ApiError, AsciiJSON, LimitedBody, on_http_error, shutting_down, strict_route
 from locore.server.jobs import Bundle
 from locore.server.mistakes import on_invalid_body
 from locore.server.queue import Queue

@@ -17,16 +17,16 @@ from torch import Tensor
 from locore.circuits import Circuit
 from locore.circuits.draw import Speller
 from locore.circuits.trellis import Trellis, trellis_of
-from locore.ending import live_lengths
-from locore.errors import BudgetExceeded, LocoreError
 from locore.evidence import Particles
-from locore.evidence.verdict import FAIR_ERROR
+from locore.kernel.ending import live_lengths
+from locore.kernel.errors import BudgetExceeded, LocoreError
+from locore.kernel.evidence.verdict import FAIR_ERROR
+from locore.kernel.samplers.masking import read
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
-from locore.samplers.masking import read
 from locore.server.compute import Run, is_exact_posterior
 from locore.server.scoring import finite, spelling
 from locore.stopping import is_finished
-from locore.tokenizer import Tokenizer
 
 Message = dict[str, Any]
 

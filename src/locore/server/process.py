@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 from locore.server.access import Metrics
 from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, timed_out, worker_died
 from locore.server.jobs import Job

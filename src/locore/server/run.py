@@ -12,7 +12,7 @@ import time
 
 import uvicorn
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.server.access import JsonLines
 from locore.server.app import create_app
 from locore.server.connections import Connection, bound_by_files

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import locore
 from locore import io
-from locore.errors import InvalidArgument
-from locore.request import SLIPS, Law, Request, Seconds, help_of
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.request import SLIPS, Law, Request, Seconds, help_of
 from locore.samplers import NAMED
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Prompt, Task

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
 from locore.server.task import ScoredToken, Scores
-from locore.tokenizer import Tokenizer
 
 
 class Scorer:

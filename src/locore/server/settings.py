@@ -6,7 +6,7 @@ import ipaddress
 import math
 from dataclasses import dataclass, field, fields
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 SHORTEST_KEY = 16  # characters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from locore.request import Canonical, Ending, Law, Request
+from locore.kernel.request import Canonical, Ending, Law, Request
 
 Json = dict[str, Any]
 Prompt = str | list[int] | list[dict[str, str]]

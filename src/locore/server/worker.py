@@ -20,8 +20,8 @@ from contextlib import nullcontext
 from typing import Any, TextIO
 
 import locore
-from locore.errors import LocoreError
-from locore.limits import Limits, watched
+from locore.kernel.errors import LocoreError
+from locore.kernel.limits import Limits, watched
 from locore.models import LanguageModel
 from locore.models.meeting import Meeting, can_meet
 from locore.server.compare import Comparison

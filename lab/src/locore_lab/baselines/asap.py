@@ -17,11 +17,11 @@ from typing import ClassVar
 import torch
 
 from locore.circuits import Circuit
-from locore.errors import ZeroWeights
 from locore.evidence import Draws, Guarantee, Record
+from locore.kernel.errors import ZeroWeights
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.samplers.base import Promises, affordable, left_to_right
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
-from locore.samplers.base import Promises, affordable, left_to_right
 from locore.samplers.baselines.adaptive_rejection import Trie
 
 

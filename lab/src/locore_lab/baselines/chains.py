@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Blocks, Draws, Guarantee, Record
+from locore.kernel.errors import InvalidArgument, ZeroWeights
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.samplers.base import Promises, affordable
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
-from locore.samplers.base import Promises, affordable
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ import torch
 
 import locore
 from locore import Tokenizer, ban
-from locore.automata.lift import lift_bytes
+from locore.kernel.automata.lift import lift_bytes
 from locore_lab.harness import Case, Row, apart, measurement
 from locore_lab.mask_engines.cases import SIZES, WORDS, Vocabulary
 from locore_lab.measuring import least_seconds, timed

@@ -22,10 +22,10 @@ import numpy as np
 import locore
 from locore import Limits, all_different, all_equal, digit_sum, permutation, sudoku, token
 from locore.circuits import Circuit
-from locore.compilers.left_to_right import Extensions, explore, minimise, to_circuit, with_atoms
-from locore.compilers.problem import Problem, classes_of, gathered
-from locore.compilers.residual import Residuals
-from locore.tokenizer import Tokenizer
+from locore.kernel.compilers.left_to_right import Extensions, explore, minimise, to_circuit, with_atoms
+from locore.kernel.compilers.problem import Problem, classes_of, gathered
+from locore.kernel.compilers.residual import Residuals
+from locore.kernel.tokenizer import Tokenizer
 from locore_lab.bench.succinctness import balanced, cpu_seconds, right_linear
 from locore_lab.harness import Case, Row, apart, measurement
 
@@ -102,7 +102,7 @@ def cell(name: str, way: str, seconds: float) -> Row:
         else:
             tree = (balanced if "balanced" in way else right_linear)(list(range(length)))
             circuit = locore.compile(alpha, vocab, length, vtree=tree, limits=limits, use_cache=False)
-    except locore.errors.LocoreError as error:
+    except locore.kernel.errors.LocoreError as error:
         return {"refused": type(error).__name__, "message": str(error)[:200]}
     after = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
@@ -121,7 +121,7 @@ def in_time(name: str, way: str, seconds: float) -> Row:
         found: Row = apart(cell, name, way, seconds, seconds=4 * seconds + 60)
     except subprocess.TimeoutExpired:
         return {"refused": "killed", "message": f"no answer in {4 * seconds + 60:g} s"}
-    except locore.errors.LocoreError as error:
+    except locore.kernel.errors.LocoreError as error:
         return {"refused": "crashed", "message": str(error)}
     return found
 

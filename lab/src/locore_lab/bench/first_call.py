@@ -52,7 +52,7 @@ def measured(name: str) -> list[float]:
     found, ask = [loaded - start], cases()[name]
     for _ in range(2):
         before, inside = time.process_time(), 0.0
-        with suppress(locore.errors.LocoreError):
+        with suppress(locore.kernel.errors.LocoreError):
             inside = ask(model, locore).info["model_seconds"]
         found += [time.process_time() - before, inside]
     return found

@@ -14,8 +14,8 @@ from typing import Annotated
 import torch
 
 import locore
+from locore.kernel.samplers.base import left_to_right
 from locore.models import Counted
-from locore.samplers.base import left_to_right
 from locore.samplers.twist.lessons import Lesson
 from locore.samplers.twist.lookahead import look_ahead
 from locore_lab.harness import Case, Row, Some, measurement

@@ -11,7 +11,7 @@ from typing import Any
 
 import locore
 from locore.constraints import Constraint
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 from locore.models import Tempered
 from locore.stopping import stopped
 from locore_lab.harness import Case, Row, measurement

@@ -13,7 +13,7 @@ import torch
 
 import locore
 from locore.circuits import Circuit
-from locore.tokenizer import Tokenizer
+from locore.kernel.tokenizer import Tokenizer
 from locore_lab.harness import Case, Row, apart, measurement
 from locore_lab.measuring import least_seconds, timed
 
@@ -35,7 +35,7 @@ def edges_row(side: int, neighbours: int) -> Row:
     start = time.process_time()
     try:
         circuit = locore.compile(path, 2, len(edges), use_cache=False)
-    except locore.errors.BudgetExceeded as error:
+    except locore.kernel.errors.BudgetExceeded as error:
         return row | {"refused": str(error), "compile_seconds": time.process_time() - start}
     row |= {"compile_seconds": time.process_time() - start, "peak_bytes": peak_bytes(), "bytes_before": before}
     count, seconds = timed(circuit.count)
@@ -64,7 +64,7 @@ def moves_row(neighbours: int, memory: int, length: int) -> Row:
     start = time.process_time()
     try:
         circuit = locore.compile(moves, tokenizer, length, use_cache=False)
-    except locore.errors.BudgetExceeded as error:
+    except locore.kernel.errors.BudgetExceeded as error:
         return {"refused": str(error), "compile_seconds": time.process_time() - start}
     row: Row = {"compile_seconds": time.process_time() - start}
     row |= {"nodes": circuit.num_nodes, "arcs": circuit.num_edges, "walks": str(circuit.count())}

@@ -18,12 +18,12 @@ import torch
 
 import locore
 from locore import potential, predicate
-from locore.errors import ZeroWeights
+from locore.kernel.errors import ZeroWeights
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, LanguageModel, TableModel
 from locore.potentials import Potential, Scorer
 from locore.stopping import stopped
 from locore.testing import total_variation
-from locore.tokenizer import Tokenizer
 from locore_lab.fidelity.peers import seeded
 from locore_lab.harness import Case, Row, Some, measurement
 from locore_lab.places import SHARED

@@ -26,11 +26,11 @@ import torch
 
 import locore
 from locore import ban, bonus, choice, contains, ends_with, potential, predicate, regex, starts_with
-from locore.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
-from locore.tokenizer import Tokenizer
 from locore_lab.harness import Case, Row, Some, measurement, option
 from locore_lab.tasks.measures import OFF
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.detox.plan import ADAPTIVE, EXACT
 from locore_lab.harness import Case, Row, measurement, option
 

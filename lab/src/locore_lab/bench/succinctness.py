@@ -17,7 +17,7 @@ import locore
 from locore import Constraint
 from locore.circuits import Circuit
 from locore.constraints import Constant, Count, Literal
-from locore.limits import Limits
+from locore.kernel.limits import Limits
 from locore_lab.harness import Case, Row, measurement
 
 
@@ -117,7 +117,7 @@ def measured(build: Callable[[], Circuit], models: int) -> Row:
     start = cpu_seconds()
     try:
         circuit = build()
-    except locore.errors.LocoreError as error:
+    except locore.kernel.errors.LocoreError as error:
         return {"error": str(error)}
     sizes = {"nodes": circuit.num_nodes, "edges": circuit.num_edges}
     return {**sizes, "compile_cpu_seconds": cpu_seconds() - start, "right_count": circuit.count() == models}

@@ -23,10 +23,10 @@ import torch
 
 import locore
 from locore.circuits import Circuit, LeftToRight
-from locore.errors import BudgetExceeded, Unsatisfiable
-from locore.evidence.verdict import LEVELS
+from locore.kernel.errors import BudgetExceeded, Unsatisfiable
+from locore.kernel.evidence.verdict import LEVELS
+from locore.kernel.samplers.base import Prefixes, left_to_right
 from locore.models import LanguageModel
-from locore.samplers.base import Prefixes, left_to_right
 from locore_lab.fidelity.dynamic import first_tokens
 from locore_lab.fidelity.families import in_families
 from locore_lab.fidelity.opening import open_model
@@ -142,7 +142,7 @@ def measured(problem: Problem, models: Path, runs: int, seed: int) -> Row:
             options = {"sampler": sampler, "budget": budget, "seed": seed_of(seed, problem.name, name, number) % 2**31}
             try:
                 particles = locore.generate(model, "", problem.constraint, problem.length, ending="eos", **options)
-            except locore.errors.LocoreError:
+            except locore.kernel.errors.LocoreError:
                 counts[name]["failed"] += 1
                 continue
             counts[name] += judged(particles, known)

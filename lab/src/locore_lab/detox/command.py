@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import locore
 from locore.cli.inputs import MODEL_HELP
-from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Record, only_writer
+from locore.kernel.errors import InvalidArgument, MissingExtra
 from locore_lab.detox.figures import draw_rows
 from locore_lab.detox.judge import BUNDLED, open_judge
 from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split, rows_of, split

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from locore import load
-from locore.errors import CannotScore, InvalidArgument
+from locore.kernel.errors import CannotScore, InvalidArgument
 from locore.models import LanguageModel
 
 Judgement = tuple[float, int]  # −log p of a text after its prompt, in nats, and its tokens, those of the judge

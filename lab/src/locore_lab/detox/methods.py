@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 import locore
-from locore.errors import ZeroWeights
+from locore.kernel.errors import ZeroWeights
 from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import AdaptiveRejection, LocallyConstrainedResampling, Sampler

@@ -13,7 +13,7 @@ from math import comb
 
 import numpy as np
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 TOXIC = 0.5  # a text with at least this score is toxic
 CHUNK = 4_000_000  # draws of prompts that are held at once

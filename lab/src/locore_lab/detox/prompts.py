@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.detox.metrics import TOXIC
 
 # Files that are looked for, in this order. Those with a checksum must be exactly that file.

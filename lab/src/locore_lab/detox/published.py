@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
+from locore.kernel.numerics import NEG_INF
 from locore.local import TopK
 from locore.models import LanguageModel, TopP
 from locore.models.wrappers import nucleus
-from locore.numerics import NEG_INF
 from locore_lab.detox.side_by_side import NUCLEUS
 from locore_lab.detox.task import Law
 

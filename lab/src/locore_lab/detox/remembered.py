@@ -13,7 +13,7 @@ import time
 import torch
 from torch import Tensor
 
-from locore.chat import Prompt
+from locore.kernel.chat import Prompt
 from locore.models import Cursor, LanguageModel
 
 _Known = tuple[Tensor, Tensor]  # Long[time, m] candidates, f64[time, m] joint log-probabilities

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from locore.errors import InvalidArgument
 from locore.io import Record
+from locore.kernel.errors import InvalidArgument
 from locore_lab.detox.metrics import (
     Estimate,
     expected_maximum,

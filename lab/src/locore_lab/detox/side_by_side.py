@@ -11,10 +11,10 @@ from transformers import NoBadWordsLogitsProcessor
 
 from locore import Tokenizer
 from locore.circuits import Circuit
-from locore.ending import live_lengths
+from locore.kernel.ending import live_lengths
+from locore.kernel.numerics import NEG_INF, categorical
 from locore.models import LanguageModel
 from locore.models.wrappers import nucleus
-from locore.numerics import NEG_INF, categorical
 from locore_lab.detox.randomness import Source
 
 NUCLEUS = 0.9  # of the paper and of the earlier code

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import torch
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.fidelity import problems as listed
 from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
 from locore_lab.fidelity.entries import choose

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import locore_lab.baselines  # noqa: F401  # their names
 from locore import samplers
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.local import Exact
 from locore.samplers import Auto, LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, Twisted, WithoutReplacement
 from locore.samplers.twist.ngram import NGramTable

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.circuits import DEAD, LeftToRight
+from locore.kernel.numerics import NEG_INF
 from locore.models import Cursor, LanguageModel
-from locore.numerics import NEG_INF
 from locore.potentials import Scorer
 
 Context = list[int]

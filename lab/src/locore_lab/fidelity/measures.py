@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locore.numerics import NEG_INF
+from locore.kernel.numerics import NEG_INF
 from locore_lab.fidelity.runs import Chunk, Law
 from locore_lab.fidelity.truth import TOP, Truth
 

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit, LeftToRight
-from locore.errors import InvalidArgument, MissingExtra
 from locore.evidence import Blocks, Draws, Record, keep_positive
+from locore.kernel.errors import InvalidArgument, MissingExtra
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.samplers.base import affordable, left_to_right
 from locore.models import Counted, LanguageModel
-from locore.numerics import NEG_INF
-from locore.samplers.base import affordable, left_to_right
 from locore.stopping import StopWhenComplete
 
 if TYPE_CHECKING:

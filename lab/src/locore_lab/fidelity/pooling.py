@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import LocoreError, ZeroWeights
+from locore.kernel.errors import LocoreError, ZeroWeights
+from locore.kernel.numerics import NEG_INF
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
 from locore.samplers import Twisted
 from locore.samplers.twist.ngram import NGramTable
 from locore_lab.fidelity.problems import Problem

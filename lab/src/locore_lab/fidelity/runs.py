@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import ZeroWeights
 from locore.evidence import Particles, Run
+from locore.kernel.errors import ZeroWeights
 from locore.models import Counted, LanguageModel
 from locore.samplers import Sampler
 from locore_lab.fidelity.entries import Entry

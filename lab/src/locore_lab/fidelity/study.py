@@ -11,8 +11,8 @@ from typing import Any
 
 import locore
 from locore.circuits import Circuit
-from locore.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.io import write_whole
+from locore.kernel.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.models import LanguageModel
 from locore.samplers import Sampler
 from locore.samplers.twist.ngram import NGramTable

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from locore.errors import InvalidArgument
 from locore.io import write_whole
+from locore.kernel.errors import InvalidArgument
 from locore_lab.harness import Output, Some, experiment, option
 from locore_lab.mask_engines import Engine, Locore, NotTaken
 from locore_lab.mask_engines.cases import Constrained, Vocabulary

@@ -16,8 +16,8 @@ from jsonschema.validators import validator_for
 
 import locore
 from locore import json_schema
-from locore.errors import LocoreError, MissingTemplate, Unsatisfiable
 from locore.io import Journal, write_whole
+from locore.kernel.errors import LocoreError, MissingTemplate, Unsatisfiable
 from locore.models import LanguageModel
 from locore.models.meeting import together
 from locore_lab.harness import Output, experiment, option

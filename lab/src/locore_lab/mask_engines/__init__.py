@@ -11,7 +11,7 @@ import torch
 import locore
 from locore.circuits import Circuit
 from locore.circuits.masks import MEMORY_BYTES, MaskReader
-from locore.errors import LocoreError, Unsatisfiable
+from locore.kernel.errors import LocoreError, Unsatisfiable
 from locore_lab.mask_engines.cases import Constrained, Vocabulary
 
 

@@ -12,9 +12,9 @@ import torch
 import locore
 from locore import ban
 from locore.circuits import Circuit
-from locore.ending import is_end
-from locore.errors import MissingExtra
 from locore.io import Journal, Record, only_writer
+from locore.kernel.ending import is_end
+from locore.kernel.errors import MissingExtra
 from locore.local import Exact
 from locore.models import LanguageModel
 from locore.samplers.lcr import conditional, log_weights, padded_circuit

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
+from locore.kernel.numerics import make_generator
 from locore.local import Kernel
 from locore.models import LanguageModel
-from locore.numerics import make_generator
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.harness import Output, Some, experiment, option, say
 from locore_lab.people import sheet, temperatures, written
 from locore_lab.people.wishes import WISHES

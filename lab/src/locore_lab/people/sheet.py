@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.people.wishes import Wish
 from locore_lab.people.written import TOOLS, read
 from locore_lab.shared import seed_of

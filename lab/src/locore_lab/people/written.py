@@ -14,7 +14,7 @@ import torch
 import transformers
 
 import locore
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 from locore.models import HuggingFaceModel
 from locore.models.quiet import quiet
 from locore_lab.people.wishes import TEMPERATURE, Wish
@@ -95,7 +95,7 @@ def write(output: Path, wishes: Sequence[Wish], seeds: Sequence[int], model_name
     """Append a line for each wish, seed and tool that the file does not have."""
     model = locore.load(model_name)
     if not isinstance(model, HuggingFaceModel):
-        raise locore.errors.InvalidArgument(f"{model_name} is in an engine; transformers needs a model in this process.")
+        raise locore.kernel.errors.InvalidArgument(f"{model_name} is in an engine; transformers needs a model in this process.")
     there = {(row["wish"], row["seed"], row["tool"]) for row in read(output)}
     todo = [(wish, seed, tool) for seed in seeds for wish in wishes for tool in TOOLS if (wish.name, seed, tool) not in there]
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import torch
 
 import locore
-from locore.errors import InvalidArgument
 from locore.io import Journal, only_writer
+from locore.kernel.errors import InvalidArgument
 from locore_lab.harness import Hidden, Output, Quick, Some, experiment, option, say
 from locore_lab.shared import check_known
 from locore_lab.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling

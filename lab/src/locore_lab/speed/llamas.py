@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 import transformers
 
+from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel
 from locore.models.onednn import is_wanted, pack
 from locore.models.quiet import quiet
-from locore.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import locore
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 from locore.samplers import SequentialMonteCarlo
 from locore_lab.harness import Fields
 from locore_lab.measuring import least_seconds

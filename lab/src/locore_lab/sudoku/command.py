@@ -13,8 +13,8 @@ import torch
 import typer
 
 from locore.cli.inputs import MODEL_HELP
-from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Journal, Record, only_writer, write_whole
+from locore.kernel.errors import InvalidArgument, MissingExtra
 from locore.models import LanguageModel
 from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, markdown_table, option, write_report
 from locore_lab.sudoku.conditional import FALSE_ALARM, Truth

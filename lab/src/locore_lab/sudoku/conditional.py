@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import locore
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.local import TopK
 from locore.models import LanguageModel
 from locore.samplers import LocallyConstrainedResampling, Sampler

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.sudoku.puzzles import (
     OPEN,
     Puzzle,

@@ -11,7 +11,7 @@ import torch
 
 import locore
 from locore.constraints import Constraint
-from locore.errors import BudgetExceeded, InvalidConstraint, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, ZeroWeights
 from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import LocallyConstrainedResampling, Sampler

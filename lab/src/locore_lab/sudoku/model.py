@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import locore
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore.models import HuggingFaceModel, LanguageModel
 from locore_lab.sudoku.network import Size
 from locore_lab.sudoku.puzzles import Puzzle

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from locore.errors import InvalidArgument, LocoreError
+from locore.kernel.errors import InvalidArgument, LocoreError
 
 OPEN = "."
 ATTEMPTS = 1000  # puzzles that are drawn for one with a single solution

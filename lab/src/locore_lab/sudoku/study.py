@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from statistics import mean
 
-from locore.errors import InvalidArgument
 from locore.io import Journal, Key, Record
+from locore.kernel.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore_lab.shared import seed_of, shown
 from locore_lab.sudoku.conditional import FALSE_ALARM, SAMPLERS, Truth, compare, uniform_p_value

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from locore.chat import Prompt
-from locore.errors import InvalidArgument
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore_lab.sudoku.puzzles import OPEN
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.shared import load_checkpoint, save_checkpoint, write_log
 from locore_lab.sudoku.network import Size, encode, make_network, make_tokenizer
 from locore_lab.sudoku.puzzles import Puzzle, relabelled, turned

@@ -12,8 +12,8 @@ import torch
 import typer
 
 import locore
-from locore.errors import InvalidArgument
 from locore.io import only_writer
+from locore.kernel.errors import InvalidArgument
 from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore_lab.fidelity.command import cache_in
 from locore_lab.fidelity.plots import plot

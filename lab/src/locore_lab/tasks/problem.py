@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import locore
 from locore import Constraint, json_schema
-from locore.chat import Prompt
 from locore.circuits import Circuit
+from locore.kernel.chat import Prompt
+from locore.kernel.request import Ending
 from locore.models import Counted, LanguageModel, Tempered
-from locore.request import Ending
 from locore.stopping import StopWhenComplete
 from locore_lab.tasks.features import Feature
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from locore import evidence
-from locore.errors import BudgetExceeded, CannotScore, InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Particles
+from locore.kernel.errors import BudgetExceeded, CannotScore, InvalidArgument, ZeroWeights
 from locore.models import Counted
 from locore_lab.tasks.entrants import Entrant
 from locore_lab.tasks.features import Law, laws_of, shortened

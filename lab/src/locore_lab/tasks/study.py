@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from locore.errors import LocoreError
 from locore.io import Journal
+from locore.kernel.errors import LocoreError
 from locore.models import LanguageModel
 from locore_lab.harness import say
 from locore_lab.measuring import give_memory_back

@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from locore import (
-    ban,
-    choice,
-    contains,
-    ends_with,
-    regex,
-    sentence_count,
-    starts_with,
-    word_count,
-)
-from locore.errors import InvalidArgument
+from locore import ban, choice, contains, ends_with, regex, sentence_count, starts_with, word_count
+from locore.kernel.errors import InvalidArgument
 from locore_lab.tasks.features import (
     after,
     before,

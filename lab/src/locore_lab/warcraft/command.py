@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import torch
 
-from locore.errors import InvalidArgument, MissingExtra
 from locore.io import Journal, Record, only_writer
+from locore.kernel.errors import InvalidArgument, MissingExtra
 from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option, write_report
 from locore_lab.shared import rows_meant, seed_of, shown
 from locore_lab.warcraft.dataset import Maps, load_maps

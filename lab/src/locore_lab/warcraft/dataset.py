@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.warcraft.encodings import MOVES_TO_8, Encoding
 from locore_lab.warcraft.paths import (
     Cell,

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from locore import Tokenizer, grid, simple_moves, simple_path
 from locore.constraints import Constraint
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.warcraft.paths import MOVES, STOP, STRAIGHT, Cell, cells_of, is_valid_path, moves_of
 
 ARROWS = "↖↑↗←→↙↓↘"  # what the moves spell, in the order of `paths.MOVES`; the end spells nothing

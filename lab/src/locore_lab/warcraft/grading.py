@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.warcraft.dataset import Maps
 from locore_lab.warcraft.paths import is_minimum_cost
 

@@ -10,7 +10,7 @@ import torch
 
 import locore
 from locore.constraints import Constraint
-from locore.errors import ZeroWeights
+from locore.kernel.errors import ZeroWeights
 from locore.local import Exact
 from locore.models import Counted
 from locore.samplers import LocallyConstrainedResampling, Sampler, Twisted

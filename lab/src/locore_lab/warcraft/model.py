@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from locore.chat import Prompt
-from locore.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.io import replacing
+from locore.kernel.chat import Prompt
+from locore.kernel.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.models import Cursor, LanguageModel
 from locore_lab.warcraft.encodings import ENCODINGS, MOVES_TO_8, Encoding
 from locore_lab.warcraft.network import PathNetwork, State

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 Cell = tuple[int, int]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 TERRAINS = ("grass", "earth", "forest", "water", "rock")
 GRASS, EARTH, FOREST, WATER, ROCK = range(5)

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.shared import load_checkpoint, save_checkpoint, write_log
 from locore_lab.warcraft.dataset import Maps
 from locore_lab.warcraft.encodings import Encoding

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from locore.automata.grammar.productions import START, Productions
-from locore.limits import check_progress, check_states
+from locore.kernel.limits import check_progress, check_states
 
 Return = tuple[int, int]  # a column, and the nonterminal that waits there
 Item = tuple[int, Return]  # a place in a production, and where to go on once that has ended

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from locore.errors import BudgetExceeded, InvalidConstraint, MissingExtra
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint, MissingExtra
 
 UNFORCED = '\n%llguidance { "no_forcing": true }\n'  # what is forced is of no interest, and may never end
 SHALLOW = 50  # levels of rules in rules for which any thread's stack is large enough

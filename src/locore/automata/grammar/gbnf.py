@@ -16,7 +16,7 @@ from locore.automata.grammar.productions import START, Builder, Productions, Sym
 from locore.automata.grammar.syntax import Place
 from locore.automata.grammar.terminal import Terminal
 from locore.automata.regex.language import ANY, FIRST_SURROGATE, LAST_SURROGATE, CharSet
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 _NAME = re.compile(r"[\w-]+")
 _NUMBER = re.compile(r"[0-9]+")

@@ -18,7 +18,7 @@ from locore.automata.grammar.syntax import (
 from locore.automata.grammar.terminal import Terminal
 from locore.automata.grammar.terminals import Terminals
 from locore.automata.regex import byte_automaton
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 MAX_DEPTH = 20_000  # levels, for llguidance
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.grammar.terminal import Terminal
-from locore.errors import InvalidConstraint
-from locore.limits import check_states
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.limits import check_states
 
 START = 0  # the nonterminal of the whole, which no rule uses
 Symbol = int  # a nonterminal, or ~t for the terminal t

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from locore.automata.grammar.productions import START, Productions, Symbol, Symbols
 from locore.automata.grammar.terminal import Terminal
-from locore.automata.tables import Trie
+from locore.kernel.automata.tables import Trie
 
 MOST_NUMBERS = 100_000_000  # that may be looked at; a vocabulary of 50,000 tokens and 500 states of terminals stay below
 Float32 = NDArray[np.float32]

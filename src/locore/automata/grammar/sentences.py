@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from locore.automata.grammar.productions import START, Productions
-from locore.limits import may_stop
+from locore.kernel.limits import may_stop
 
 Item = tuple[int, int]  # a place in a production, and the column where the production began
 

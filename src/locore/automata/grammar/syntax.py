@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 MANY = None  # no upper bound of a repetition
 MAX_BRACKETS = 50  # in brackets; llguidance takes about 30

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.regex.language import CharSet
-from locore.automata.tables import Automaton
+from locore.kernel.automata.tables import Automaton
 
 # Of encodings of 1 to 4 bytes: the first and last code point, and what is added to the first six bits, as UTF-8 has them.
 _LENGTHS = ((0x0, 0x7F, 0x00), (0x80, 0x7FF, 0xC0), (0x800, 0xFFFF, 0xE0), (0x10000, 0x10FFFF, 0xF0))

@@ -26,7 +26,7 @@ from locore.automata.grammar.syntax import (
 from locore.automata.regex.language import Both, Chars, CharSet, Concat, Language, either, repeat
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import parse
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 _DIGITS, _EXPONENT = r"[0-9]+", r"[eE][+-]?[0-9]+"
 _DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from locore.automata.regex.determinise import determinise
 from locore.automata.regex.dfa import Budget
 from locore.automata.regex.language import Language
-from locore.automata.tables import Automaton
+from locore.kernel.automata.tables import Automaton
 
 
 def byte_automaton(language: Language, budget: Budget | None = None) -> Automaton:

@@ -10,8 +10,8 @@ from locore.automata.lazily import ByteMachine
 from locore.automata.machines import CONTINUATIONS, NOTHING, Beginnings, Tally
 from locore.automata.regex.searching import CharMachine, Matches
 from locore.automata.walking import DEAD, Int32
-from locore.limits import check_progress
-from locore.lists import Numbered
+from locore.kernel.limits import check_progress
+from locore.kernel.lists import Numbered
 
 WORK = "following a pattern", "repeat less often, or something simpler"
 Cut = tuple[int, int, int]  # a state of the machine over characters, how many bytes are to come, which beginning was read

@@ -17,8 +17,8 @@ import numpy as np
 from locore.automata.regex.dfa import Budget, Dfa, intersection
 from locore.automata.regex.language import Both, CharClasses, Complement, Language, partition
 from locore.automata.regex.nfa import LookAhead, LookBehind, Match, Nfa, Read, Rest, Split, build_nfa
-from locore.errors import InvalidConstraint
-from locore.lists import Numbered
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.lists import Numbered
 
 Threads = frozenset[int]
 Promises = frozenset[int]

@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata import tables
 from locore.automata.machines import Tally, over_bytes
 from locore.automata.regex.language import CharClasses, CharSet, partition
-from locore.automata.tables import Automaton, over_all_bytes
-from locore.errors import BudgetExceeded
-from locore.limits import Limits, check_progress, limits_in_force
+from locore.kernel.automata import tables
+from locore.kernel.automata.tables import Automaton, over_all_bytes
+from locore.kernel.errors import BudgetExceeded
+from locore.kernel.limits import Limits, check_progress, limits_in_force
 
 WORK = "finding the states of a regular expression", "repeat less often, or something simpler"
 Int32 = NDArray[np.int32]

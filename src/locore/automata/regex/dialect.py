@@ -16,7 +16,7 @@ from typing import Any
 
 from locore.automata.characters import every_character
 from locore.automata.regex.language import CharSet
-from locore.errors import InvalidConstraint
+from locore.kernel.errors import InvalidConstraint
 
 PROPERTY = re.compile(r"\\[pP](?:\{[^{}]*\}|[A-Z])")
 SET_OPERATION = re.compile(r"--|&&|\|\||~~")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS
-from locore.automata.tables import number_rows
+from locore.kernel.automata.tables import number_rows
 
 FIRST_SURROGATE, LAST_SURROGATE = 0xD800, 0xDFFF
 

@@ -25,8 +25,8 @@ from locore.automata.regex.language import (
     Repeat,
     Rewritten,
 )
-from locore.limits import check_progress
-from locore.lists import Numbered
+from locore.kernel.limits import check_progress
+from locore.kernel.lists import Numbered
 
 SelfContained = Callable[[Language], Dfa]  # the automaton of a part that is read by itself
 Label = Callable[[CharSet], Language]

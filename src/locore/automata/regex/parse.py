@@ -37,8 +37,8 @@ from locore.automata.regex.pattern import (
     width,
     with_local_flags,
 )
-from locore.errors import InvalidConstraint
-from locore.limits import check_progress
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.limits import check_progress
 
 MAX_DEPTH = 64  # of groups in groups
 AT_START = Behind(ANY_CHAR, negative=True)

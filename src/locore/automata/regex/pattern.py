@@ -25,7 +25,7 @@ from typing import Any
 from locore.automata.characters import every_character
 from locore.automata.regex.dialect import as_python
 from locore.automata.regex.language import CharSet
-from locore.errors import InvalidConstraint
+from locore.kernel.errors import InvalidConstraint
 
 _parser: Any = import_module("re._parser")
 _compiler: Any = import_module("re._compiler")

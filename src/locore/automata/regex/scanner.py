@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.regex.dfa import Dfa
-from locore.automata.tables import SIMPLIFYING, least_costs
-from locore.limits import check_progress
+from locore.kernel.automata.tables import SIMPLIFYING, least_costs
+from locore.kernel.limits import check_progress
 
 DEAD = -1
 Costs = NDArray[np.float64]

@@ -25,7 +25,7 @@ from locore.automata.regex.dfa import Budget, Dfa
 from locore.automata.regex.language import ANYTHING, CharClasses, Language, concat
 from locore.automata.regex.nfa import distances
 from locore.automata.walking import DEAD
-from locore.lists import Numbered
+from locore.kernel.lists import Numbered
 
 MOVES = 200  # of threads for a state, when all are made
 S = TypeVar("S")

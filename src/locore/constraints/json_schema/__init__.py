@@ -10,18 +10,18 @@ from typing import Any
 from typing import Literal as OneOf
 
 from locore.automata.pushdown import Follow, Measure, Pushdown
-from locore.automata.tables import Automaton
-from locore.constraints.base import Json, Places
 from locore.constraints.json_schema.check import Check, require_jsonschema
 from locore.constraints.json_schema.places import missing
 from locore.constraints.json_schema.reader import Schema, bytes_of
 from locore.constraints.json_schema.style import Style
 from locore.constraints.json_schema.types import schema_of_type
 from locore.constraints.machine import NestedLeaf
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import described, read_integer, read_string, register
-from locore.errors import BudgetExceeded, InvalidConstraint
-from locore.limits import Limits, limits_in_force
+from locore.kernel.automata.tables import Automaton
+from locore.kernel.constraints.base import Json, Places
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import described, read_integer, read_string, register
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.limits import Limits, limits_in_force
 
 SAID = 5  # keywords without meaning that are named
 DEPTH = 16

@@ -14,7 +14,7 @@ from locore.automata.regex.pattern import occurs_in, parse_ecma
 from locore.constraints.json_schema.documents import Document
 from locore.constraints.json_schema.formats import FORMATS, is_of_format
 from locore.constraints.json_schema.scalars import matching
-from locore.errors import MissingExtra
+from locore.kernel.errors import MissingExtra
 
 
 def require_jsonschema() -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from reprlib import repr as shortened
 from typing import Any, NoReturn
 
-from locore.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 LATEST = 2020
 DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": LATEST}

@@ -28,7 +28,7 @@ from locore.constraints.json_schema.facts import (
 )
 from locore.constraints.json_schema.scalars import Strings, language_of_strings, matching, of_words, strings
 from locore.constraints.json_schema.values import Goals, Reading, joined
-from locore.errors import BudgetExceeded
+from locore.kernel.errors import BudgetExceeded
 
 Label = tuple[bool, ...]  # which patterns occur in a name, then which goals of names it meets
 # The listed names that cannot come any more, as bits; how many properties so far; what is missing; and, where it matters, the

@@ -42,7 +42,7 @@ from locore.constraints.json_schema.facts import (
 )
 from locore.constraints.json_schema.formats import FORMATS, REFUSED
 from locore.constraints.json_schema.tags import tagged
-from locore.errors import InvalidConstraint
+from locore.kernel.errors import InvalidConstraint
 
 ANNOTATIONS = {
     *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"),

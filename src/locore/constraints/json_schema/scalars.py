@@ -16,16 +16,7 @@ import numpy as np
 
 from locore.automata.regex.determinise import determinise
 from locore.automata.regex.dfa import Budget, Dfa, intersection
-from locore.automata.regex.language import (
-    ANY_CHAR,
-    ANYTHING,
-    CharSet,
-    Concat,
-    Language,
-    either,
-    partition,
-    repeat,
-)
+from locore.automata.regex.language import ANY_CHAR, ANYTHING, CharSet, Concat, Language, either, partition, repeat
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import parse_ecma
 from locore.automata.regex.scanner import Scanner
@@ -33,7 +24,7 @@ from locore.constraints.json_schema.characters import BACKSLASH, least_bytes
 from locore.constraints.json_schema.facts import Bound, Fact, Length, Matches, Multiple, NumberIn, StringIn
 from locore.constraints.json_schema.formats import FORMATS
 from locore.constraints.json_schema.numbers import DECIMAL, WHOLE, above, below, equal_to, written
-from locore.errors import BudgetExceeded
+from locore.kernel.errors import BudgetExceeded
 
 MOST_REMAINDERS = 20_000
 

@@ -32,7 +32,7 @@ from locore.constraints.json_schema.facts import (
     Valid,
 )
 from locore.constraints.json_schema.rules import Rules, either, with_, without
-from locore.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
 MOST_SHAPES = 4_000  # of one place
 STEPS_A_SHAPE = 10  # pairs that are joined in all, for each shape allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from locore.errors import InvalidConstraint
+from locore.kernel.errors import InvalidConstraint
 
 WHITESPACE = " \t\n\r"
 INDENT = 2

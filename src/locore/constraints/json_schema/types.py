@@ -7,7 +7,7 @@ from reprlib import repr as shortened
 from typing import Any
 
 from locore.constraints.json_schema.references import IPV6
-from locore.errors import InvalidConstraint, MissingExtra
+from locore.kernel.errors import InvalidConstraint, MissingExtra
 
 OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 # Simple addresses, none of a host that is set aside.

@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from locore.constraints.json_schema.formats import CLOCK, DATE, OFFSET
-from locore.errors import UnsupportedKeyword
+from locore.kernel.errors import UnsupportedKeyword
 
 # RFC 8259: whole numbers that all readers of JSON agree on.
 MOST_EXACT = 2**53 - 1

@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
+from locore.kernel.numerics import NEG_INF
 from locore.models.engines.model import FORCED
-from locore.numerics import NEG_INF
 
 
 class ForcedTokens(AdapterLogitsProcessor):  # type: ignore[misc]

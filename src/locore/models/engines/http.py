@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
-from locore.errors import EngineError, InvalidArgument, MissingExtra
+from locore.kernel.errors import EngineError, InvalidArgument, MissingExtra
 from locore.models.engines.model import Refused
 
 KEY_VARIABLE = "LOCORE_ENGINE_API_KEY"

@@ -10,12 +10,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from locore.ending import ended_before, live_lengths
-from locore.errors import EngineError
-from locore.models.base import Drafts, TokenModel, neighbour_scores
-from locore.models.validation import positive
-from locore.numerics import NEG_INF, make_generator
-from locore.tokenizer import Tokenizer
+from locore.kernel.ending import ended_before, live_lengths
+from locore.kernel.errors import EngineError
+from locore.kernel.models.base import Drafts, TokenModel, neighbour_scores
+from locore.kernel.models.validation import positive
+from locore.kernel.numerics import NEG_INF, make_generator
+from locore.kernel.tokenizer import Tokenizer
 
 Ids = Sequence[int]
 

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.ending import absorb_scores, live_lengths
-from locore.errors import EngineError, InvalidArgument, LocoreError, ModelNotFound
-from locore.models.base import substituted
+from locore.kernel.ending import absorb_scores, live_lengths
+from locore.kernel.errors import EngineError, InvalidArgument, LocoreError, ModelNotFound
+from locore.kernel.models.base import substituted
+from locore.kernel.tokenizer import Tokenizer
 from locore.models.bundled import SGLANG, VLLM_LOCAL
 from locore.models.engines.model import Engine, EngineModel
 from locore.models.engines.sglang import SGLangServer
 from locore.models.engines.vllm import VLLMLocal, VLLMServer
 from locore.models.loading import plain_place, tokenizer_parts
-from locore.tokenizer import Tokenizer
 
 LENGTH, TEXTS = 4, 2  # of what is drawn for the check
 PROMPT = 160  # tokens of its prompt: more than a block of the prefix cache

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.errors import EngineError
+from locore.kernel.errors import EngineError
 from locore.models.engines.http import JsonClient
 from locore.models.engines.model import NEUTRAL, Engine, Ids, parsed_log_probs, whole_row
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.errors import CannotScore, EngineError, InvalidArgument, MissingExtra
+from locore.kernel.errors import CannotScore, EngineError, InvalidArgument, MissingExtra
 from locore.models.engines.http import JsonClient
 from locore.models.engines.model import FORCED, NEUTRAL, ROUNDING, Engine, Ids, Refused, parsed_log_probs, whole_row
 

@@ -8,12 +8,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from locore.constraints.base import Constraint, Json, conjunction, disjunction
-from locore.constraints.sequence import TokenSequence
-from locore.constraints.serial import Reader, check_positions, described, id_list, list_of, positions_of, read_integer, register
-from locore.constraints.tokens import Count, Literal
-from locore.errors import InvalidConstraint
-from locore.lists import items_of
+from locore.kernel.constraints.base import Constraint, Json, conjunction, disjunction
+from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import (
+    Reader,
+    check_positions,
+    described,
+    id_list,
+    list_of,
+    positions_of,
+    read_integer,
+    register,
+)
+from locore.kernel.constraints.tokens import Count, Literal
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.lists import items_of
 
 Groups = tuple[frozenset[int], ...]  # of token ids; those of one group are one value
 

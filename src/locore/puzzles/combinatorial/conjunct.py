@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from locore.circuits import Circuit
-from locore.compilers.problem import CompilerLeaf, Partition, Problem
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or, conjunction, disjunction, negation
-from locore.constraints.structure import fold
+from locore.kernel.compilers.problem import CompilerLeaf, Partition, Problem
+from locore.kernel.constraints.structure import fold
 from locore.puzzles.combinatorial import AllDifferent, AllEqual, Combinatorial, TokenSum
 from locore.puzzles.combinatorial.comparisons import lowered_parts
 from locore.puzzles.combinatorial.network import Part, Store

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from locore.compilers.problem import Ints, Partition
-from locore.compilers.residual import Atom
 from locore.constraints import Constant, Constraint, Count, Literal
+from locore.kernel.compilers.problem import Ints, Partition
+from locore.kernel.compilers.residual import Atom
 from locore.puzzles.combinatorial import AllDifferent, AllEqual, TokenSum
 from locore.puzzles.combinatorial.propagators import (
     ENTAILED,

@@ -13,10 +13,10 @@ from collections.abc import Generator, Iterable
 import torch
 
 from locore.circuits import Builder, Chain, Circuit
-from locore.circuits.chain import FALSE, TRUE
 from locore.circuits.conditioned import conditioned
-from locore.compilers.problem import CompilerLeaf, Problem, classes_of, no_model
-from locore.limits import check_progress, check_states
+from locore.kernel.circuits.chain import FALSE, TRUE
+from locore.kernel.compilers.problem import CompilerLeaf, Problem, classes_of, no_model
+from locore.kernel.limits import check_progress, check_states
 from locore.puzzles.combinatorial.network import Component, Network, Part
 from locore.puzzles.combinatorial.propagators import ENTAILED, Padding, PropagatorState, bits
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from locore.constraints.base import Constraint, Json
-from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import as_integer, described, register
-from locore.constraints.tokens import Literal
-from locore.errors import InvalidConstraint
+from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
+from locore.kernel.constraints.serial import as_integer, described, register
+from locore.kernel.constraints.tokens import Literal
+from locore.kernel.errors import InvalidConstraint
 from locore.puzzles.combinatorial.comparisons import AllDifferent, Combinatorial, Groups
 
 SYMBOLS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the values 1, 2, …

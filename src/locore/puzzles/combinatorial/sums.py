@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from locore.constraints.base import Constraint, Json, conjunction, has_text, reading_with
-from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import (
+from locore.constraints.view import Sum
+from locore.kernel.constraints.base import Constraint, Json, conjunction, has_text, reading_with
+from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
+from locore.kernel.constraints.serial import (
     as_integer,
     check_positions,
     list_of,
@@ -18,11 +19,10 @@ from locore.constraints.serial import (
     read_integer,
     register,
 )
-from locore.constraints.spelling import allowed, spelled
-from locore.constraints.tokens import Literal
-from locore.constraints.view import Sum
-from locore.errors import InvalidConstraint
-from locore.lists import items_of
+from locore.kernel.constraints.spelling import allowed, spelled
+from locore.kernel.constraints.tokens import Literal
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.lists import items_of
 from locore.puzzles.combinatorial.comparisons import Combinatorial
 
 Values = tuple[tuple[int, int], ...]  # (token id, value), sorted by id

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.circuits import DEAD, Circuit
-from locore.circuits.left_to_right import table_reader
-from locore.compilers.problem import CompilerLeaf, Ints, Partition, Problem, classes_of, no_model
-from locore.compilers.residual import Atom
 from locore.constraints import And, Constant, Constraint, Literal, Not
-from locore.errors import InvalidConstraint
+from locore.kernel.circuits.left_to_right import table_reader
+from locore.kernel.compilers.problem import CompilerLeaf, Ints, Partition, Problem, classes_of, no_model
+from locore.kernel.compilers.residual import Atom
+from locore.kernel.errors import InvalidConstraint
 from locore.puzzles.paths.frontier import Frontier, Targets, path_layers
 from locore.puzzles.paths.graph import SimplePath
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.errors import BudgetExceeded
-from locore.limits import check_nodes, check_progress, check_table
+from locore.kernel.errors import BudgetExceeded
+from locore.kernel.limits import check_nodes, check_progress, check_table
 
 Mates = NDArray[np.uint8]  # [slots, states]: the slot of the other end; its own slot if untouched; USED
 Flags = NDArray[np.bool_]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from locore.constraints.base import Constraint, Json
-from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import VERTEX, described, id_list, register
-from locore.errors import InvalidConstraint
-from locore.lists import items_of
+from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
+from locore.kernel.constraints.serial import VERTEX, described, id_list, register
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.lists import items_of
 
 Edge = tuple[Hashable, Hashable]
 Symbols = tuple[frozenset[int], frozenset[int]]  # ids that say "absent", ids that say "present"

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.tables import Automaton, minimise
-from locore.constraints.base import Constraint, Json
-from locore.constraints.sequence import TokenizerLike, TokenSequence
-from locore.constraints.serial import as_integer, id_list, list_of, read_integer, register
-from locore.constraints.tokens import AutomatonLeaf
-from locore.errors import InvalidConstraint
-from locore.limits import check_progress, check_states
-from locore.lists import items_of
+from locore.kernel.automata.tables import Automaton, minimise
+from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
+from locore.kernel.constraints.serial import as_integer, id_list, list_of, read_integer, register
+from locore.kernel.constraints.tokens import AutomatonLeaf
+from locore.kernel.errors import InvalidConstraint
+from locore.kernel.limits import check_progress, check_states
+from locore.kernel.lists import items_of
 
 Ints = NDArray[np.int32]
 NOWHERE, GOAL = -1, -2  # no cells

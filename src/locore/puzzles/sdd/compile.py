@@ -19,12 +19,12 @@ from pathlib import Path
 import torch
 
 from locore.circuits import Builder, Chain, Circuit
-from locore.circuits.chain import FALSE
-from locore.compilers.problem import CompilerLeaf, Partition, Problem, Vtree, classes_of, gathered, no_model
-from locore.compilers.ways import BY_VTREE
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or
-from locore.constraints.structure import fold
-from locore.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, MissingExtra
+from locore.kernel.circuits.chain import FALSE
+from locore.kernel.compilers.problem import CompilerLeaf, Partition, Problem, Vtree, classes_of, gathered, no_model
+from locore.kernel.compilers.ways import BY_VTREE
+from locore.kernel.constraints.structure import fold
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, MissingExtra
 
 Line = list[object]  # ["lit", variable] | ["not", line] | ["and" | "or", line, ...] | ["true"] | ["false"]
 WORKER = Path(__file__).with_name("worker.py")  # run as a file: as a module it would import torch first

@@ -33,13 +33,13 @@ from torch import Tensor
 
 from locore.cache import Kept
 from locore.circuits import DEAD, Circuit, LeftToRight
-from locore.errors import InvalidArgument, ZeroWeights
 from locore.evidence import Draws, Record
-from locore.evidence.bounds import betting_bounds
-from locore.evidence.record import log_total
+from locore.kernel.errors import InvalidArgument, ZeroWeights
+from locore.kernel.evidence.bounds import betting_bounds
+from locore.kernel.evidence.record import log_total
+from locore.kernel.numerics import NEG_INF, categorical
+from locore.kernel.samplers.base import affordable, left_to_right
 from locore.models import Cursor, LanguageModel
-from locore.numerics import NEG_INF, categorical
-from locore.samplers.base import affordable, left_to_right
 
 Records = Literal["failed", "all", "masked"]
 KEPT_CURSORS = 256  # with their caches; a prefix whose cursor was dropped is read again

@@ -23,14 +23,14 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.errors import InvalidArgument
 from locore.evidence import Draws
+from locore.kernel.errors import InvalidArgument
+from locore.kernel.numerics import NEG_INF
+from locore.kernel.samplers.base import Ahead, Prefixes, affordable, left_to_right
+from locore.kernel.samplers.smc import GATHERED_NUMBERS, Population, check_threshold
+from locore.kernel.samplers.swor import pooled, width_of
 from locore.models import LanguageModel
-from locore.numerics import NEG_INF
-from locore.samplers.base import Ahead, Prefixes, affordable, left_to_right
 from locore.samplers.baselines.adaptive_rejection import log_evidence
-from locore.samplers.smc import GATHERED_NUMBERS, Population, check_threshold
-from locore.samplers.swor import pooled, width_of
 
 Check = Callable[[Tensor, Tensor], Tensor]
 

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from locore.samplers.ahead import Children, last_tokens, log_floor
-from locore.samplers.base import Prefixes
-from locore.samplers.merit import rarity
+from locore.kernel.samplers.ahead import Children, last_tokens, log_floor
+from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.merit import rarity
 
 
 class Twist(ABC):

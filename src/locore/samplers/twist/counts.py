@@ -17,8 +17,8 @@ from torch import Tensor
 
 from locore.circuits import DEAD, LeftToRight
 from locore.circuits.counted import CountedReader
-from locore.samplers.ahead import product
-from locore.samplers.base import Ahead, Prefixes
+from locore.kernel.samplers.ahead import product
+from locore.kernel.samplers.base import Ahead, Prefixes
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramTable
 

@@ -19,18 +19,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from locore.certain import apart
 from locore.circuits import LeftToRight
 from locore.evidence import TableUse
+from locore.kernel.certain import apart
+from locore.kernel.samplers.abreast import Walk, abreast
+from locore.kernel.samplers.ahead import Children, children_of, last_tokens, product
+from locore.kernel.samplers.base import Ahead, Prefixes, Worth
+from locore.kernel.samplers.swor import LESSONS, ROUNDED, Round, Size, Watch, walk
+from locore.kernel.samplers.without_replacement import WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement, tried
 from locore.models import LanguageModel
-from locore.samplers.abreast import Walk, abreast
-from locore.samplers.ahead import Children, children_of, last_tokens, product
-from locore.samplers.base import Ahead, Prefixes, Worth
-from locore.samplers.swor import LESSONS, ROUNDED, Round, Size, Watch, walk
 from locore.samplers.twist.counts import foresight
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare, prepared_table
-from locore.samplers.without_replacement import WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement, tried
 
 DRAFT_SHARE = 1 / 12  # of all prefixes
 AGAIN = (1 / 3, 2 / 3)  # of the way: where a round that learns as it goes makes its table anew

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
+from locore.kernel.numerics import categorical, exp_, rows_at_once
+from locore.kernel.samplers.abreast import Walk, abreast
+from locore.kernel.samplers.ahead import last_tokens
+from locore.kernel.samplers.base import PlainPrefixes
 from locore.models import LanguageModel
-from locore.numerics import categorical, exp_, rows_at_once
-from locore.samplers.abreast import Walk, abreast
-from locore.samplers.ahead import last_tokens
-from locore.samplers.base import PlainPrefixes
 
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from locore.cache import cache_folder, read_tensors, write_tensors
-from locore.errors import CannotScore
+from locore.kernel.errors import CannotScore
 from locore.models import LanguageModel
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 
 _TABLE = "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, score REAL, refusal TEXT, asked TEXT NOT NULL)"
 WAIT_SECONDS = 60.0  # for another process that writes to the same file

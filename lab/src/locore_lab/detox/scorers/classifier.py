@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from locore.errors import InvalidArgument, ModelNotFound
+from locore.kernel.errors import InvalidArgument, ModelNotFound
 from locore_lab.detox.scorers.protocol import Scores
 
 Activation = Literal["softmax", "sigmoid"]

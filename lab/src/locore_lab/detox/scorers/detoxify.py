@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from locore.errors import InvalidArgument, MissingExtra, ModelNotFound
+from locore.kernel.errors import InvalidArgument, MissingExtra, ModelNotFound
 from locore_lab.detox.scorers.protocol import Scores
 
 MODELS = ("original", "unbiased", "multilingual", "original-small", "unbiased-small")

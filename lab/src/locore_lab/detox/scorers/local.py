@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from locore.errors import ModelNotFound
+from locore.kernel.errors import ModelNotFound
 from locore_lab.detox.scorers.features import words_of
 from locore_lab.detox.scorers.network import LinearModel, WordNetwork
 from locore_lab.detox.scorers.protocol import Scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from locore.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument
 from locore_lab.detox.scorers.protocol import Scorer
 
 

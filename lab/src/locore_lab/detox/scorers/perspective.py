@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from locore.errors import InvalidArgument, MissingExtra
+from locore.kernel.errors import InvalidArgument, MissingExtra
 from locore_lab.detox.scorers.cache import Reply, ScoreCache
 from locore_lab.detox.scorers.protocol import Scores, ServiceError
 from locore_lab.detox.scorers.replies import error_of, request_of, score_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from locore.errors import LocoreError
+from locore.kernel.errors import LocoreError
 
 Scores = list[float | None]
 

@@ -1,0 +1,1 @@
+"""Part of the kernel: what all else stands on."""

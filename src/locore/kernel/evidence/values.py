@@ -1,0 +1,235 @@
+"""What weighted texts say as JSON: the objects that they are, and the distribution of one of their fields.
+
+A field's value is compared as a value, so that all its spellings and all tokenisations count together.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from locore.kernel.errors import InvalidArgument, MissingExtra
+from locore.kernel.evidence.record import Draws
+from locore.kernel.evidence.verdict import Level
+
+SAID = 8  # names in a message
+
+
+@dataclass(frozen=True)
+class FieldValue:
+    """One value of a field.
+
+    Attributes:
+        value: as `json.loads` gives it; None where the field is missing.
+        probability: of this value given α.
+        error: standard error of the probability; None where it is not known, as where all draws have the same value.
+        present: is the field there?
+        verdict: on the particles that say so: no probability is better than they are.
+    """
+
+    value: Any
+    probability: float
+    error: float | None
+    present: bool = True
+    verdict: Level = "not judged"
+
+    def __str__(self) -> str:
+        """In words: `'Paris': 0.93 ± 0.02; rough`."""
+        value = repr(self.value) if self.present else "missing"
+        error = "error unknown" if self.error is None else f"± {self.error:.2g}"
+        return f"{value}: {self.probability:.3g}{',' if self.error is None else ''} {error}; {self.verdict}"
+
+
+def parsed(texts: Sequence[str], model: Any = None) -> list[Any]:
+    """Each text as JSON; with a model as an object of it, validated by pydantic.
+
+    Raises:
+        InvalidArgument: a text is no JSON, or not valid for the model.
+        MissingExtra: there is a model, and pydantic is not installed.
+    """
+    adapter = None if model is None else type_adapter(model)
+    found = []
+    for text in texts:
+        try:
+            found.append(json.loads(text) if adapter is None else adapter.validate_json(text))
+        except ValueError as error:
+            what = "JSON" if adapter is None else f"valid for {getattr(model, '__name__', model)}"
+            raise InvalidArgument(f"parsed: the text {text[:80]!r} is not {what}: {error}") from error
+    return found
+
+
+def type_adapter(model: Any) -> Any:
+    """Of pydantic: for a model, a dataclass, a TypedDict, or any other type.
+
+    Raises:
+        MissingExtra: pydantic is not installed.
+        InvalidArgument: pydantic knows no schema for it.
+    """
+    try:
+        import pydantic
+    except ImportError as error:
+        raise MissingExtra("types are read with pydantic; install it with: pip install 'locore[json]'") from error
+    try:
+        return pydantic.TypeAdapter(model)
+    except pydantic.errors.PydanticUserError as error:
+        raise InvalidArgument(f"pydantic has no schema for {model!r}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What is known of the values that texts may be.
+
+    Attributes:
+        places: of the steps of a pointer: None where something may be there, else the names at the first step that leads
+            nowhere; no function where that is not known.
+        verdict: on the particles.
+    """
+
+    places: Callable[[tuple[str, ...]], list[str] | None] | None
+    verdict: Level
+
+
+def marginal(draws: Draws, texts: Sequence[str], weights: Tensor, pointer: str, fields: Fields) -> list[FieldValue]:
+    """The distribution of what stands at a JSON pointer (RFC 6901), most probable first.
+
+    Raises:
+        InvalidArgument: no pointer, one to where no text can have a value, or a text is no JSON.
+    """
+    steps, everything = _steps(pointer), parsed(texts)
+    _require_place(steps, pointer, everything, fields)
+    rows: dict[str, list[int]] = {}
+    values: dict[str, tuple[Any, bool]] = {}
+    for row, value in enumerate(everything):
+        present, found = _at(value, steps)
+        key = json.dumps(_normal(found), sort_keys=True) if present else ""
+        rows.setdefault(key, []).append(row)
+        values.setdefault(key, (found, present))
+    result = []
+    for key, members in rows.items():
+        inside = torch.zeros(len(texts), dtype=torch.bool)
+        inside[members] = True
+        value, present = values[key]
+        result.append(FieldValue(value, float(weights[inside].sum()), _error(draws, inside), present, fields.verdict))
+    return sorted(result, key=lambda one: -one.probability)
+
+
+class Posterior(dict[str, float]):
+    """Texts and their probabilities, the most probable first; printed, each with its standard error.
+
+    An error says how far this run's own blocks or weights disagree; the verdict says what none of them may have seen.
+    """
+
+    def __init__(self, draws: Draws, probabilities: dict[str, float], rows: dict[str, list[int]]) -> None:
+        """Of these probabilities, and the rows of the draws that spell each text."""
+        super().__init__(probabilities)
+        self._draws, self._rows = draws, rows
+
+    def error(self, text: str) -> float | None:
+        """Standard error of the probability of a text, by blocks where there are such; None where none is known."""
+        inside = torch.zeros(len(self._draws), dtype=torch.bool)
+        inside[self._rows[text]] = True
+        return _error(self._draws, inside)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{text!r}: {self._shown(text)}" for text in self) + "}"
+
+    def _shown(self, text: str) -> str:
+        error = self.error(text)
+        return f"{self[text]:.4g}" if not error else f"{self[text]:.3g} ± {error:.2g}"
+
+
+def _steps(pointer: str) -> tuple[str, ...]:
+    if pointer and not pointer.startswith("/"):
+        raise InvalidArgument(f'marginal needs a JSON pointer such as "/name" or "/items/0/price", got {pointer!r}.')
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
+
+
+def _pointer(steps: Sequence[str]) -> str:
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def _require_place(steps: tuple[str, ...], pointer: str, everything: list[Any], fields: Fields) -> None:
+    """`InvalidArgument` where no text can have a value, or (where that is not known) none has and a similar name is there."""
+    if any(_at(value, steps)[0] for value in everything):
+        return
+    for place, step in enumerate(steps):
+        before = steps[:place]
+        names = _seen(everything, before, step) if fields.places is None else fields.places((*before, step))
+        if names is None:
+            continue
+        near = get_close_matches(step, names, 1)
+        if near:
+            meant = _pointer((*before, *near, *steps[place + 1 :]))
+            raise InvalidArgument(f"marginal: no text has a value at {pointer!r}; did you mean {meant!r}?")
+        if fields.places is not None:
+            listed = f"; there are {', '.join(_pointer((*before, name)) for name in names[:SAID])}" if names else ""
+            raise InvalidArgument(f"marginal: no text can have a value at {pointer!r}{listed}.")
+        return
+
+
+def _seen(everything: list[Any], before: tuple[str, ...], step: str) -> list[str] | None:
+    """The names beside a step that leads nowhere in all values."""
+    if any(_at(value, (*before, step))[0] for value in everything):
+        return None
+    inside = [found for value in everything for there, found in (_at(value, before),) if there]
+    return list(dict.fromkeys(name for found in inside if isinstance(found, dict) for name in found))
+
+
+def _at(value: Any, steps: Sequence[str]) -> tuple[bool, Any]:
+    """Is there something, and what?"""
+    for name in steps:
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return False, None
+    return True, value
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_normal(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _normal(item) for name, item in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _error(draws: Draws, inside: Tensor) -> float | None:
+    """Of the share of weight inside; None where it is not known: also where all is inside, as no spread is not no error."""
+    if draws.record.enumerated and draws.record.guarantee == "proper":
+        return 0.0
+    error = math.nan if bool(inside.all()) else _ratio_error(draws, inside)
+    return None if math.isnan(error) else error
+
+
+def _ratio_error(draws: Draws, inside: Tensor) -> float:
+    """Of a ratio of two means, by the delta method: over blocks, or over independent weights.
+
+    With u_b the weight inside of block b and w_b its whole weight, r = Σu / Σw has variance B/(B−1) · Σ(u_b − r·w_b)² / (Σw)².
+    """
+    blocks = draws.blocks
+    if blocks is not None:
+        part = blocks.where(inside) if draws.record.resampled_from is None else None
+        if part is None:
+            return math.nan
+        logs = torch.tensor([blocks.log_evidence, part.log_evidence], dtype=torch.float64)
+        whole, held = (logs - logs.max()).exp()
+    elif draws.record.independent:
+        # Zeros were drawn, too, and count as draws of weight 0.
+        whole = (draws.log_weights - draws.log_weights.max()).exp()
+        held = whole * inside
+    else:
+        return math.nan
+    number = len(whole) if blocks is not None else max(draws.drawn, len(whole))
+    if number < 2:
+        return math.nan
+    ratio = held.sum() / whole.sum()
+    return float((held - ratio * whole).square().sum().mul(number / (number - 1)).sqrt() / whole.sum())

@@ -1,0 +1,69 @@
+"""Lists of distinct values; and where a list is meant: what iterates as something else is refused, so that nothing is lost.
+
+A mapping iterates as its keys and bytes as numbers. A set has no order, which matters to some lists and not to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from locore.kernel.errors import InvalidConstraint, LocoreError
+
+NAMED = 6  # items that stand for all in a name
+T = TypeVar("T")
+
+
+class Numbered(list[T]):
+    """Distinct values, each with a number: its place in the order in which they were first met."""
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        """Of these, which are distinct."""
+        super().__init__(values)
+        self._number_of = {value: number for number, value in enumerate(self)}
+
+    def number(self, value: T) -> int:
+        """Its number, a new one where it is new."""
+        number = self._number_of.setdefault(value, len(self))
+        if number == len(self):
+            self.append(value)
+        return number
+
+
+def items_of(
+    value: object, where: str, wanted: str, *, ordered: bool = False, error: type[LocoreError] = InvalidConstraint
+) -> list[Any]:
+    """The items of a list, a tuple, another sequence or an iterator; and of a set, sorted.
+
+    Args:
+        value: what was given.
+        where: to whom, for messages.
+        wanted: what they want, such as "a string or a list of strings".
+        ordered: does the order matter?
+        error: what is raised.
+
+    Raises:
+        error: a mapping, a string or bytes, a set where the order matters, or what cannot be iterated.
+    """
+    kind = type(value).__name__
+    if isinstance(value, Mapping):
+        remedy = "only its keys would be read; pass a list, of its values ([*d.values()]) or its keys ([*d])"
+        raise error(f"{where} needs {wanted}, got a mapping ({kind}): {remedy}")
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise error(f"{where} needs {wanted}, got {kind}, which iterate as numbers; pass text (value.decode()) or list(value)")
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise error(f"{where} needs {wanted}, got {value!r}")
+    if isinstance(value, set | frozenset):
+        if ordered:
+            raise error(f"{where} needs {wanted}, in order, got a {kind}, which has none; pass a list")
+        with suppress(TypeError):
+            return sorted(value)
+        return sorted(value, key=repr)
+    return list(value)
+
+
+def listed(items: Sequence[T], name: Callable[[T], str]) -> str:
+    """The names of the first few, and how many more there are."""
+    more = f" and {len(items) - NAMED:,} more" if len(items) > NAMED else ""
+    return ", ".join(map(name, items[:NAMED])) + more

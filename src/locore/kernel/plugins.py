@@ -1,0 +1,87 @@
+"""What is imported when it is first used: names of a package, and modules that add something, also of other distributions.
+
+Who stands below does not know who stands above: `locore` itself says which of its parts there are, and another distribution
+says so with an entry point, such as
+
+    [project.entry-points."locore.constraints"]
+    mine = "my_package.my_constraints"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import singledispatch
+from importlib import import_module
+from threading import RLock
+from typing import Any, Protocol
+
+CONSTRAINTS = "locore.constraints"  # modules that register types of constraints
+COMPILERS = "locore.compilers"  # modules that register ways to compile
+PICTURES = "locore.pictures"  # modules that register with `picture_of`
+_waiting: dict[str, list[str]] = {}
+_loading = RLock()
+
+
+def announce(group: str, module: str) -> None:
+    """Have a module imported as soon as anything of this group is looked for."""
+    _waiting.setdefault(group, []).append(module)
+
+
+def load(group: str) -> None:
+    """Import what was announced, and what other distributions have; once."""
+    with _loading:  # another thread has to wait until all is registered
+        own = _waiting.get(group)
+        if own is None or own:
+            from importlib.metadata import entry_points  # takes longer than all that `import locore` does
+
+            _waiting[group] = []
+            for module in own or ():
+                import_module(module)
+            for point in entry_points(group=group):
+                point.load()
+
+
+def lazy_names(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package.
+
+    Args:
+        package: its name.
+        home: the module that defines each public name, named as seen from the package: ".auto".
+    """
+
+    def get(name: str) -> Any:
+        if name in home:
+            return getattr(import_module(home[name], package), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get
+
+
+class Drawable(Protocol):
+    """A picture."""
+
+    def dot(self) -> str:
+        """In Graphviz's language."""
+
+    def svg(self) -> str:
+        """For notebooks."""
+
+
+@singledispatch
+def picture_of(value: object, *options: Any) -> Drawable | None:
+    """The picture of a value, by what knows how to draw its kind; None where there is none, or it would be too large."""
+    return None
+
+
+class Pictured:
+    """What notebooks show as a picture, where a module has registered how it is drawn."""
+
+    def picture(self, *options: Any) -> Drawable | None:
+        """With the options of whoever draws it."""
+        load(PICTURES)
+        return picture_of(self, *options)
+
+    def _repr_svg_(self) -> str | None:
+        """For notebooks, which show its name where there is no picture."""
+        drawn = self.picture()
+        return None if drawn is None else drawn.svg()

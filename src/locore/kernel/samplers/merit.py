@@ -1,0 +1,166 @@
+"""What a round without replacement selects the children of prefixes by. Any merit keeps the weights proper.
+
+Steered, a child counts w · p · (β + κ): w is the weight of its prefix, p its probability, β what is foreseen behind it
+(`locore.kernel.samplers.ahead`), and κ the defence against a β that is wrong about what it has not seen. Unsteered: w · p,
+and a share goes **evenly over the states** of the constraint, as half of κ does: by p alone a keyword that was written early,
+and seldom, is lost to heavier prefixes without it, and where the model rules much out nothing can be completed in the end.
+Where most of what may follow satisfies the constraint (a ban) there is nothing to lose, and states do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from locore.kernel.circuits.left_to_right import DEAD, LeftToRight
+from locore.kernel.numerics import NEG_INF, row_slices, segment_logsumexp
+from locore.kernel.samplers.ahead import Children
+from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.selection import Selection, padded_rows, select_in_place
+
+EVENLY = 0.3  # share that goes evenly over the states where nothing is foreseen, to that which goes by p
+UNLIMITED = math.inf  # log of what is left unread, where that is not known
+RAREST = 1e12  # times that a child may count more than its weight
+PASS_NUMBERS = 2**25  # entries of tables that a pass reads
+CANCELLED = 1e-6  # of a row's weight: less may be lost when what was chosen is taken off in single precision
+
+
+class Merit:
+    """f32[prefixes, vocab and some −inf]: log merit of every child; −inf where nothing can be completed.
+
+    It is on the model's device. Single precision is enough; only what is chosen is weighed in double. The rows are filled a few
+    at a time, so that they stay near the processor.
+    """
+
+    def __init__(self, prefixes: Prefixes, weights: Tensor, ahead: Children | None, defends: bool) -> None:
+        """Of children of prefixes with f64[prefixes] log weights; where states are not foreseen, a share goes by them if it
+        `defends`.
+        """
+        ahead = ahead or Children()
+        self._over = weights - prefixes.log_mass
+        self._steered, self._worth = ahead.by_state is not None, ahead.by_prefix is not None
+        rare = rarity(prefixes, weights) if not self._steered and defends else None
+        self._plain = None if rare is None else torch.empty(len(prefixes), dtype=torch.float64)
+        self._matrix = self._filled(prefixes, weights, ahead, rare)
+
+    def _filled(self, prefixes: Prefixes, weights: Tensor, children: Children, rare: Tensor | None) -> Tensor:
+        log_probs, reader = prefixes.log_probs, prefixes.reader
+        device, (batch, vocab) = log_probs.device, log_probs.shape
+        distinct, which = torch.unique(prefixes.states, return_inverse=True)
+        ahead = reader.log_allowed(prefixes.position, distinct, device)
+        more = None if rare is None else _of_tokens(prefixes, distinct, torch.log1p(EVENLY * rare))
+        if children.by_state is not None:
+            ahead += children.by_state
+        matrix = padded_rows(batch, vocab, device)
+        by_row, which = weights.to(device), which.to(device)
+        for part in row_slices(log_probs):
+            rows = matrix[part, :vocab]
+            rows.copy_(log_probs[part]).add_(by_row[part, None].to(rows.dtype)).add_(ahead[which[part]])
+            if more is not None and self._plain is not None:
+                self._plain[part] = torch.logsumexp(rows, 1).cpu().double()
+                rows.add_(more[which[part]])
+        if children.pairs is not None:
+            row, token, value = (part.to(device) for part in children.pairs)
+            value += by_row[row] + log_probs[row, token]
+            matrix[row, token] = torch.where(ahead[which[row], token] == NEG_INF, NEG_INF, value)
+        if children.by_prefix is not None:  # it may be nothing where α can be satisfied
+            matrix += children.by_prefix[:, None].to(matrix)
+        return matrix
+
+    def select(self, most: int, uniform: float) -> tuple[Selection, Tensor, Tensor]:
+        """At most so many children, Long[chosen] the rows of their prefixes, and their tokens. It uses the matrix up."""
+        columns = self._matrix.shape[1]
+        selection = select_in_place(self._matrix, most, uniform)
+        return selection, selection.chosen // columns, selection.chosen % columns
+
+    def log_unread(self, selection: Selection, row: Tensor, weighed: Tensor) -> float:
+        """Log of the probability of the children that were not chosen; infinite where that is not known.
+
+        Args:
+            selection: what was chosen.
+            row: Long[chosen], the rows of their prefixes.
+            weighed: f64[chosen], log of w · p.
+        """
+        if self._worth:
+            return UNLIMITED
+        if not bool((selection.log_left > NEG_INF).any()):  # all were chosen
+            return NEG_INF
+        if self._steered:
+            return UNLIMITED
+        left = selection.log_left
+        if self._plain is not None:
+            share = (segment_logsumexp(weighed, row, len(self._plain)) - self._plain).exp().nan_to_num()
+            left = self._plain + (1 - share).clamp_min(CANCELLED).log()
+        return float(torch.logsumexp(left - self._over, 0))
+
+    def forecast(self, selection: Selection, weighed: Tensor) -> Selection:
+        """The selection with the total and the share drawn of what it foretells: of the weights, where states count evenly."""
+        if self._plain is None:
+            return selection
+        total = float(torch.logsumexp(self._plain, 0))
+        raised = (weighed + selection.log_raise)[selection.log_raise > 0]
+        drawn = math.exp(float(torch.logsumexp(raised, 0)) - total) if len(raised) else 0.0
+        return replace(selection, log_total=total, drawn=min(1.0, drawn))
+
+
+def rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:
+    """f32[states after the next token]: how much more than its weight a child in each state counts, if all states count alike.
+
+    That is M / (S · M_s): M_s is the weight of the children in state s, M that of all, S the number of states with children.
+    None where there are not several, or where states do not count.
+    """
+    reader, position = prefixes.reader.outline, prefixes.position
+    if reader is None or _is_easy(reader) or len(reader.live[position + 1]) < 2:
+        return None
+    distinct, which = torch.unique(prefixes.reader.outlined(prefixes.states), return_inverse=True)
+    targets = reader.rows[position][distinct].long()
+    live = targets != DEAD
+    masses = _by_class(prefixes, reader, weights, which, len(distinct))
+    of_states = torch.zeros(len(reader.live[position + 1])).index_add_(0, targets[live], masses[live])
+    met = of_states > 0
+    number = int(met.sum())
+    # What single precision can hardly tell from nothing must not become infinitely rare.
+    rare = (of_states.sum() / (number * of_states)).clamp_max(RAREST)
+    return None if number < 2 else torch.where(met, rare, 1.0)
+
+
+@lru_cache(maxsize=8)
+def _is_easy(reader: LeftToRight) -> bool:
+    """Does most of what may follow satisfy the constraint, were every token as probable as any other?
+
+    By one backward pass; so are those taken that have too many states for it.
+    """
+    if sum(rows.numel() for rows in reader.rows) > PASS_NUMBERS:
+        return True
+    sizes = torch.bincount(reader.token_class, minlength=reader.rows[0].shape[1]).double()
+    shares = reader.live[-1].double()
+    for rows in reversed(reader.rows):
+        padded = torch.nn.functional.pad(shares, (0, 1))  # a last column of zeros stands for DEAD
+        shares = padded[torch.where(rows == DEAD, len(shares), rows.long())] @ (sizes / sizes.sum())
+    return float(shares[reader.start]) > 1 / 2
+
+
+def _by_class(prefixes: Prefixes, reader: LeftToRight, weights: Tensor, which: Tensor, states: int) -> Tensor:
+    """f32[states, classes]: weight of the children of prefixes in each of the states, whose numbers are Long[prefixes]."""
+    log_probs = prefixes.log_probs
+    share = torch.zeros(states, len(weights))
+    share[which, torch.arange(len(weights))] = (weights - weights.max()).exp().float()
+    share = share.to(log_probs.device)
+    tokens = torch.zeros(states, log_probs.shape[1], device=log_probs.device)
+    for part in row_slices(log_probs):
+        tokens += share[:, part] @ log_probs[part].float().exp()
+    classes = reader.classes_on(log_probs.device)
+    number = reader.rows[prefixes.position].shape[1]
+    return torch.zeros(states, number, device=log_probs.device).index_add_(1, classes, tokens).cpu()
+
+
+def _of_tokens(prefixes: Prefixes, states: Tensor, of_targets: Tensor) -> Tensor:
+    """f32[states, vocab] on the model's device: a number of the outlined state that each token leads to, from Long[states]."""
+    reader, device = prefixes.reader.outline, prefixes.log_probs.device
+    assert reader is not None  # nothing was rare without
+    target = reader.rows[prefixes.position][prefixes.reader.outlined(states)].long().clamp_min(0)
+    return of_targets[target].to(device).gather(1, reader.classes_on(device).expand(len(states), -1))

@@ -1,0 +1,170 @@
+"""Optimal resampling of millions of items (Fearnhead and Clifford 2003): keep what is large, thin the rest without bias.
+
+The weights are read once, in stretches of which only the sum and the maximum are remembered; large items are looked for in
+stretches with a large maximum, and a sampled point is located by its stretch first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from locore.kernel.numerics import NEG_INF, exp_, rows_at_once, segment_logsumexp
+
+STRETCH = 512  # items
+UNDERFLOW = math.exp(-87)  # of the largest weight: what is below is lost in f32
+CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What was chosen of a matrix of weights; all of it on the CPU, wherever the matrix is.
+
+    Attributes:
+        chosen: Long[chosen], indices of the flattened matrix in increasing order.
+        log_raise: f64[chosen], −log of the probability of being chosen.
+        log_total: log of the sum of all weights.
+        drawn: share of that sum that was drawn among; the rest was kept for certain.
+        log_left: f64[rows], log of what each row weighs without what was chosen, and of what may have been lost in f32.
+        log_rows: f64[rows], log of what each row weighs.
+    """
+
+    chosen: Tensor
+    log_raise: Tensor
+    log_total: float
+    drawn: float
+    log_left: Tensor
+    log_rows: Tensor
+
+
+def padded_rows(rows: int, items: int, device: torch.device) -> Tensor:
+    """f32[rows, items and some −inf]: a matrix of the shape that `select_in_place` reads without a copy."""
+    return torch.full((rows, -(-items // STRETCH) * STRETCH), NEG_INF, device=device)
+
+
+def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tensor]:
+    """Choose at most `num` items so that each keeps its weight in the mean.
+
+    The threshold c solves Σ min(w/c, 1) = num. Items of weight at least c stay as they are; the others are chosen by systematic
+    sampling with probability w/c and then weigh c. The total weight is kept exactly, and nothing is chosen twice.
+
+    Args:
+        log_weights: Float[items], natural logs; −inf is never chosen.
+        num: how many to choose; fewer positive items are all kept.
+        uniform: a number in [0, 1), the only randomness.
+
+    Returns:
+        Long[chosen] in increasing order, and f64[chosen], their new log weights.
+    """
+    padded = torch.nn.functional.pad(log_weights, (0, -len(log_weights) % STRETCH), value=NEG_INF)
+    found = select_in_place(padded[None].clone(), num, uniform)
+    return found.chosen, log_weights[found.chosen].double() + found.log_raise
+
+
+def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
+    """As `select`, for a matrix that is used up.
+
+    Args:
+        log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
+            chosen unless there are too few others.
+    """
+    width = log_weights.shape[1]
+    maxima = log_weights.view(-1, STRETCH).amax(1)
+    if int((maxima > NEG_INF).sum()) <= num:
+        possible = (log_weights.view(-1) > NEG_INF).nonzero()[:, 0]
+        if len(possible) <= num:
+            return _all(log_weights, possible)
+    top = maxima.max()
+    step = rows_at_once(width, log_weights.device)
+    parts = [exp_(rows.sub_(top)).view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
+    sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
+    total, log_rows = float(sums.sum()), float(top) + sums.view(-1, width // STRETCH).sum(1).log()
+    large = _large(weights, sums, (maxima - top).exp(), num)
+    large, threshold = _set_apart(weights, sums, large, num)
+    flat = weights.view(-1)
+    small = _systematic(weights, sums, num - len(large), uniform)
+    log_raise = (threshold / flat[small].double()).log()
+    chosen, order = torch.cat([large, small]).sort()
+    raised = torch.cat([log_raise.new_zeros(len(large)), log_raise])[order]
+    drawn = float(threshold) * (num - len(large)) / total
+    _sum_without(weights, sums, small)
+    left = sums.view(-1, width // STRETCH).sum(1) + width * UNDERFLOW
+    log_left, log_rows = float(top) + left.log().cpu(), log_rows.cpu()
+    return Selection(chosen.cpu(), raised.cpu(), float(top) + math.log(total), drawn, log_left, log_rows)
+
+
+def _all(log_weights: Tensor, possible: Tensor) -> Selection:
+    """Nothing is left out of Long[possible]."""
+    kept, rows = log_weights.view(-1)[possible].double().cpu(), len(log_weights)
+    possible = possible.cpu()
+    nothing = torch.full((rows,), NEG_INF, dtype=torch.float64)
+    log_rows = segment_logsumexp(kept, possible // log_weights.shape[1], rows)
+    return Selection(possible, torch.zeros_like(kept), float(torch.logsumexp(kept, 0)), 0.0, nothing, log_rows)
+
+
+def _set_apart(weights: Tensor, sums: Tensor, large: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """Take the large items out of the draw; Long: all of them, and f64[]: the threshold c of the others.
+
+    c is summed anew: the difference between the total and the large is nothing but rounding where the others weigh 1e-16 of it,
+    and a twist can be as wrong as that about them.
+    """
+    flat, total = weights.view(-1), sums.sum()
+    while True:
+        _sum_without(weights, sums, large)
+        threshold = sums.sum() / (num - len(large))
+        if threshold > CANCELLED * total:
+            return large, threshold
+        missed = (flat > threshold).nonzero()[:, 0]  # fewer than there are places: more could not exceed their mean share
+        if not len(missed):
+            return large, threshold.clamp_min(torch.finfo(torch.float64).tiny)
+        large = torch.cat([large, missed])
+
+
+def _sum_without(weights: Tensor, sums: Tensor, items: Tensor) -> None:
+    """Let items weigh nothing, and sum the stretches that hold them anew."""
+    weights.view(-1)[items] = 0
+    touched = torch.unique(items // STRETCH)
+    sums[touched] = weights[touched].sum(1, dtype=torch.float64)
+
+
+def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> Tensor:
+    """Long: the items that weigh at least the threshold c, up to rounding of the total."""
+    total = sums.sum()
+    # Only what exceeds the mean share can be large at first; as large items leave, the share of the rest falls.
+    share = total / num
+    while True:
+        stretches = (maxima >= share).nonzero()[:, 0]
+        near = weights[stretches]
+        row, column = ((near >= share) & (near > 0)).nonzero(as_tuple=True)  # the share is 0 once all that weighs is large
+        items = stretches[row] * STRETCH + column
+        # Only the largest can be large, and sorting them all takes long where nothing else weighs.
+        ordered, order = weights.view(-1)[items].double().topk(min(num - 1, len(items)))
+        before = torch.cat([ordered.new_zeros(1), ordered.cumsum(0)])
+        rank = torch.arange(len(before), device=weights.device)
+        thresholds = (total - before).clamp_min(0) / (num - rank)  # c if exactly the items before this rank are large
+        stays = ordered < thresholds[: len(ordered)]
+        count = int(stays.to(torch.uint8).argmax()) if bool(stays.any()) else len(ordered)
+        threshold = thresholds[count]
+        # With all candidates large, an item below the share may exceed the threshold as well.
+        if count < len(ordered) or count == num - 1 or threshold >= share:
+            return items[order[:count]]
+        share = threshold
+
+
+def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float) -> Tensor:
+    """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights; none where all weights are 0."""
+    ends = sums.cumsum(0)
+    if ends[-1] <= 0:
+        return torch.zeros(0, dtype=torch.long, device=sums.device)
+    points = (torch.arange(num, dtype=torch.float64, device=sums.device) + uniform) / num * ends[-1]
+    stretch = torch.searchsorted(ends, points, right=True).clamp_max(int(sums.nonzero()[-1]))
+    within = weights[stretch].double().cumsum(1)
+    # The sums of a stretch and of its items may differ in the last digit: the point is moved inside.
+    offset = (points - (ends[stretch] - sums[stretch])) / sums[stretch] * within[:, -1]
+    place = torch.searchsorted(within, offset[:, None].clamp_min(0), right=True)[:, 0]
+    last = (within < within[:, -1:]).sum(1)  # the last item with weight
+    hit: Tensor = torch.unique_consecutive(stretch * STRETCH + torch.minimum(place, last))
+    return hit
