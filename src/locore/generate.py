@@ -89,7 +89,7 @@ def generate(
         max_new_tokens: the horizon; a text may end before it.
         min_new_tokens: the text may not end before so many tokens; part of the constraint.
         num_particles: how many weighted sequences come back at most; fewer do where weights are zero, or where there are no
-            more; SMC and AWRS with a budget return as many as it pays for. The default sampler reads as many prefixes as a
+            more; SMC with a budget returns as many as it pays for. The default sampler reads as many prefixes as a
             verdict needs, and 16 times what one text costs where one is asked for.
         sampler: a name ("auto", the default, looks at the problem and chooses; "twisted", "swor", "smc", "masked", "lcr",
             "rejection", "cars", "exact", …) or an object of `locore.samplers`.

@@ -17,11 +17,11 @@ import torch
 
 from locore.answering import Asked, answered
 from locore.evidence import Mode, Particles, Run
+from locore.evidence.joining import Part, joined
 from locore.kernel.certain import apart
 from locore.kernel.constraints.base import Constraint, conjunction, disjunction, negation
 from locore.kernel.constraints.spelling import spelled
 from locore.kernel.errors import InvalidConstraint, Unsatisfiable, ZeroWeights
-from locore.kernel.evidence.joining import Part, joined
 from locore.kernel.evidence.record import UNKNOWN
 from locore.kernel.numerics import make_generator
 from locore.kernel.pipeline import SEED_RANGE, drawn_seed, thinned

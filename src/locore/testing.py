@@ -16,11 +16,11 @@ from locore.kernel.errors import BrokenPotential, InvalidArgument, Unsatisfiable
 from locore.kernel.evidence.weighing import weighed
 from locore.kernel.lists import items_of
 from locore.kernel.samplers.base import Sampler, left_to_right
-from locore.kernel.samplers.enumeration import Walk
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
 from locore.potentials import Potential, Scorer
 from locore.potentials.asking import Tally, log_factors, shown
+from locore.samplers.enumeration import Walk
 from locore.samplers.steering import steered
 
 RARE = 0.01  # share of the evidence below which sequences are tested together

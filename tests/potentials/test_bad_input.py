@@ -183,7 +183,7 @@ AHEAD = {
     "lowest": lambda texts: [-1e308] * len(texts),
     "highest": lambda texts: [1e308] * len(texts),
 }
-STEERABLE = ["smc", "swor", "twisted", "auto", "awrs", "masked-is", "rejection", "exact", "best-first"]
+STEERABLE = ["smc", "swor", "twisted", "auto", "masked-is", "rejection", "exact", "best-first"]
 
 
 @pytest.mark.parametrize("sampler", STEERABLE)

@@ -63,7 +63,7 @@ CARRY = [name for name in BY_NAME if promised(BY_NAME[name], "guarantee") == "pr
 BOUNDED = {"one that steers", "a predicate", "one that prunes", "an expert"}
 BRIEF = [  # each way to carry a factor once
     *(("smc", "one that steers"), ("smc", "against an amateur, and a predicate"), ("twisted", "one that misleads")),
-    *(("swor", "one that prunes"), ("awrs", "one that prunes"), ("rejection", "one that steers"), ("lcr", "an expert")),
+    *(("swor", "one that prunes"), ("masked-is", "one that prunes"), ("rejection", "one that steers"), ("lcr", "an expert")),
 ]
 CASES = [(sampler, name) for name in TARGETS for sampler in CARRY if sampler != "rejection" or name in BOUNDED]
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in BRIEF]

@@ -10,11 +10,11 @@ import torch
 
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal
-from locore.kernel.samplers.enumeration import price_of_enumeration
 from locore.models import Counted, MarkovModel, TableModel
 from locore.potentials.outcomes import Outcomes
 from locore.samplers import Quick
 from locore.samplers.auto import FEW, Auto
+from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting
 from tests.effort import runs, some
 

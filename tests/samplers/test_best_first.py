@@ -12,9 +12,9 @@ from locore.circuits import Circuit
 from locore.compilers import compile
 from locore.constraints import Count, choice
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
-from locore.kernel.samplers.best_first import REST
 from locore.models import Counted, LanguageModel, TableModel
 from locore.samplers import BestFirst, Draws, Enumeration
+from locore.samplers.best_first import REST
 from locore.testing import proper_weighting
 from tests.effort import runs, some
 

@@ -15,12 +15,12 @@ from locore.compilers import compile
 from locore.constraints import Constraint, Count, Literal
 from locore.kernel.errors import Unsatisfiable
 from locore.kernel.samplers.base import left_to_right
-from locore.kernel.samplers.best_first import Search
-from locore.kernel.samplers.free import Begun, free_states
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, TableModel
 from locore.samplers import BestFirst
 from locore.samplers.auto import Auto
+from locore.samplers.best_first import Search
+from locore.samplers.free import Begun, free_states
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs, some
 

@@ -13,8 +13,8 @@ import locore
 from locore import Tokenizer, choice, ends_with, regex
 from locore.kernel.errors import MissingTemplate
 from locore.kernel.limits import Limits
-from locore.kernel.samplers.masking import read
 from locore.models import TableModel
+from locore.samplers.masking import read
 from locore.server.app import NAMES
 from locore.server.compare import SHOWN, Comparison, is_forced, log_shares
 from locore.server.comparisons import CompareRequest

@@ -14,10 +14,10 @@ from locore_lab.baselines.particle_gibbs import ParticleGibbs
 from locore.compilers import compile
 from locore.constraints import Literal
 from locore.kernel.errors import InvalidArgument, ZeroWeights
-from locore.kernel.samplers.masking import read
 from locore.local import TopK
 from locore.models import TableModel
 from locore.samplers import LocallyConstrainedResampling, Masking, Oversampling, WithoutReplacement
+from locore.samplers.masking import read
 from tests.effort import runs, some
 
 from .chains import (

@@ -8,13 +8,13 @@ import pytest
 import torch
 from locore_lab.baselines import ASAp
 
+from lab_tests.baselines.test_awrs import FALSE_ALARM, LENGTH, problem, seeded
 from locore.compilers import compile
 from locore.constraints import Literal
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.samplers.chi_square import p_value
-from tests.samplers.test_baselines import FALSE_ALARM, LENGTH, problem, seeded
 
 
 def masked_law(model, circuit, tokens):

@@ -19,11 +19,11 @@ from locore_lab.baselines.mcmc import (
 from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.kernel.errors import InvalidArgument, ZeroWeights
-from locore.kernel.samplers.masking import read, regrown
 from locore.local import Exact, Forward, Lazy, TopK, Window
 from locore.models import TableModel, TopP
 from locore.samplers import LocallyConstrainedResampling, Rejection, WithoutReplacement
 from locore.samplers.lcr import conditional
+from locore.samplers.masking import read, regrown
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs, some
 

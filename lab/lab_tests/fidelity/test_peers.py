@@ -15,9 +15,9 @@ from locore_lab.fidelity.peers import GenLM, TransformersMasking
 from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, MissingExtra, ZeroWeights
-from locore.kernel.samplers.masking import read
 from locore.models import Counted, TableModel
 from locore.samplers import Masking
+from locore.samplers.masking import read
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs
 from tests.models.zoo import huggingface

@@ -267,7 +267,7 @@ def predicate(
     Args:
         f: a function of one finished text. It is called on each text once in a run. What it raises means no, and is counted in
             the report, as are texts on which it takes too long.
-        prefix: may a text that begins so still get a yes? It is asked along the way by samplers that can be steered ("awrs"
+        prefix: may a text that begins so still get a yes? It is asked along the way by samplers that can be steered ("smc"
             asks it of every token that it tries), and believed where it says no. What it raises means yes.
         timeout: seconds for one text, None for any. Python code is interrupted; a call into another language (a query, a
             request) is interrupted only when it comes back, and should have a limit of its own.

@@ -18,30 +18,28 @@ from locore.kernel.plugins import lazy_names
 if TYPE_CHECKING:
     from locore.evidence import Draws, keep_positive
     from locore.kernel.samplers.base import Promises, Sampler
-    from locore.kernel.samplers.best_first import BestFirst, Enumeration
-    from locore.kernel.samplers.rejection import Oversampling, Rejection
     from locore.kernel.samplers.smc import Masking, SequentialMonteCarlo
     from locore.kernel.samplers.without_replacement import WithoutReplacement
+    from locore.samplers.adaptive_rejection import AdaptiveRejection
     from locore.samplers.auto import Auto, Quick
-    from locore.samplers.baselines.adaptive_rejection import AdaptiveRejection
-    from locore.samplers.baselines.awrs import AWRS
+    from locore.samplers.best_first import BestFirst, Enumeration
     from locore.samplers.lcr import LocallyConstrainedResampling
+    from locore.samplers.rejection import Oversampling, Rejection
     from locore.samplers.twist.lessons import Twisted
 
 _HOME = {
-    "AWRS": ".baselines.awrs",
-    "AdaptiveRejection": ".baselines.adaptive_rejection",
+    "AdaptiveRejection": ".adaptive_rejection",
     "Auto": ".auto",
-    "BestFirst": "..kernel.samplers.best_first",
+    "BestFirst": ".best_first",
     "Draws": "..kernel.samplers.base",
-    "Enumeration": "..kernel.samplers.best_first",
+    "Enumeration": ".best_first",
     "LocallyConstrainedResampling": ".lcr",
     "Masking": "..kernel.samplers.smc",
     "MostProbable": ".most_probable",
-    "Oversampling": "..kernel.samplers.rejection",
+    "Oversampling": ".rejection",
     "Promises": "..kernel.samplers.base",
     "Quick": ".auto",
-    "Rejection": "..kernel.samplers.rejection",
+    "Rejection": ".rejection",
     "Sampler": "..kernel.samplers.base",
     "SequentialMonteCarlo": "..kernel.samplers.smc",
     "Twisted": ".twist.lessons",
@@ -65,7 +63,6 @@ NAMED: dict[str, tuple[str, dict[str, Any]]] = {
     "cars": ("AdaptiveRejection", {}),
     "ars": ("AdaptiveRejection", {"records": "failed"}),
     "oversampling": ("Oversampling", {}),
-    "awrs": ("AWRS", {}),
 }
 DEFAULT = "auto"
 GROUP = "locore.samplers"  # entry points of other distributions: classes by the names of their samplers
@@ -148,7 +145,6 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
 __getattr__ = lazy_names(__name__, _HOME)
 
 __all__ = [
-    "AWRS",
     "BY_NAME",
     "AdaptiveRejection",
     "Auto",

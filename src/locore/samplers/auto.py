@@ -11,15 +11,15 @@ import torch
 from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws
 from locore.kernel.samplers.base import Prefixes, Promises, Sampler, Worth
-from locore.kernel.samplers.best_first import MOST_SEQUENCES, BestFirst, Enumeration, Search
-from locore.kernel.samplers.enumeration import price_of_enumeration
-from locore.kernel.samplers.free import Begun, free_states
-from locore.kernel.samplers.rejection import Rejection
 from locore.kernel.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.kernel.samplers.without_replacement import WORTH_A_TRIAL, WithoutReplacement, tried
 from locore.models import LanguageModel
+from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Enumeration, Search
+from locore.samplers.enumeration import price_of_enumeration
 from locore.samplers.few import few_draws
+from locore.samplers.free import Begun, free_states
 from locore.samplers.lcr import LocallyConstrainedResampling
+from locore.samplers.rejection import Rejection
 from locore.samplers.twist.lessons import Lesson, Twisted
 from locore.samplers.twist.prepared import prepared_table
 

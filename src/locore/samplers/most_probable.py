@@ -21,9 +21,9 @@ from locore.kernel.certain import apart
 from locore.kernel.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.samplers.base import affordable
-from locore.kernel.samplers.best_first import Scored, Search
 from locore.models import LanguageModel, Tempered
 from locore.samplers.auto import Auto
+from locore.samplers.best_first import Scored, Search
 
 SEARCHED = 0.3  # share of the budget that reads the likeliest prefixes
 SHARPENED = 0.5  # temperature of the draws

@@ -77,5 +77,5 @@ def check_proper(sampler: Sampler) -> None:
     if promised(sampler, "guarantee") != "proper":
         raise InvalidArgument(
             f"sampler={sampler.name!r} has no proper weights, so it cannot carry potentials; use 'auto', 'twisted', 'swor', "
-            "'smc', 'exact', 'rejection' or 'awrs'."
+            "'smc', 'exact' or 'rejection'."
         )

@@ -21,9 +21,9 @@ from locore.evidence import Particles
 from locore.kernel.ending import live_lengths
 from locore.kernel.errors import BudgetExceeded, LocoreError
 from locore.kernel.evidence.verdict import FAIR_ERROR
-from locore.kernel.samplers.masking import read
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
+from locore.samplers.masking import read
 from locore.server.compute import Run, is_exact_posterior
 from locore.server.scoring import finite, spelling
 from locore.stopping import is_finished

@@ -1,12 +1,13 @@
-"""Samplers that no page recommends, to compare with: Markov chains and ASAp. They have names where the lab is installed."""
+"""Samplers that no page recommends, to compare with: Markov chains, ASAp, AWRS. They have names where the lab is installed."""
 
 from locore.samplers import register
 from locore_lab.baselines.asap import ASAp
+from locore_lab.baselines.awrs import AWRS
 from locore_lab.baselines.isir import IteratedSIR
 from locore_lab.baselines.mcmc import MarkovChain
 from locore_lab.baselines.particle_gibbs import ParticleGibbs
 
-for _sampler in (MarkovChain(), IteratedSIR(), ParticleGibbs(), ASAp()):
+for _sampler in (MarkovChain(), IteratedSIR(), ParticleGibbs(), ASAp(), AWRS()):
     register(_sampler.name, _sampler)
 
-__all__ = ["ASAp", "IteratedSIR", "MarkovChain", "ParticleGibbs"]
+__all__ = ["AWRS", "ASAp", "IteratedSIR", "MarkovChain", "ParticleGibbs"]

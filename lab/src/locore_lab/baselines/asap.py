@@ -22,7 +22,7 @@ from locore.kernel.errors import ZeroWeights
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.samplers.base import Promises, affordable, left_to_right
 from locore.models import LanguageModel
-from locore.samplers.baselines.adaptive_rejection import Trie
+from locore.samplers.adaptive_rejection import Trie
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from locore.circuits import Circuit
 from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.numerics import NEG_INF, categorical
 from locore.kernel.samplers.base import Sampler, left_to_right
-from locore.kernel.samplers.masking import regrown
 from locore.models import LanguageModel
+from locore.samplers.masking import regrown
 from locore_lab.baselines.chains import Anytime, Visit, pick, require_mass
 
 

@@ -20,8 +20,8 @@ from locore.circuits import Circuit, LeftToRight
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.numerics import NEG_INF, categorical
 from locore.kernel.samplers.base import Prefixes, left_to_right
-from locore.kernel.samplers.masking import drawable
 from locore.models import LanguageModel
+from locore.samplers.masking import drawable
 from locore_lab.baselines.chains import Anytime, Visit, pick, require_mass
 
 

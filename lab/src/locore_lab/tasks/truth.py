@@ -18,9 +18,9 @@ from locore.io import Journal, write_whole
 from locore.kernel.errors import InvalidArgument, LocoreError, ZeroWeights
 from locore.kernel.evidence.blocks import relative_error
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.enumeration import price_of_enumeration
 from locore.models import Counted
 from locore.samplers import Enumeration, Rejection, Sampler, SequentialMonteCarlo, Twisted
+from locore.samplers.enumeration import price_of_enumeration
 from locore_lab.shared import seed_of
 from locore_lab.tasks.features import Law, laws_of, mean_distance, shortened
 from locore_lab.tasks.problem import Problem, Task

@@ -81,7 +81,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Joined:
-    """What is known where draws were put together from parts that were drawn apart; see `locore.kernel.evidence.joining`.
+    """What is known where draws were put together from parts that were drawn apart; see `locore.evidence.joining`.
 
     Attributes:
         error: relative standard error of the evidence.

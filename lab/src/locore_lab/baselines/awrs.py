@@ -30,7 +30,7 @@ from locore.kernel.samplers.base import Ahead, Prefixes, affordable, left_to_rig
 from locore.kernel.samplers.smc import GATHERED_NUMBERS, Population, check_threshold
 from locore.kernel.samplers.swor import pooled, width_of
 from locore.models import LanguageModel
-from locore.samplers.baselines.adaptive_rejection import log_evidence
+from locore.samplers.adaptive_rejection import log_evidence
 
 Check = Callable[[Tensor, Tensor], Tensor]
 

@@ -25,11 +25,11 @@ from locore.kernel.evidence.record import Draws, Record
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.samplers.base import Prefixes, Promises, affordable, left_to_right
-from locore.kernel.samplers.enumeration import KEPT, Walk, enumerated
-from locore.kernel.samplers.free import Beginnings, Begun
-from locore.kernel.samplers.masking import NUMBERS, regrown
 from locore.kernel.samplers.selection import select
 from locore.kernel.samplers.swor import Round, pooled
+from locore.samplers.enumeration import KEPT, Walk, enumerated
+from locore.samplers.free import Beginnings, Begun
+from locore.samplers.masking import NUMBERS, regrown
 
 NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together with it
 # Prefixes that are read together, as few take hardly less time, and none further below.

@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
+from locore_lab.baselines.awrs import AWRS, adaptive_rejection
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.samplers import Masking
-from locore.samplers.baselines.awrs import AWRS, adaptive_rejection
 from locore.testing import proper_weighting
 from tests.effort import runs
 
