@@ -46,6 +46,7 @@ ROWS = {
     "explanation": 5,
     "generate": 5,
     "odds": 5,
+    "parsing": 5,
     "remarks": 5,
     "shaping": 5,
     "streaming": 5,

@@ -63,6 +63,11 @@ from locore.odds import (
     LogOdds as LogOdds,
     log_odds as log_odds,
 )
+from locore.parsing import (
+    Answer as Answer,
+    parse as parse,
+    parse_many as parse_many,
+)
 from locore.potentials import (
     bonus as bonus,
     expert as expert,

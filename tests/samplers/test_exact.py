@@ -10,10 +10,9 @@ import torch
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
-from locore.samplers import enumeration
 from locore.models import Counted, TableModel
 from locore.models import TopK as TopKModel
-from locore.samplers import Enumeration, Rejection, adaptive_rejection
+from locore.samplers import Enumeration, Rejection, adaptive_rejection, enumeration
 from locore.samplers.adaptive_rejection import AdaptiveRejection, log_evidence
 from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting

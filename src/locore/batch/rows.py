@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from locore import io
-from locore.batch.settings import ROW_OPTIONS
+from locore.batch.settings import ROW_OPTIONS, Settings
 from locore.evidence import Particles
 from locore.kernel.chat import Prompt, plain_messages
 from locore.kernel.errors import InvalidArgument, UnsupportedKeyword
+from locore.parsing import Answer
 
 MAX_ROW_BYTES = 16_000_000
 MAX_DEPTH = 200  # of objects and lists in a row
@@ -101,14 +102,19 @@ def seed_of(run_seed: int, row: Record) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=SEED_BYTES).digest(), "little")
 
 
-def result_of(particles: Particles, tokens: bool) -> Record:
-    """What is written of particles; None where a number is unknown or infinite."""
+def result_of(particles: Particles, settings: Settings) -> Record:
+    """What is written of particles; None where a number is unknown or infinite.
+
+    Raises:
+        InvalidArgument: fields are asked for, and a text is no JSON.
+    """
     plain = particles.to_json()
     info = plain["info"]
     bare = plain["texts"] is None
     return {
         **({} if bare else {"texts": plain["texts"]}),
-        **({"tokens": plain["tokens"]} if tokens or bare else {}),
+        **({"tokens": plain["tokens"]} if settings.tokens or bare else {}),
+        **({"record": Answer(particles, abstain_below=settings.abstain_below).to_json()} if settings.parse else {}),
         **{name: plain[name] for name in COPIED},
         "guarantee": info["guarantee"],
         "sampler": info.get("chosen", info["sampler"]),

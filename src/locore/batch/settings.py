@@ -26,6 +26,8 @@ class Settings(Request):
         constraint: as JSON; None if every row has its own.
         resample: give so many equally probable draws instead of the weighted particles.
         tokens: write the token ids too.
+        parse: write what is known of the fields of texts that are JSON; see `locore.parse`.
+        abstain_below: with `parse`, leave less probable fields out of what is kept.
 
     Raises:
         InvalidArgument: one is out of range.
@@ -39,6 +41,8 @@ class Settings(Request):
     constraint: dict[str, Any] | None = None
     resample: int | None = None
     tokens: bool = False
+    parse: bool = False
+    abstain_below: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,6 +51,12 @@ class Settings(Request):
                 raise InvalidArgument(f"{name} must be at least {low}, got {getattr(self, name)}.")
         if self.resample is not None and self.resample < 1:
             raise InvalidArgument(f"resample must be at least 1, got {self.resample}.")
+        if self.abstain_below is not None:
+            from locore.parsing import checked_level  # takes as long to import as all that samples
+
+            checked_level(self.abstain_below)
+            if not self.parse:
+                raise InvalidArgument("abstain_below is about fields; give parse, too.")
 
     def defaults(self) -> dict[str, Any]:
         """What a row gets that does not say it itself. No seed: each row has its own."""

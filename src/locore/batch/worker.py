@@ -144,7 +144,7 @@ class Worker:
         if resample is not None:
             # Another stream of random numbers than that of the sampler, and as repeatable.
             particles = particles.resample(resample, seed=seed + 1)
-        return result_of(particles, self.settings.tokens)
+        return result_of(particles, self.settings)
 
     def _died(self, number: int, line: bytes, deaths: int) -> Record:
         labels: Record = {"id": None}

@@ -13,6 +13,7 @@ import typer
 from locore.batch.settings import Settings
 from locore.cli.inputs import (
     MODEL_HELP,
+    AbstainBelow,
     Biases,
     Budget,
     CanonicalMode,
@@ -24,6 +25,7 @@ from locore.cli.inputs import (
     MinPShare,
     NumParticles,
     OnlyFinished,
+    Parse,
     PresencePenalty,
     Progress,
     SamplerName,
@@ -70,6 +72,8 @@ def batch(
     limit: LimitList = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Write N equally probable draws instead.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids too.")] = Settings.tokens,
+    parse: Parse = False,
+    abstain_below: AbstainBelow = None,
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
     threads: Annotated[int, typer.Option(help="Of the arithmetic of one worker.")] = Settings.threads,
     together: Annotated[int, typer.Option(help="Rows of one worker that share forward passes.")] = Settings.together,
@@ -113,6 +117,8 @@ def batch(
         resample=resample,
         limits=read_limits(limit or []),
         tokens=tokens,
+        parse=parse,
+        abstain_below=abstain_below,
     )
     from locore.batch import Engine, run
 

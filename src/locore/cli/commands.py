@@ -14,6 +14,7 @@ import typer
 import locore
 from locore.cli.inputs import (
     MODEL_HELP,
+    AbstainBelow,
     BanPattern,
     Bans,
     Biases,
@@ -33,6 +34,7 @@ from locore.cli.inputs import (
     NumParticles,
     OnlyFinished,
     OverPrompt,
+    Parse,
     PresencePenalty,
     Progress,
     RegexPattern,
@@ -54,6 +56,7 @@ from locore.cli.inputs import (
     read_constraint,
     read_limits,
     read_prompt,
+    read_record,
     read_stop,
     read_text,
     show_draws,
@@ -115,6 +118,8 @@ def generate(
     threads: ThreadNumber = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds, after which what there is comes back.")] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
+    parse: Parse = False,
+    abstain_below: AbstainBelow = None,
     full: Annotated[bool, typer.Option("--full", help="The whole report: bounds, cost, warnings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print texts, tokens, weights and diagnostics as JSON.")] = False,
 ) -> None:
@@ -160,8 +165,12 @@ def generate(
     if resample is not None:
         # Another stream of random numbers than that of the sampler, and as repeatable.
         particles = particles.resample(resample, seed=particles.info["seed"] + 1)
+    record = read_record(particles, parse, abstain_below)
     if as_json:
-        print(json.dumps(particles.to_json(), ensure_ascii=False, allow_nan=False))
+        known = {} if record is None else {"record": record.to_json()}
+        print(json.dumps({**particles.to_json(), **known}, ensure_ascii=False, allow_nan=False))
+    elif record is not None:
+        print(f"{json.dumps(record.kept, ensure_ascii=False)}\n\n{record.report()}")
     else:
         (show_particles if resample is None else show_draws)(particles, full)
         print(f"Repeat this run with --seed {particles.info['seed']}")

@@ -29,6 +29,7 @@ from locore.watching import end_calls
 if TYPE_CHECKING:
     from locore.constraints import Constraint, Pattern
     from locore.evidence import Particles
+    from locore.parsing import Answer
     from locore.potentials import Target
 
 
@@ -55,6 +56,8 @@ StopStrings = Annotated[list[str] | None, typer.Option(metavar="TEXT", help=help
 EndingMode = Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("ending"))]
 OnlyFinished = Annotated[bool, typer.Option("--finished", help=help_of("finished"))]
 ThreadNumber = Annotated[int | None, typer.Option("--threads", help=THREADS_HELP)]
+Parse = Annotated[bool, typer.Option("--parse", help="Of JSON: the most probable fields, each with its probability.")]
+AbstainBelow = Annotated[float | None, typer.Option(metavar="P", help="With --parse: leave out fields less probable than P.")]
 LimitList = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=help_of("limits"))]
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 ESCAPED = re.compile(r"\\[nt\\]")
@@ -335,6 +338,16 @@ def working(what: str) -> Iterator[None]:
 def spelled(text: str) -> str:
     """A text in quotes with line breaks and the like escaped, so that leading spaces can be seen."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def read_record(particles: Particles, asked: bool, abstain_below: float | None) -> Answer | None:
+    """What is known of the fields of texts that are JSON, if it was asked for."""
+    from locore.parsing import Answer, checked_level
+
+    level = checked_level(abstain_below)
+    if level is not None and not asked:
+        raise InvalidArgument("--abstain-below is about fields; give --parse, too.")
+    return Answer(particles, None, level) if asked else None
 
 
 def show_particles(particles: Particles, full: bool = False) -> None:

@@ -22,6 +22,7 @@ from locore.kernel.limits import Limits
 from locore.kernel.request import cut_before
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, prompt_ids
+from locore.parsing import Answer
 from locore.potentials import Target, target_of
 from locore.samplers import BY_NAME, Quick, Sampler
 from locore.samplers.twist.prepared import settle
@@ -227,4 +228,6 @@ def diagnostics(particles: Particles, task: Task) -> Json:
         found["particles"] = [
             {"text": text, "log_weight": weight} for text, weight in zip(plain["texts"], plain["log_weights"], strict=True)
         ]
+    if task.return_fields:
+        found["record"] = Answer(particles, abstain_below=task.abstain_below).to_json()
     return found

@@ -297,6 +297,10 @@ class Common(Sampling):
     top_k: Annotated[Whole, Field(ge=-1, lt=2**63)] | None = Field(default=None, description=help_of("top_k"))
     min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(default=None, description=help_of("min_p"))
     return_particles: bool = Field(default=False, description="Answer with all weighted texts too.")
+    return_fields: bool = Field(default=False, description="Answer with the probability of each field of JSON too.")
+    abstain_below: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="With return_fields: leave less probable fields out of `kept`."
+    )
     return_token_ids: bool | None = Field(default=None, description="Answer with the ids of prompt and texts too.")
     stream: bool | None = False
     stream_options: StreamOptions | None = None
@@ -308,6 +312,8 @@ class Common(Sampling):
             raise ValueError(f'give one of {" and ".join(given)}; join constraints with {{"type": "and", "of": [...]}}')
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream=true")
+        if self.abstain_below is not None and not self.return_fields:
+            raise ValueError("abstain_below needs return_fields=true")
         if len(self.stops()) > MOST_STOPS or not all(self.stops()):
             raise ValueError(f"stop takes up to {MOST_STOPS} strings, none of them empty")
         return self
@@ -353,6 +359,8 @@ class Common(Sampling):
             "constrains_stop": self.constrains_stop(),
             "bad_words": self.bad_words or [],
             "return_particles": self.return_particles,
+            "return_fields": self.return_fields,
+            "abstain_below": self.abstain_below,
             "return_ids": bool(self.return_token_ids),
             "streams": bool(self.stream),
         }

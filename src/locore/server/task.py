@@ -28,6 +28,7 @@ class Task:
         logprobs: how many alternatives to each token; `NO_LOGPROBS` for no log-probabilities at all.
         bad_words: what the text must not contain, whatever the constraint says.
         compares: for the page: masking and Locore beside each other.
+        return_fields, abstain_below: what is known of the fields of texts that are JSON; see `locore.parse`.
         streams: does the client want to hear what is certain of the texts before they are finished?
     """
 
@@ -52,6 +53,8 @@ class Task:
     echo: bool = False
     logprobs: int = NO_LOGPROBS
     return_particles: bool = False
+    return_fields: bool = False
+    abstain_below: float | None = None
     return_ids: bool = False
     template_options: Json = field(default_factory=dict)
     compares: bool = False
@@ -82,7 +85,7 @@ class Task:
     @property
     def wants_draws_alone(self) -> bool:
         """At low effort: are there only texts to be drawn, and nothing that needs p(α) or may refuse a text afterwards?"""
-        more = self.num_particles is not None or self.return_particles or self.logprobs != NO_LOGPROBS
+        more = self.num_particles is not None or self.return_particles or self.return_fields or self.logprobs != NO_LOGPROBS
         return self.effort == "low" and self.is_free and not more and self.canonical is None
 
     @property

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument, MissingExtra
-from locore.kernel.evidence.record import Draws
+from locore.kernel.evidence.record import Draws, log_total
 from locore.kernel.evidence.verdict import Level
 
 SAID = 8  # names in a message
@@ -32,6 +32,7 @@ class FieldValue:
         error: standard error of the probability; None where it is not known, as where all draws have the same value.
         present: is the field there?
         verdict: on the particles that say so: no probability is better than they are.
+        bounds: what the probability lies between for certain, by the texts found and what is left for all others.
     """
 
     value: Any
@@ -39,6 +40,7 @@ class FieldValue:
     error: float | None
     present: bool = True
     verdict: Level = "not judged"
+    bounds: tuple[float, float] = (0.0, 1.0)
 
     def __str__(self) -> str:
         """In words: `'Paris': 0.93 ± 0.02; rough`."""
@@ -102,7 +104,7 @@ def marginal(draws: Draws, texts: Sequence[str], weights: Tensor, pointer: str, 
     Raises:
         InvalidArgument: no pointer, one to where no text can have a value, or a text is no JSON.
     """
-    steps, everything = _steps(pointer), parsed(texts)
+    steps, everything = steps_of(pointer), parsed(texts)
     _require_place(steps, pointer, everything, fields)
     rows: dict[str, list[int]] = {}
     values: dict[str, tuple[Any, bool]] = {}
@@ -116,7 +118,8 @@ def marginal(draws: Draws, texts: Sequence[str], weights: Tensor, pointer: str, 
         inside = torch.zeros(len(texts), dtype=torch.bool)
         inside[members] = True
         value, present = values[key]
-        result.append(FieldValue(value, float(weights[inside].sum()), _error(draws, inside), present, fields.verdict))
+        share, error, bounds = float(weights[inside].sum()), _error(draws, inside), _bounds(draws, inside)
+        result.append(FieldValue(value, share, error, present, fields.verdict, bounds))
     return sorted(result, key=lambda one: -one.probability)
 
 
@@ -145,13 +148,15 @@ class Posterior(dict[str, float]):
         return f"{self[text]:.4g}" if not error else f"{self[text]:.3g} ± {error:.2g}"
 
 
-def _steps(pointer: str) -> tuple[str, ...]:
+def steps_of(pointer: str) -> tuple[str, ...]:
+    """The names along a JSON pointer."""
     if pointer and not pointer.startswith("/"):
         raise InvalidArgument(f'marginal needs a JSON pointer such as "/name" or "/items/0/price", got {pointer!r}.')
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
 
 
-def _pointer(steps: Sequence[str]) -> str:
+def pointer_of(steps: Sequence[str]) -> str:
+    """The JSON pointer of some names."""
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
@@ -166,10 +171,10 @@ def _require_place(steps: tuple[str, ...], pointer: str, everything: list[Any], 
             continue
         near = get_close_matches(step, names, 1)
         if near:
-            meant = _pointer((*before, *near, *steps[place + 1 :]))
+            meant = pointer_of((*before, *near, *steps[place + 1 :]))
             raise InvalidArgument(f"marginal: no text has a value at {pointer!r}; did you mean {meant!r}?")
         if fields.places is not None:
-            listed = f"; there are {', '.join(_pointer((*before, name)) for name in names[:SAID])}" if names else ""
+            listed = f"; there are {', '.join(pointer_of((*before, name)) for name in names[:SAID])}" if names else ""
             raise InvalidArgument(f"marginal: no text can have a value at {pointer!r}{listed}.")
         return
 
@@ -208,6 +213,18 @@ def _error(draws: Draws, inside: Tensor) -> float | None:
         return 0.0
     error = math.nan if bool(inside.all()) else _ratio_error(draws, inside)
     return None if math.isnan(error) else error
+
+
+def _bounds(draws: Draws, inside: Tensor) -> tuple[float, float]:
+    """Certain ones of the share of p(α) inside: all that was not found may have the value, or another one."""
+    if draws.token_scores is None or draws.record.factors is not None or draws.log_evidence_bounds[1] == math.inf:
+        return 0.0, 1.0
+    scores, most = draws.token_scores.sum(-1), draws.log_evidence_bounds[1]
+    own, others = (
+        math.exp(min(0.0, log_total(draws.tokens[some], scores[some]) - most)) if bool(some.any()) else 0.0
+        for some in (inside, ~inside)
+    )
+    return own, 1 - others
 
 
 def _ratio_error(draws: Draws, inside: Tensor) -> float:
