@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from locore_lab.bench import ban_lists, compile_cache, masks, steps, succinctness
+from locore_lab.bench import ban_lists, masks, steps, succinctness
 from locore_lab.harness import Row
 from locore_lab.places import REPOSITORY, RESULTS
 
@@ -74,7 +74,6 @@ TABLES: dict[str, tuple[Callable[[list[Row]], str], str]] = {
     "ban lists": (ban_lists.run.table, "ban_lists"),
     "ban goals": (ban_goals, "ban_lists"),
     "steps": (steps.run.table, "steps"),
-    "cache": (compile_cache.run.table, "compile_cache"),
     "halves": (succinctness.of("equal halves"), "succinctness"),
     "hidden": (succinctness.of("hidden weighted bit"), "succinctness"),
 }
