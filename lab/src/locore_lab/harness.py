@@ -85,9 +85,6 @@ class Measurement:
             options: of the cases; the settings in the file.
             path: of the file.
             resume: what the file has is not measured again.
-
-        Raises:
-            InvalidArgument: it was measured with other settings, or there is no file to go on with.
         """
         import torch
 
@@ -235,12 +232,7 @@ def experiment(example: str, shows: str = "table.md") -> Callable[[Run], Run]:
 
 
 def apart(function: Callable[..., Any], *arguments: object, seconds: float | None = None) -> Any:
-    """What a function of some module returns in a process of its own, where memory and imports are its own; as JSON.
-
-    Raises:
-        LocoreError: it failed.
-        TimeoutExpired: it took more seconds.
-    """
+    """What a function of some module returns in a process of its own, where memory and imports are its own; as JSON."""
     command = [sys.executable, "-c", "from locore_lab.harness import answer; answer()"]
     order = pickle.dumps((function, arguments))
     done = subprocess.run(command, input=order, capture_output=True, timeout=seconds)

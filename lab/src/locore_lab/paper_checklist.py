@@ -120,9 +120,6 @@ def run_all(output: Path, seed: int = 0, experiments: Sequence[Experiment] | Non
 
     Returns:
         What `checklist.md` holds, and what failed.
-
-    Raises:
-        InvalidArgument: the folder holds a run with another seed, or another process is writing to it.
     """
     with only_writer(output):
         journal = Journal(output / "rows.jsonl", {"what": "all", "seed": seed})

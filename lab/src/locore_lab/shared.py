@@ -50,11 +50,7 @@ Meant = TypeVar("Meant", bound=Named)
 
 
 def rows_meant(rows: Sequence[Meant], wanted: Sequence[str]) -> list[Meant]:
-    """The rows whose names begin with, or contain in brackets, one of these; all for none.
-
-    Raises:
-        InvalidArgument: one of them fits no row.
-    """
+    """The rows whose names begin with, or contain in brackets, one of these; all for none."""
     for each in wanted:
         if not any(_is_meant(each, row.name) for row in rows):
             raise InvalidArgument(f"there is no row {each!r}; the rows are {'; '.join(row.name for row in rows)}.")
@@ -78,11 +74,7 @@ def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
 
 
 def load_checkpoint(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The state that was saved; `state["settings"]` are those it was made with.
-
-    Raises:
-        InvalidArgument: they are other ones.
-    """
+    """The state that was saved; `state["settings"]` are those it was made with."""
     state: dict[str, Any] = torch.load(path, weights_only=True)
     if state["settings"] != settings:
         raise InvalidArgument(f"{path} was made with other settings: {state['settings']}. Use another folder.")

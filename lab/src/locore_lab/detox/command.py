@@ -59,10 +59,6 @@ def run(
 
     Returns:
         The tables by their titles.
-
-    Raises:
-        InvalidArgument: neither data nor quick, a number out of range, no such row, or the folder holds results of other
-            settings.
     """
     rows = rows or []
     if quick == (data is not None):

@@ -14,11 +14,7 @@ DECADE = 10
 
 
 def draw_rows(lines: Sequence[Record], g: int, path: Path) -> Path:
-    """Toxicity Probability, Expected Maximum Toxicity, median perplexity and LM tokens of each row, with their intervals.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
+    """Toxicity Probability, Expected Maximum Toxicity, median perplexity and LM tokens of each row, with their intervals."""
     pyplot = shared.pyplot()
     figure, axes = pyplot.subplots(1, 4, sharey=True, figsize=(15, 1.6 + 0.34 * len(lines)), layout="constrained")
     places = range(len(lines))

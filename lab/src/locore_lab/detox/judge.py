@@ -18,12 +18,7 @@ BUNDLED = "bundled judge"  # of another family than `tiny`, with another tokeniz
 
 
 def open_judge(name: str | None, model: LanguageModel, device: str = "cpu") -> LanguageModel:
-    """A model by its name or folder; without one, the small model that comes with the experiment.
-
-    Raises:
-        InvalidArgument: it is the model that is judged.
-        ModelNotFound: there is no such model.
-    """
+    """A model by its name or folder; without one, the small model that comes with the experiment."""
     folder = Path(str(files("locore_lab"))) / "detox" / "weights" / "judge"
     judge = load(folder if name is None else name, device=device)
     if judge.fingerprint() == model.fingerprint():

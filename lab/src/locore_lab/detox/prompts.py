@@ -87,9 +87,6 @@ def load_material(folder: Path) -> Material:
 
     Args:
         folder: holds one of `PROMPT_FILES` and one of `PHRASE_FILES`; docs/reproduce.md says where they come from.
-
-    Raises:
-        InvalidArgument: a file is missing, is not the one that its name promises, or holds something else.
     """
     prompts, phrases = _find(folder, PROMPT_FILES), _find(folder, PHRASE_FILES)
     found: list[Prompt] = []

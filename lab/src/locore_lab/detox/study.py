@@ -63,9 +63,6 @@ class DetoxStudy:
             plan: how often.
             seed: of everything.
             settings: what the generations depend on.
-
-        Raises:
-            InvalidArgument: the folder holds results of other settings.
         """
         self.parts, self.task, self.plan, self.seed = parts, task, plan, seed
         self.texts = Journal(folder / "generations.jsonl", settings)

@@ -70,12 +70,7 @@ class GenLM:
         budget: int | None,
         generator: torch.Generator,
     ) -> Draws:
-        """`num_particles` particles, or as many as the budget pays for; see `Sampler`.
-
-        Raises:
-            MissingExtra: genlm-control is not installed.
-            BudgetExceeded: the budget pays for none.
-        """
+        """`num_particles` particles, or as many as the budget pays for; see `Sampler`."""
         reader = left_to_right(circuit)
         num = affordable(num_particles, circuit.length - 1, budget, self.name)
         if problem := missing("genlm-control"):
@@ -110,11 +105,7 @@ class TransformersMasking:
         budget: int | None,
         generator: torch.Generator,
     ) -> Draws:
-        """Independent sequences without weights, n − 1 LM tokens each; see `Sampler`.
-
-        Raises:
-            InvalidArgument: it is no model of transformers, or one that excludes tokens.
-        """
+        """Independent sequences without weights, n − 1 LM tokens each; see `Sampler`."""
         reader = left_to_right(circuit)
         inner = _huggingface(model)
         num = affordable(num_particles, circuit.length - 1, budget, self.name)

@@ -49,9 +49,6 @@ def pool_estimates(
     """Pool a sampler whose twist is learned in each run with one that is steered by the table of the model.
 
     Without any twist, a rare ending is missed by most runs at n = 16 and the error of the mean says nothing.
-
-    Raises:
-        LocoreError: they do not agree within 3 standard errors.
     """
     seen: dict[tuple[int, ...], float] = {}
     first = torch.zeros(model.vocab_size, dtype=torch.float64)

@@ -61,11 +61,7 @@ class Engine(ABC):
 
     @abstractmethod
     def compile(self, case: Constrained) -> Any:
-        """What is done once for a constraint.
-
-        Raises:
-            NotTaken: it is refused.
-        """
+        """What is done once for a constraint."""
 
     @abstractmethod
     def start(self, compiled: Any) -> Walker:

@@ -47,11 +47,7 @@ def lay_out(folder: Path, wishes: Sequence[Wish], tools: Sequence[str], seeds: S
 
 
 def table_of(folder: Path) -> str:
-    """What the grades in `grades.json` say: `{number: {letter: [grade, reason]}}`.
-
-    Raises:
-        InvalidArgument: a text has no grade, or one that there is not.
-    """
+    """What the grades in `grades.json` say: `{number: {letter: [grade, reason]}}`."""
     found = _by_wish(folder, TOOLS)
     rows = read(folder / "texts.jsonl")
     lines = list(_lines(found, rows))
@@ -75,11 +71,7 @@ def graded(folder: Path, tools: Sequence[str]) -> list[dict[str, int]]:
 
 
 def _by_wish(folder: Path, tools: Sequence[str]) -> dict[str, list[dict[str, int]]]:
-    """The grades of each wish, by name of the tool.
-
-    Raises:
-        InvalidArgument: a text has no grade, or one that there is not.
-    """
+    """The grades of each wish, by name of the tool."""
     key, grades = (json.loads((folder / name).read_text()) for name in ("key.json", "grades.json"))
     found: dict[str, list[dict[str, int]]] = {}
     for number, each in key.items():

@@ -45,11 +45,7 @@ def run(
     answer_tokens: Annotated[int | None, option("Tokens of an answer without a constraint.")] = None,
     only_tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
 ) -> dict[str, list[Record]]:
-    """Solutions of Sudoku puzzles, written by a language model with and without the rules as a constraint.
-
-    Raises:
-        InvalidArgument: a number below 1, a wrong file, or the folder holds results of other settings.
-    """
+    """Solutions of Sudoku puzzles, written by a language model with and without the rules as a constraint."""
     for name, number in {"puzzles": puzzles, "samples": samples, "costly": costly, "answer_tokens": answer_tokens}.items():
         if number is not None and number < 1:
             raise InvalidArgument(f"{name} must be at least 1, got {number}.")

@@ -45,11 +45,7 @@ class Truth:
 
     @classmethod
     def of(cls, model: LanguageModel, puzzle: Puzzle) -> Truth:
-        """List and score.
-
-        Raises:
-            InvalidArgument: the file says another number of solutions, or the vocabulary has not just one token for a digit.
-        """
+        """List and score."""
         grids = tuple(sorted(solutions(puzzle.givens)))
         if puzzle.solutions not in (None, len(grids)):
             raise InvalidArgument(f"{puzzle.givens} has {len(grids)} solutions, not {puzzle.solutions}.")

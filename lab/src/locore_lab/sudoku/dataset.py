@@ -60,9 +60,6 @@ def load_csv(path: Path) -> list[Puzzle]:
     """Puzzles of a CSV file with the columns `puzzle`, `solution` and perhaps `n_solutions`; `.xz` is unpacked.
 
     Every puzzle is checked: its shape, its givens, and that its solution is one.
-
-    Raises:
-        InvalidArgument: the file cannot be read, or a line is wrong; the message says which.
     """
     try:
         with lzma.open(path, "rt") if path.suffix == ".xz" else path.open() as lines:
@@ -121,9 +118,6 @@ def load_satnet(folder: Path, part: str = "test", blanks: int | None = BLANKS, s
         blanks: open so many random cells of each label, as the paper says of its puzzles; None for the givens of `features.pt`,
             which leave far more cells open.
         seed: of the cells that are opened. These puzzles may have several solutions, and are not chosen.
-
-    Raises:
-        InvalidArgument: a file cannot be read, has another shape, or a board is wrong.
     """
     features, labels = _one_hot(folder / FEATURES), _one_hot(folder / LABELS)
     if features.shape != labels.shape:

@@ -35,9 +35,6 @@ def draw_marginals(rows: Sequence[Sequence[Panel]], path: Path) -> Path:
     Args:
         rows: of panels, all equally long; those of a row show one puzzle, the last one after conditioning.
         path: file to write, its ending says which kind.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
     """
     pyplot = shared.pyplot()
     side = max(panel.puzzle.box for row in rows for panel in row) ** 2

@@ -111,10 +111,6 @@ def answer_constraint(puzzle: Puzzle, model: LanguageModel) -> tuple[Constraint,
     A vocabulary that spells each digit by a token of its own, and no two digits by one token, gets `locore.sudoku`. One that
     joins digits would be kept from its own way of writing by that; it gets the text constraint "one of all solutions", which
     holds for every tokenisation.
-
-    Raises:
-        InvalidConstraint: the vocabulary has no token for some digit.
-        BudgetExceeded: it joins digits, and there are too many solutions to write them all down.
     """
     length = len(puzzle.givens)
     if not joins_digits(model):

@@ -38,10 +38,6 @@ def open_models(names: tuple[str, ...], box: int, output: Path, split: Mapping[s
     """Models by name: "trained", or as `locore.load` takes it.
 
     For 9 × 9 the trained one comes with Locore; a smaller one for 4 × 4 is trained in the output folder, in seconds.
-
-    Raises:
-        InvalidArgument: a name is given twice.
-        ModelNotFound: as `locore.load`.
     """
     if len(set(names)) < len(names):
         raise InvalidArgument(f"a model is named twice: {', '.join(names)}.")

@@ -96,9 +96,6 @@ def gather(plan: SudokuPlan, data: Path | None) -> Puzzles:
 
     Without a folder, and in small grids, hard puzzles and those with several solutions are generated too: puzzles with more
     open cells.
-
-    Raises:
-        InvalidArgument: the folder is not there, a file of it is wrong, or its grids are of another size.
     """
     split = generated_split(DATA_SEED, dict(plan.sizes), plan.blanks, plan.box)
     test = {"generated": split["test"][: plan.puzzles]}

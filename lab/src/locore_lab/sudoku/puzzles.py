@@ -162,10 +162,6 @@ def generate_puzzles(
         box: 3 for 9 × 9.
         unlike: patterns (`pattern`) that no grid may have, such as those of test puzzles.
         distinct: whether no two grids may share a pattern. 4 × 4 has so few that it must be False there.
-
-    Raises:
-        InvalidArgument: there cannot be so many open cells.
-        LocoreError: no puzzle with one solution was found; ask for fewer open cells.
     """
     if not 1 <= blanks <= box**4:
         raise InvalidArgument(f"a grid of {box**4} cells cannot have {blanks} open ones.")

@@ -71,11 +71,7 @@ class SavedAnswers:
     """
 
     def __init__(self, name: str, path: Path) -> None:
-        """Read them.
-
-        Raises:
-            InvalidArgument: the file cannot be read, a line is wrong, or a puzzle is answered twice.
-        """
+        """Read them."""
         self._name = name
         self._path = path
         self._answers: dict[str, str] = {}

@@ -134,9 +134,6 @@ def train(
         validation: to validate on.
         folder: gets `checkpoint.pt` and `log.jsonl`; None to keep nothing.
         report: is told what each validation gave.
-
-    Raises:
-        InvalidArgument: as `Trainer` says.
     """
     trainer = Trainer(settings, puzzles, validation)
     if folder is not None:

@@ -82,11 +82,7 @@ class Entrant:
 
 
 def entrants(names: list[str] | None = None, installed: bool = True) -> list[Entrant]:
-    """By name; None for all. What is not installed is left out, and stderr says so, unless they need not be.
-
-    Raises:
-        InvalidArgument: an unknown name, or nothing is left.
-    """
+    """By name; None for all. What is not installed is left out, and stderr says so, unless they need not be."""
     wanted = names or [*MAIN, *OTHERS]
     listed = [name for name in wanted if name != DEFAULT]
     chosen = choose(listed, installed) if listed else []

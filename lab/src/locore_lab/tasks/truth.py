@@ -115,11 +115,7 @@ def write_truth(truth: Truth, path: Path) -> None:
 
 
 def check_model(task: Task, truth: Truth, tolerance: float = SAME_MODEL) -> None:
-    """Is the model the one that the truth speaks of, up to so many nats?
-
-    Raises:
-        InvalidArgument: it gives other probabilities.
-    """
+    """Is the model the one that the truth speaks of, up to so many nats?"""
     target = task.target(Counted(task.model))
     for tokens, expected in truth.probes[:2]:
         known = max(tokens) < target.vocab_size
@@ -136,9 +132,6 @@ def find_truth(task: Task, journal: Journal, batches: tuple[int, ...] = BATCHES)
 
     Args:
         batches: how many of each sampler; the next number is tried where two samplers do not agree.
-
-    Raises:
-        LocoreError: they do not agree with the last number either.
     """
     reader = task.circuit.reader
     assert reader is not None  # all problems are compiled from left to right
@@ -227,11 +220,7 @@ class Pool:
 
 
 def pooled(task: Task, batches: dict[str, list[Batch]]) -> Truth:
-    """Two samplers' estimates with weights 1/variance, if they agree.
-
-    Raises:
-        LocoreError: they do not.
-    """
+    """Two samplers' estimates with weights 1/variance, if they agree."""
     a, b = (Pool.of(name, found) for name, found in batches.items())
     words = "; ".join(f"{p.name} {p.log_z:.3f} ± {p.error:.3f} ({len(p.ratio)} batches)" for p in (a, b))
     if abs(a.log_z - b.log_z) > AGREE * math.hypot(a.error, b.error):

@@ -67,11 +67,7 @@ def written_problems() -> list[Problem]:
 
 
 def at_temperature(temperature: float) -> list[Problem]:
-    """The same at another temperature; truths come with the package for `WARM`.
-
-    Raises:
-        InvalidArgument: it is not positive and finite.
-    """
+    """The same at another temperature; truths come with the package for `WARM`."""
     if not 0 < temperature < math.inf:
         raise InvalidArgument(f"--temperature must be a positive number, got {temperature:g}.")
     return [

@@ -62,11 +62,7 @@ def run(
     samples: Annotated[list[int] | None, option("Drafts, pairs or particles for each path; several times.")] = None,
     rows: Annotated[Some, option("Only these rows, such as lcr; may be given several times.", "--row")] = None,
 ) -> list[Record]:
-    """Minimum-cost paths on terrain maps, from pictures: a CNN-LSTM with and without the constraint "a simple path".
-
-    Raises:
-        InvalidArgument: there are not so many maps, no such method or encoding, or the folder holds results of other settings.
-    """
+    """Minimum-cost paths on terrain maps, from pictures: a CNN-LSTM with and without the constraint "a simple path"."""
     plan = _planned(encoding, quick, maps, samples or ())
     wanted = rows_meant(ROWS[plan.encoding], rows or ())
     with only_writer(output):

@@ -78,11 +78,7 @@ class Maps:
         return self.encoding.horizon(self.paths, self.height, self.width)
 
     def tokens(self, length: int) -> Tensor:
-        """Long[num, length]: the labels, padded.
-
-        Raises:
-            InvalidArgument: a label is longer.
-        """
+        """Long[num, length]: the labels, padded."""
         return torch.tensor([self.encoding.tokens(path, self.height, self.width, length) for path in self.paths])
 
     def one(self, index: int) -> Maps:
@@ -94,11 +90,7 @@ class Maps:
         return self if encoding == self.encoding else labelled(self.images, self.weights, encoding)
 
     def first(self, num: int) -> Maps:
-        """The first `num` maps.
-
-        Raises:
-            InvalidArgument: there are not so many, or `num` is below 1.
-        """
+        """The first `num` maps."""
         if not 1 <= num <= len(self):
             raise InvalidArgument(f"There are {len(self)} maps; give a number from 1 to that, not {num}.")
         return self._part(slice(num))
@@ -150,10 +142,6 @@ def load_maps(folder: Path | str, split: str) -> Maps:
     Args:
         folder: such as `warcraft_shortest_path_oneskin/12x12`.
         split: "train", "val" or "test".
-
-    Raises:
-        InvalidArgument: a file is missing, unreadable or of another shape; a weight is negative or not finite; a label is no
-            path, or there is a cheaper one.
     """
     folder = Path(folder)
     images, weights, labels = (_read(_path(folder, split, part)) for part in _FILES)

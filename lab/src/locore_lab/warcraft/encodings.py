@@ -84,20 +84,16 @@ class Moves(Encoding):
     token_size = 64
 
     def tokens(self, cells: Sequence[Cell], height: int, width: int, length: int) -> list[int]:
-        """See `Encoding.tokens`; padded with the end."""
         return moves_of(cells, length)
 
     def trace(self, tokens: Iterable[int], height: int, width: int) -> tuple[Cell, ...]:
-        """See `Encoding.trace`."""
         return cells_of(tokens)
 
     def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
-        """See `Encoding.path`."""
         cells = cells_of(tokens)
         return cells if is_valid_path(cells, height, width) else None
 
     def length(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
-        """See `Encoding.length`."""
         return max(map(len, paths))
 
     def horizon(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
@@ -105,7 +101,6 @@ class Moves(Encoding):
         return max(self.length(paths, height, width) + SPARE, height + width)
 
     def constraint(self, height: int, width: int, memory: int = 2) -> Constraint:
-        """See `Encoding.constraint`; the circuit lets more through, which the exact check refuses."""
         return simple_moves(height, width, (0, 0), (height - 1, width - 1), memory=memory)
 
 
@@ -126,7 +121,6 @@ class Edges(Encoding):
     token_size = 128
 
     def tokens(self, cells: Sequence[Cell], height: int, width: int, length: int) -> list[int]:
-        """See `Encoding.tokens`; nothing is padded, so `length` has to be the number of edges."""
         edges = _edges(height, width)
         used = {frozenset(pair) for pair in pairwise(cells)}
         bits = [int(frozenset(edge) in used) for edge in edges]
@@ -150,7 +144,6 @@ class Edges(Encoding):
             cells.append(onward[-1])
 
     def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
-        """See `Encoding.path`; an edge beside the path makes it none."""
         cells = self.trace(tokens, height, width)
         return cells if len(cells) == sum(tokens) + 1 and is_valid_path(cells, height, width) else None
 
@@ -163,7 +156,6 @@ class Edges(Encoding):
         return len(_edges(height, width))
 
     def constraint(self, height: int, width: int, memory: int = 2) -> Constraint:
-        """See `Encoding.constraint`; the circuit is exact."""
         return simple_path(_edges(height, width), (0, 0), (height - 1, width - 1))
 
 

@@ -29,10 +29,6 @@ def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
         maps: a few.
         rows: name of a row to tokens Long[num, length], such as {"model alone": ..., "constrained": ...}.
         path: file to write, its ending says which kind.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        InvalidArgument: a row has another number of sequences than there are maps.
     """
     pyplot = shared.pyplot()
     labels = [("cheapest path (label)", maps.paths, ["exact"] * len(maps))]

@@ -37,9 +37,6 @@ def grade(tokens: Tensor, maps: Maps) -> Grades:
     Args:
         tokens: Long[num, length], in the encoding of the maps.
         maps: of as many maps.
-
-    Raises:
-        InvalidArgument: there are not as many sequences as maps.
     """
     if len(tokens) != len(maps):
         raise InvalidArgument(f"There are {len(tokens)} sequences for {len(maps)} maps; give one for each.")

@@ -42,11 +42,7 @@ class PathModel(LanguageModel):
 
     @classmethod
     def load(cls, path: Path | str) -> PathModel:
-        """The model in a file that `save` wrote.
-
-        Raises:
-            ModelNotFound: there is no such file, or it holds something else.
-        """
+        """The model in a file that `save` wrote."""
         if not Path(path).is_file():
             raise ModelNotFound(f"There is no file {path}. Train a model first; see locore_lab/warcraft.")
         try:
@@ -69,9 +65,6 @@ class PathModel(LanguageModel):
 
         Args:
             prompt: uint8[TILE · height, TILE · width, 3]; an empty text or list leaves a model with a picture as it is.
-
-        Raises:
-            CannotScore: not a picture of this size, or there is one already.
         """
         if self._embedding is not None and not len(prompt):
             return self
@@ -96,11 +89,7 @@ class PathModel(LanguageModel):
 
     @property
     def embedding(self) -> Tensor:
-        """Float[1, IMAGE_SIZE] of the picture.
-
-        Raises:
-            CannotScore: there is none.
-        """
+        """Float[1, IMAGE_SIZE] of the picture."""
         if self._embedding is None:
             raise CannotScore("This model needs a picture of a map first: model.prompted(maps.images[0]).")
         return self._embedding

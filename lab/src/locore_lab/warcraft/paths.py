@@ -35,9 +35,6 @@ def integer_weights(weights: NDArray[np.floating]) -> NDArray[np.int64]:
 
     Args:
         weights: Float[height, width].
-
-    Raises:
-        InvalidArgument: not a grid of at least two cells a side, or a weight is negative or not finite.
     """
     grid = np.asarray(weights, dtype=np.float64)
     if grid.ndim != 2 or min(grid.shape) < 2:
@@ -63,9 +60,6 @@ def shortest_path(weights: NDArray[np.floating], steps: Sequence[Cell] = MOVES) 
 
     Returns:
         The cells from the upper left to the lower right one.
-
-    Raises:
-        InvalidArgument: as `integer_weights`.
     """
     grid = integer_weights(weights)
     height, width = grid.shape
@@ -135,11 +129,7 @@ def cells_of(tokens: Iterable[int]) -> tuple[Cell, ...]:
 
 
 def moves_of(cells: Sequence[Cell], length: int | None = None) -> list[int]:
-    """Tokens of a path: its moves and `STOP`, padded with `STOP` to `length` if that is given.
-
-    Raises:
-        InvalidArgument: two cells that follow each other are no neighbours, or the path is longer than `length`.
-    """
+    """Tokens of a path: its moves and `STOP`, padded with `STOP` to `length` if that is given."""
     tokens = []
     for a, b in pairwise(cells):
         step = (b[0] - a[0], b[1] - a[1])
@@ -169,9 +159,6 @@ def cells_of_mask(mask: NDArray[np.generic], steps: Sequence[Cell] = MOVES) -> t
     Args:
         mask: [height, width] of 0 and 1.
         steps: offsets of a cell's neighbours, `MOVES` or `STRAIGHT`.
-
-    Raises:
-        InvalidArgument: other numbers than 0 and 1, or the cells are not one path without short cuts between the corners.
     """
     grid = np.asarray(mask)
     if grid.ndim != 2 or not np.isin(grid, (0, 1)).all():

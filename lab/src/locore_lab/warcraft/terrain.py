@@ -64,9 +64,6 @@ def draw_terrain(rng: np.random.Generator, height: int, width: int, recipe: Reci
 
     Returns:
         uint8[height, width], indices into `TERRAINS`.
-
-    Raises:
-        InvalidArgument: a side is below 2 cells.
     """
     if min(height, width) < 2:
         raise InvalidArgument(f"A map of {height} × {width} cells has no path to look for; give at least 2 × 2.")
@@ -138,9 +135,6 @@ def draw_maps(
 
     Returns:
         images uint8[num, TILE · height, TILE · width, 3] and vertex weights f64[num, height, width].
-
-    Raises:
-        InvalidArgument: `num` is below 1, or there is no such split.
     """
     if num < 1:
         raise InvalidArgument(f"num is {num}; give at least 1 map.")

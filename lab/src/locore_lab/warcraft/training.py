@@ -83,12 +83,7 @@ class Trainer:
     """What a checkpoint holds: network, optimizer, the epochs done and what was measured after each."""
 
     def __init__(self, settings: Settings, train: Maps, val: Maps) -> None:
-        """A fresh start.
-
-        Raises:
-            InvalidArgument: the maps do not fill a batch, `symmetries` is neither 1 nor 4, or an encoder without a head is to
-                learn alone.
-        """
+        """A fresh start."""
         if len(train) < settings.batch:
             raise InvalidArgument(f"{len(train)} training maps do not fill a batch of {settings.batch}.")
         if settings.symmetries not in (1, 4):
@@ -172,11 +167,7 @@ class Trainer:
         save_checkpoint(state, path)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint.
-
-        Raises:
-            InvalidArgument: it was made with other settings.
-        """
+        """Go on from a checkpoint."""
         state = load_checkpoint(path, self._what)
         self.network.load_state_dict(state["network"])
         if self.aside:
@@ -246,9 +237,6 @@ def train(
 
     Returns:
         What each validation gave: loss, nats per label, and shares of sampled paths (`Grades`) on the validation maps.
-
-    Raises:
-        InvalidArgument: as `Trainer` says.
     """
     trainer = Trainer(settings, maps, val)
     folder.mkdir(parents=True, exist_ok=True)

@@ -36,9 +36,6 @@ class ScoreCache:
         Args:
             path: of the file; several processes may share it.
             version: answers of other versions are not seen.
-
-        Raises:
-            InvalidArgument: the file cannot be opened, or is none of these.
         """
         self.path, self._version = path, version
         try:

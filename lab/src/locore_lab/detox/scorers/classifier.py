@@ -43,10 +43,6 @@ class ClassifierScorer:
             revision: a commit of the hub, so that the same weights come again.
             batch_size: texts that are read together.
             device: where to compute.
-
-        Raises:
-            ModelNotFound: no such model.
-            InvalidArgument: no such label, activation or batch size.
         """
         if batch_size < 1:
             raise InvalidArgument(f"batch_size is {batch_size}; it must be at least 1.")

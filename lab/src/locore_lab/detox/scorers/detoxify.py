@@ -39,11 +39,6 @@ class DetoxifyScorer:
             config: a folder with the Hugging Face configuration and tokenizer that belong to it, likewise.
             batch_size: texts that are read together.
             device: where to compute.
-
-        Raises:
-            MissingExtra: the package is not installed.
-            InvalidArgument: no such model.
-            ModelNotFound: its weights are not here and cannot be fetched, or have no column "toxicity".
         """
         if model not in MODELS:
             raise InvalidArgument(f"Detoxify has no model {model!r}; it has {', '.join(MODELS)}.")

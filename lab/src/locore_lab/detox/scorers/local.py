@@ -31,9 +31,6 @@ class LocalScorer:
 
         Args:
             weights: another file of `save_model`; default: the one that ships.
-
-        Raises:
-            ModelNotFound: no such file, or it holds something else.
         """
         with resources.as_file(resources.files("locore_lab.detox.scorers") / WEIGHTS) as shipped:
             path = weights or shipped

@@ -16,10 +16,6 @@ def open_scorer(name: str, folder: Path, device: str = "cpu") -> Scorer:
             Hugging Face, such as "s-nlp/roberta_toxicity_classifier:toxic".
         folder: for the cache of a service.
         device: where classifiers compute.
-
-    Raises:
-        InvalidArgument: there is no such scorer, or it lacks its key.
-        MissingExtra, ModelNotFound: as their messages say.
     """
     if name == "local":
         from locore_lab.detox.scorers.local import LocalScorer

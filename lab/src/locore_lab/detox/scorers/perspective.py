@@ -68,10 +68,6 @@ class PerspectiveScorer:
             backoff: seconds before the first retry, doubled before each further one (at most 64 times as long) and lengthened
                 by up to as much again at random; a `Retry-After` of the service goes before.
             address: another endpoint that speaks the same JSON.
-
-        Raises:
-            InvalidArgument: no key in the environment, a number out of range, or a cache that cannot be used.
-            MissingExtra: urllib3 is not installed.
         """
         if not (0 < queries_per_second < float("inf") and retries >= 0 and timeout > 0 and backoff > 0):
             raise InvalidArgument("queries_per_second, timeout and backoff must be positive, retries at least 0.")
@@ -92,10 +88,6 @@ class PerspectiveScorer:
 
         Returns:
             Numbers in [0, 1]; None where the service refuses the text (empty, too long, language): see `refusals`.
-
-        Raises:
-            ServiceError: the service is out of reach, refuses the key, or answers what it should not. What it answered before
-                is in the cache: the same call goes on there.
         """
         scores: Scores = []
         for text in texts:

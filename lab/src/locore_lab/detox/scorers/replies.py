@@ -48,11 +48,7 @@ def request_of(text: str, attribute: str, language: str) -> bytes:
 
 
 def score_of(body: bytes, attribute: str) -> float:
-    """The summary score in [0, 1] of a reply of status 200.
-
-    Raises:
-        ServiceError: it is not the JSON that the service documents.
-    """
+    """The summary score in [0, 1] of a reply of status 200."""
     try:
         summary = json.loads(body)["attributeScores"][attribute]["summaryScore"]
         value, kind = summary["value"], summary.get("type", "PROBABILITY")
