@@ -7,13 +7,11 @@ import json
 import pytest
 import torch
 from locore_lab.warcraft import command
-from locore_lab.warcraft.command import COLUMNS, run
+from locore_lab.warcraft.command import COLUMNS, WarcraftPlan, run
 from locore_lab.warcraft.dataset import generate_maps, save_maps
-from locore_lab.warcraft.encodings import EDGES, ENCODINGS
 from locore_lab.warcraft.methods import ROWS, Row, Task, few_edges, oversampled
-from locore_lab.warcraft.model import PathModel
-from locore_lab.warcraft.network import PathNetwork
-from locore_lab.warcraft.plan import WarcraftPlan
+from locore_lab.warcraft.model import PathModel, PathNetwork
+from locore_lab.warcraft.paths import EDGES, ENCODINGS
 from locore_lab.warcraft.training import Settings
 
 from locore.cli import main

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.places import SHARED
 from locore_lab.warcraft import paths as p
-from locore_lab.warcraft.dataset import generate_maps, labelled, load_maps, save_maps
-from locore_lab.warcraft.encodings import EDGES, MOVES_TO_8, SPARE
-from locore_lab.warcraft.grading import grade
+from locore_lab.warcraft.dataset import generate_maps, grade, labelled, load_maps, save_maps
+from locore_lab.warcraft.paths import EDGES, MOVES_TO_8, SPARE
 from locore_lab.warcraft.terrain import EARTH, FOREST, MEAN_RGB, ROCK, TILE, WATER, WEIGHTS, draw_maps, draw_terrain
 
 from locore.kernel.errors import InvalidArgument

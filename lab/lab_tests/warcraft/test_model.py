@@ -5,13 +5,10 @@ import json
 
 import pytest
 import torch
-from locore_lab.warcraft.dataset import Maps, generate_maps
-from locore_lab.warcraft.encodings import ARROWS, EDGES, MOVES_TO_8
-from locore_lab.warcraft.figures import draw_paths
-from locore_lab.warcraft.grading import grade
-from locore_lab.warcraft.model import PathModel, save_weights
-from locore_lab.warcraft.network import IMAGE_SIZE, PathNetwork
-from locore_lab.warcraft.paths import STOP, moves_of
+from locore_lab.warcraft.command import draw_paths
+from locore_lab.warcraft.dataset import Maps, generate_maps, grade
+from locore_lab.warcraft.model import IMAGE_SIZE, PathModel, PathNetwork, save_weights
+from locore_lab.warcraft.paths import ARROWS, EDGES, MOVES_TO_8, STOP, moves_of
 from locore_lab.warcraft.training import CHECKPOINT, LOG, ROUNDED, WEIGHTS, Settings, Trainer, draw, train, validate
 from scipy import stats
 

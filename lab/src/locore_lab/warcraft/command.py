@@ -5,25 +5,89 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
 
 import torch
+from torch import Tensor
 
 from locore.io import Journal, Record, only_writer
 from locore.kernel.errors import InvalidArgument, MissingExtra
+from locore_lab import shared
 from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option, write_report
 from locore_lab.shared import rows_meant, seed_of, shown
-from locore_lab.warcraft.dataset import Maps, load_maps
-from locore_lab.warcraft.figures import draw_paths
-from locore_lab.warcraft.grading import grade
+from locore_lab.warcraft.dataset import Maps, generate_maps, grade, load_maps
 from locore_lab.warcraft.methods import ROWS, Row, Task, few_edges
 from locore_lab.warcraft.model import PathModel
-from locore_lab.warcraft.plan import QUICK, WHOLE, WarcraftPlan
-from locore_lab.warcraft.training import WEIGHTS, train
+from locore_lab.warcraft.paths import ENCODINGS, Cell, Encoding, path_cost
+from locore_lab.warcraft.terrain import TILE
+from locore_lab.warcraft.training import WEIGHTS, Settings, train
+
+DATA_SEED = 0
+
+
+@dataclass(frozen=True)
+class WarcraftPlan:
+    """Sizes.
+
+    Attributes:
+        encoding: how paths are written as tokens, a name of `ENCODINGS`.
+        size: rows and columns of cells.
+        maps: test maps.
+        costly: how many of them where a row asks for every neighbour of a draft.
+        samples: drafts, pairs or particles of a row that draws several; such a row is repeated for each.
+        seeds: models trained here, where no weights are given.
+        train, val: maps to train on and to validate on.
+        settings: of their training.
+        memory: cells that the circuit remembers, see `locore.simple_moves`.
+    """
+
+    encoding: str = "edges"
+    size: int = 8
+    maps: int = 300
+    costly: int = 100
+    samples: tuple[int, ...] = (2, 5, 10)
+    seeds: int = 3
+    train: int = 20_000
+    val: int = 500
+    settings: Settings = field(
+        default_factory=lambda: Settings(epochs=6, looks=4, batch=50, draws=1, aside=1.0, encoder_epochs=2.5)
+    )
+    memory: int = 2
+
+    @property
+    def paths(self) -> Encoding:
+        """How they are written."""
+        return ENCODINGS[self.encoding]
+
+    def drawn(self, split: str, num: int) -> Maps:
+        """Maps of this size."""
+        return generate_maps(num, DATA_SEED, split, self.size, self.size, encoding=self.paths)
+
+    def seeded(self, seed: int) -> Settings:
+        """The settings of one training."""
+        return replace(self.settings, seed=seed, warmup=min(self.settings.warmup, self.train // self.settings.batch))
+
+
+WHOLE = {
+    "edges": WarcraftPlan(),
+    "moves": WarcraftPlan(
+        encoding="moves", size=12, maps=1000, costly=1000, samples=(10,), train=10_000, val=1000, settings=Settings()
+    ),
+}
+QUICK = {
+    "edges": WarcraftPlan(
+        size=4, maps=2, costly=2, samples=(2, 5), seeds=2, train=80, val=20, settings=Settings(epochs=3, batch=40, draws=1)
+    ),
+    "moves": WarcraftPlan(
+        encoding="moves", size=5, maps=12, costly=12, samples=(5,), seeds=2, train=350, val=35, settings=Settings(epochs=10)
+    ),
+}
+
 
 MEASURED = ["exact %", "label %", "consistent %", "no answer", "LM tokens", "seconds"]
 COLUMNS = ["row", "samples", "maps", *MEASURED, "paper: exact %", "paper: consistent %"]
@@ -207,3 +271,69 @@ def _picture(output: Path, journal: Journal, test: Maps, lines: Sequence[Line]) 
 
 def _digest(maps: Maps) -> str:
     return hashlib.sha256(maps.images.tobytes() + maps.weights.tobytes()).hexdigest()[:16]
+
+
+COLOUR = {"exact": "#ffffff", "consistent": "#f0e442", "neither": "#ff5fa2"}
+CELL_INCHES, MAP_INCHES = 0.17, 2.2  # a cell of a large map; a small one, below which its words would not fit
+
+
+def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
+    """Maps side by side: the label in the first row, and one sequence for each map in every other row.
+
+    A path is white if no other is cheaper, yellow if it is valid but dear, and pink if it is not valid; it stops at the edge
+    of the map. Below it stand its cost, or what is wrong with it.
+
+    Args:
+        maps: a few.
+        rows: name of a row to tokens Long[num, length], such as {"model alone": ..., "constrained": ...}.
+        path: file to write, its ending says which kind.
+    """
+    pyplot = shared.pyplot()
+    labels = [("cheapest path (label)", maps.paths, ["exact"] * len(maps))]
+    every = labels + [(name, *_graded(maps, tokens)) for name, tokens in rows.items()]
+    cell = max(CELL_INCHES, MAP_INCHES / (maps.width + 1))
+    size = (len(maps) * (maps.width + 1) * cell, len(every) * (maps.height + 2.5) * cell)
+    figure, axes = pyplot.subplots(len(every), len(maps), squeeze=False, figsize=size, layout="constrained")
+    for (name, paths, marks), row in zip(every, axes, strict=True):
+        row[0].set_ylabel(textwrap.fill(name, 20), fontsize=8)
+        for index, axis in enumerate(row):
+            _draw(axis, maps, index, paths[index], marks[index])
+    figure.savefig(path, dpi=160)
+    pyplot.close(figure)
+    return path
+
+
+def _graded(maps: Maps, tokens: Tensor) -> tuple[Sequence[tuple[Cell, ...]], list[str]]:
+    """Cells of sequences, and which mark each deserves."""
+    grades = grade(tokens, maps)
+    paths = [maps.encoding.trace(sequence, maps.height, maps.width) for sequence in tokens.tolist()]
+    pairs = zip(grades.exact.tolist(), grades.consistent.tolist(), strict=True)
+    return paths, ["exact" if exact else "consistent" if consistent else "neither" for exact, consistent in pairs]
+
+
+def _draw(axis: Any, maps: Maps, index: int, cells: Sequence[Cell], mark: str) -> None:
+    """One map with one path and what is to be said of it."""
+    axis.imshow(maps.images[index], interpolation="nearest")
+    inside = [cell for cell in cells if 0 <= cell[0] < maps.height and 0 <= cell[1] < maps.width]
+    left_at = next((number for number, cell in enumerate(cells) if cell not in set(inside)), len(cells))
+    shown = cells[:left_at]
+    rows, columns = zip(*[(TILE * (row + 0.5) - 0.5, TILE * (column + 0.5) - 0.5) for row, column in shown], strict=True)
+    axis.plot(columns, rows, color="black", linewidth=3.4, solid_capstyle="round")
+    axis.plot(columns, rows, color=COLOUR[mark], linewidth=1.8, solid_capstyle="round")
+    axis.plot(columns[-1:], rows[-1:], "o", color=COLOUR[mark], markeredgecolor="black", markersize=4)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.set_xlabel(_verdict(maps, index, cells, left_at, mark), fontsize=7)
+
+
+def _verdict(maps: Maps, index: int, cells: Sequence[Cell], left_at: int, mark: str) -> str:
+    """Cost of a valid path, or the first thing that is wrong."""
+    if mark != "neither":
+        least = path_cost(maps.weights[index], maps.paths[index])
+        cost = path_cost(maps.weights[index], cells)
+        return f"cost {cost:.1f}" if mark == "exact" else f"cost {cost:.1f}, not {least:.1f}"
+    if left_at < len(cells):
+        return "leaves the map"
+    if len(set(cells)) < len(cells):
+        return "crosses itself"
+    return "does not arrive"

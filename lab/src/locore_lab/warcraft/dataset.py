@@ -1,4 +1,4 @@
-"""Maps, weights and labels: generated, read from and written to the `.npy` files of the original data.
+"""Maps, weights and labels: generated, read from and written to the `.npy` files of the original data, and grades of answers.
 
 The original files are those of Vlastelica et al. (2020), `warcraft_shortest_path_oneskin/12x12`: for each split
 `{split}_maps.npy` uint8[num, 8 · height, 8 · width, 3], `{split}_vertex_weights.npy` Float[num, height, width] and
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument
-from locore_lab.warcraft.encodings import MOVES_TO_8, Encoding
 from locore_lab.warcraft.paths import (
+    MOVES_TO_8,
     Cell,
+    Encoding,
     cells_of_mask,
     integer_weights,
     is_minimum_cost,
@@ -203,3 +204,43 @@ def _check_shapes(folder: Path, split: str, images: NDArray[Any], weights: NDArr
         )
     if labels.shape != weights.shape:
         raise InvalidArgument(f"The shortest paths {where} have the shape {labels.shape}, the weights {weights.shape}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Grades:
+    """Of sequences of tokens, one row a map.
+
+    Attributes:
+        consistent: Bool[num], a simple path on the grid from the upper left to the lower right cell.
+        exact: Bool[num], a path of minimum cost (there may be several).
+        equal: Bool[num], the very path of the label.
+    """
+
+    consistent: Tensor
+    exact: Tensor
+    equal: Tensor
+
+    def rates(self) -> dict[str, float]:
+        """Share of each, from 0 to 1."""
+        return {name: float(values.double().mean()) for name, values in vars(self).items()}
+
+
+def grade(tokens: Tensor, maps: Maps) -> Grades:
+    """Grade one sequence for each map.
+
+    Args:
+        tokens: Long[num, length], in the encoding of the maps.
+        maps: of as many maps.
+    """
+    if len(tokens) != len(maps):
+        raise InvalidArgument(f"There are {len(tokens)} sequences for {len(maps)} maps; give one for each.")
+    rows = []
+    for index, sequence in enumerate(tokens.tolist()):
+        cells = maps.encoding.path(sequence, maps.height, maps.width)
+        if cells is None:
+            rows.append((False, False, False))
+        else:
+            cheap = is_minimum_cost(maps.weights[index], cells, maps.encoding.steps)
+            rows.append((True, cheap, cells == maps.paths[index]))
+    consistent, exact, equal = torch.tensor(rows).unbind(1)
+    return Grades(consistent, exact, equal)

@@ -21,11 +21,9 @@ from torch import Tensor, nn
 
 from locore.kernel.errors import InvalidArgument
 from locore_lab.shared import load_checkpoint, save_checkpoint, write_log
-from locore_lab.warcraft.dataset import Maps
-from locore_lab.warcraft.encodings import Encoding
-from locore_lab.warcraft.grading import grade
-from locore_lab.warcraft.model import save_weights
-from locore_lab.warcraft.network import IMAGE_SIZE, PathNetwork, State
+from locore_lab.warcraft.dataset import Maps, grade
+from locore_lab.warcraft.model import IMAGE_SIZE, PathNetwork, State, save_weights
+from locore_lab.warcraft.paths import Encoding
 
 CHECKPOINT, WEIGHTS, ROUNDED, LOG = "checkpoint.pt", "weights.safetensors", "rounded.safetensors", "log.jsonl"
 # Which share of validation maps decides what is kept: a path of minimum cost by a draw, or by the likelier token at each place.
