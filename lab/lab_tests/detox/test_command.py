@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from locore_lab.detox import command, plan, prompts
+from locore_lab.detox import command, plan
 from locore_lab.detox.command import run
-from locore_lab.detox.judge import judgements, open_judge
 from locore_lab.detox.plan import ADAPTIVE, EXACT, DetoxPlan, published_row, rows_of, split
 from locore_lab.detox.published import Reading
 from locore_lab.detox.remembered import Memory, Remembered
 from locore_lab.detox.report import columns
-from locore_lab.detox.scorers.opening import open_scorer
+from locore_lab.detox.scorers import open_scorer
+from locore_lab.detox.study import judgements, open_judge
 from locore_lab.detox.task import Task
-from locore_lab.places import SHARED
+from locore_lab.shared import SHARED
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
@@ -161,7 +161,7 @@ def test_more_prompts_join_what_is_there(finished, folder, monkeypatch):
 
 
 def test_quick_needs_no_data():
-    material = prompts.built_in()
+    material = plan.built_in()
     asked = split(material, plan.QUICK, None)
     assert {prompt.is_toxic for prompt in asked.costly} == {True, False}
     assert not set(asked.tuning) & set(asked.final) and set(asked.costly) <= set(asked.final)
@@ -188,7 +188,7 @@ def test_wrong_arguments(tmp_path, folder):
 
 
 def test_prompts_without_a_score_are_dropped_and_counted(folder):
-    material = prompts.load_material(folder / "data")
+    material = plan.load_material(folder / "data")
     assert (len(material.prompts), material.dropped, material.phrases) == (9, 1, PHRASES)
     assert sum(prompt.is_toxic for prompt in material.prompts) == 4  # .5 counts
 
@@ -207,20 +207,20 @@ def test_wrong_prompts_are_refused(tmp_path, content, message):
     (tmp_path / "phrases.txt").write_text("bad\n")
     (tmp_path / "prompts.jsonl").write_text(content)
     with pytest.raises(InvalidArgument, match=message):
-        prompts.load_material(tmp_path)
+        plan.load_material(tmp_path)
 
 
 def test_a_file_with_another_content_than_its_name_promises_is_refused(tmp_path):
     (tmp_path / "phrases.txt").write_text("bad\n")
     (tmp_path / "rtp_dev.jsonl.gz").write_bytes(gzip.compress(b'{"prompt": {"text": "a", "toxicity": 0.1}}\n'))
     with pytest.raises(InvalidArgument, match="sha256"):
-        prompts.load_material(tmp_path)
+        plan.load_material(tmp_path)
 
 
 def test_the_real_files():
     if not DATA.is_dir():
         pytest.skip("the data is not here")
-    material = prompts.load_material(DATA)
+    material = plan.load_material(DATA)
     assert (len(material.phrases), material.dropped) == (403, 14)
     assert abs(len(material.prompts) - 3986) <= 20  # each text once
     asked = split(material, DetoxPlan(), None)

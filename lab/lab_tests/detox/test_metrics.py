@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from locore_lab.detox.metrics import (
+from locore_lab.detox.report import (
     expected_maximum,
     expected_maximum_toxicity,
     probability_of_toxic,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from locore_lab.fidelity.opening import table
-from locore_lab.fidelity.problems import Problem
+from locore_lab.fidelity.problems import Problem, table
 from locore_lab.fidelity.runs import Chunk, Task
 from locore_lab.fidelity.truth import TOP, Truth, enumerated
 

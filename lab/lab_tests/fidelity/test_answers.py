@@ -11,11 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
-from locore_lab.fidelity.dynamic import first_tokens, most_probable
-from locore_lab.fidelity.opening import chain, open_model
-from locore_lab.fidelity.pooling import Estimate, agreed, pool_estimates
-from locore_lab.fidelity.problems import Problem, markov
-from locore_lab.fidelity.truth import TOP, calculated, enumerated, find_truth
+from locore_lab.fidelity.problems import Problem, chain, markov, open_model
+from locore_lab.fidelity.truth import (
+    TOP,
+    Estimate,
+    agreed,
+    calculated,
+    enumerated,
+    find_truth,
+    first_tokens,
+    most_probable,
+    pool_estimates,
+)
 
 from locore import ban, contains, ends_with
 from locore.compilers import compile

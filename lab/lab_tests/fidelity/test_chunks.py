@@ -1,4 +1,4 @@
-"""Runs, the chunks they are added up in, and the journal of chunks."""
+"""Runs, and the chunks they are added up in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.fidelity.entries import Entry
-from locore_lab.fidelity.journal import Cell, Journal
 from locore_lab.fidelity.measures import merged, summarise
 from locore_lab.fidelity.runs import WEIGHTS, Chunk, run_chunk
 
@@ -124,62 +123,3 @@ def test_few_log_weights_of_one_run_are_kept(size):
     assert (kept[0], kept[-1]) == (pytest.approx(float(weights[0])), pytest.approx(float(weights[-1])))
     assert run_chunk(task, Entry("constant", sampler), sampler, 20, [1]).log_weights == []
     assert run_chunk(task, Entry("masking", sampler, weighted=False), sampler, 20, [1], True).log_weights == []
-
-
-# The journal
-
-CELL = Cell("problem", "key", "masked", 20)
-
-
-def some(number):
-    return Chunk(runs=1, log_z=[float(number)])
-
-
-def test_a_journal_gives_back_each_cells_chunks_in_order(tmp_path):
-    journal = Journal(tmp_path / "runs.jsonl", seed=0)
-    others = [CELL._replace(problem="other"), CELL._replace(sampler="smc"), CELL._replace(budget=80)]
-    for number in range(3):
-        for place, cell in enumerate([CELL, *others]):
-            journal.append(cell, some(10 * place + number))
-    for again in (journal, Journal(tmp_path / "runs.jsonl", seed=0)):
-        for place, cell in enumerate([CELL, *others]):
-            assert again.chunks(cell) == [some(10 * place + number) for number in range(3)]
-
-
-def test_chunks_of_another_seed_problem_or_table_are_not_used(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    Journal(path, seed=0, table_positions=4).append(CELL, some(1))
-    assert Journal(path, seed=0, table_positions=4).chunks(CELL) == [some(1)]
-    assert Journal(path, seed=1, table_positions=4).chunks(CELL) == []
-    assert Journal(path, seed=0, table_positions=5).chunks(CELL) == []
-    assert Journal(path, seed=0, table_positions=4).chunks(CELL._replace(key="a changed constraint")) == []
-
-
-@given(cut=st.integers(0, 10**6))
-def test_a_journal_cut_anywhere_loses_the_last_chunks_only(cut, tmp_path_factory):
-    path = tmp_path_factory.mktemp("journal") / "runs.jsonl"
-    journal = Journal(path, seed=0)
-    for number in range(3):
-        journal.append(CELL, some(number))
-    path.write_bytes(path.read_bytes()[: cut % (path.stat().st_size + 1)])
-    again = Journal(path, seed=0)
-    left = again.chunks(CELL)
-    assert left == [some(number) for number in range(len(left))]
-    again.append(CELL, some(7))
-    assert Journal(path, seed=0).chunks(CELL) == [*left, some(7)]
-    assert Journal(path, seed=0).damaged == 0
-
-
-def test_a_damaged_line_is_noticed_and_what_follows_it_in_its_cell_is_not_used(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    journal = Journal(path, seed=0)
-    for number in range(3):
-        journal.append(CELL, some(number))
-        journal.append(CELL._replace(budget=80), some(number))
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], lines[2][:20] + lines[3], *lines[4:]]) + "\n")
-    again = Journal(path, seed=0)
-    assert again.damaged == 1
-    assert again.chunks(CELL) == again.chunks(CELL._replace(budget=80)) == [some(0)]
-    again.append(CELL, some(1))
-    assert Journal(path, seed=0).chunks(CELL) == [some(0), some(1)]

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.fidelity.entries import all_entries
 from locore_lab.fidelity.measures import histogram
-from locore_lab.fidelity.plots import overview_figure, plot, problem_figure
-from locore_lab.fidelity.style import COLOURS, is_variant, look, settings, spread
-from locore_lab.fidelity.summary import is_peer
+from locore_lab.fidelity.plots import COLOURS, is_variant, look, overview_figure, plot, problem_figure, settings, spread
+from locore_lab.fidelity.tables import is_peer
 
 from lab_tests.fidelity.laws import row
 

@@ -11,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.fidelity.command import all_problems
 from locore_lab.fidelity.entries import all_entries
-from locore_lab.fidelity.summary import NEGLIGIBLE, Point, at, calibration, is_peer, summary, worse_than_smc
-from locore_lab.fidelity.tables import markdown, write_results
+from locore_lab.fidelity.tables import (
+    NEGLIGIBLE,
+    Point,
+    at,
+    calibration,
+    is_peer,
+    markdown,
+    summary,
+    worse_than_smc,
+    write_results,
+)
 
 from lab_tests.fidelity.laws import row
 

@@ -12,10 +12,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from locore_lab.places import SHARED
-from locore_lab.sudoku.dataset import generated_split, load_csv, load_satnet
-from locore_lab.sudoku.methods import is_consistent
-from locore_lab.sudoku.plan import SudokuPlan, gather
+from locore_lab.shared import SHARED
+from locore_lab.sudoku.dataset import SudokuPlan, gather, generated_split, load_csv, load_satnet
+from locore_lab.sudoku.methods import SavedAnswers, cells_right, grid_in, is_consistent
 from locore_lab.sudoku.puzzles import (
     Puzzle,
     contradiction,
@@ -29,7 +28,6 @@ from locore_lab.sudoku.puzzles import (
     solutions,
     turned,
 )
-from locore_lab.sudoku.text import SavedAnswers, cells_right, grid_in
 
 import locore
 from locore.kernel.errors import InvalidArgument

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from locore_lab.places import SHARED
+from locore_lab.shared import SHARED
 from locore_lab.warcraft import paths as p
 from locore_lab.warcraft.dataset import generate_maps, grade, labelled, load_maps, save_maps
 from locore_lab.warcraft.paths import EDGES, MOVES_TO_8, SPARE

@@ -5,11 +5,12 @@ import json
 
 import pytest
 import torch
+from locore_lab.shared import CHECKPOINT, LOG
 from locore_lab.warcraft.command import draw_paths
 from locore_lab.warcraft.dataset import Maps, generate_maps, grade
 from locore_lab.warcraft.model import IMAGE_SIZE, PathModel, PathNetwork, save_weights
 from locore_lab.warcraft.paths import ARROWS, EDGES, MOVES_TO_8, STOP, moves_of
-from locore_lab.warcraft.training import CHECKPOINT, LOG, ROUNDED, WEIGHTS, Settings, Trainer, draw, train, validate
+from locore_lab.warcraft.training import ROUNDED, WEIGHTS, Settings, Trainer, draw, train, validate
 from scipy import stats
 
 import locore

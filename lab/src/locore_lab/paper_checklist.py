@@ -23,9 +23,9 @@ from locore_lab.detox.command import PAPER as DETOX
 from locore_lab.detox.plan import ALONE, PAPERS, DetoxPlan
 from locore_lab.detox.plan import QUICK as DETOX_QUICK
 from locore_lab.harness import Output, Quick, Seed, experiment, markdown_table, say
-from locore_lab.places import RESULTS
-from locore_lab.sudoku.model import TRAINED
+from locore_lab.shared import RESULTS
 from locore_lab.sudoku.study import COSTLY, HARD_METHODS, PUBLISHED
+from locore_lab.sudoku.train import TRAINED
 from locore_lab.warcraft.command import PAPER as WARCRAFT
 
 COLUMNS = ["paper", "row there", "row here", "numbers", "there", "this run", "full size"]

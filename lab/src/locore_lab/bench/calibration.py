@@ -21,12 +21,11 @@ import locore
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
 from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
 from locore_lab.fidelity.measures import merged, noise_floor, total_variation
-from locore_lab.fidelity.opening import open_model
-from locore_lab.fidelity.problems import Problem, chains, enumerable, tables
-from locore_lab.fidelity.runs import Chunk, Task, add_run, run_once, seed_of
+from locore_lab.fidelity.problems import Problem, chains, enumerable, open_model, tables
+from locore_lab.fidelity.runs import Chunk, Task, add_run, run_once
 from locore_lab.fidelity.truth import calculated, enumerated
 from locore_lab.harness import Case, Row, measurement
-from locore_lab.places import SHARED
+from locore_lab.shared import SHARED, seed_of
 from locore_lab.tasks.measures import OFF
 
 SAMPLERS = {

@@ -26,7 +26,7 @@ from locore.stopping import stopped
 from locore.testing import total_variation
 from locore_lab.fidelity.peers import seeded
 from locore_lab.harness import Case, Row, Some, measurement
-from locore_lab.places import SHARED
+from locore_lab.shared import SHARED
 
 RUNS = {"table": 100, "stories": 30, "smollm2": 10}
 Law = dict[str, float]

@@ -14,7 +14,7 @@ from torch import Tensor
 import locore
 from locore.models import Cursor, HuggingFaceModel, Remembered
 from locore_lab.harness import Case, Row, apart, measurement
-from locore_lab.measuring import peak_bytes, timed
+from locore_lab.shared import peak_bytes, timed
 
 ROWS, SHORT = 96, 16
 PROMPTS, COPIED_PROMPTS = (SHORT, 100, 400, 1_500, 6_000), (SHORT, 100, 400)

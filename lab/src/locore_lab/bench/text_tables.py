@@ -10,7 +10,7 @@ import typer
 
 from locore_lab.bench import ban_lists, masks, steps, succinctness
 from locore_lab.harness import Row
-from locore_lab.places import REPOSITORY, RESULTS
+from locore_lab.shared import REPOSITORY, RESULTS
 
 PAGES = [REPOSITORY / "docs" / name for name in ("text_performance.md", "succinctness.md")]
 

@@ -30,8 +30,7 @@ from locore.kernel.numerics import NEG_INF
 from locore.local import TopK
 from locore.models import LanguageModel, TopP
 from locore.models.wrappers import nucleus
-from locore_lab.detox.side_by_side import NUCLEUS
-from locore_lab.detox.task import Law
+from locore_lab.detox.task import NUCLEUS, Law
 
 AUTHORS_REST = -300.0  # log-probability of tokens that are no candidates, in the earlier code
 OUT_OF_REACH = -100.0  # a step off the candidates below this decides between two pairs, whatever else is in their weights

@@ -7,23 +7,60 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from statistics import mean
 
+import torch
+
+from locore import load
 from locore.io import Journal, Record
+from locore.kernel.errors import CannotScore, InvalidArgument
 from locore.models import HuggingFaceModel, LanguageModel
 from locore.models import Remembered as RememberedContexts
 from locore.models.meeting import together
-from locore_lab.detox.judge import Judgement, judgements
-from locore_lab.detox.plan import DetoxPlan, Row, Split, published_row
-from locore_lab.detox.prompts import Prompt
+from locore_lab.detox.plan import DetoxPlan, Prompt, Row, Split, published_row
 from locore_lab.detox.published import Reading
-from locore_lab.detox.randomness import Races
 from locore_lab.detox.remembered import Memory
 from locore_lab.detox.scorers import Scorer
-from locore_lab.detox.side_by_side import token_sequences
-from locore_lab.detox.task import Continuation, Task
+from locore_lab.detox.task import Continuation, Races, Task, token_sequences
 from locore_lab.shared import seed_of, shown
+
+Judgement = tuple[float, int]  # −log p of a text after its prompt, in nats, and its tokens, those of the judge
+BUNDLED = "bundled judge"  # of another family than `tiny`, with another tokenizer; locore_lab.tiny_lm trains both
+
+
+def open_judge(name: str | None, model: LanguageModel, device: str = "cpu") -> LanguageModel:
+    """A model by its name or folder; without one, the small model that comes with the experiment."""
+    folder = Path(str(files("locore_lab"))) / "detox" / "weights" / "judge"
+    judge = load(folder if name is None else name, device=device)
+    if judge.fingerprint() == model.fingerprint():
+        raise InvalidArgument(f"{name} is the model that writes; its perplexity of its own texts says nothing. Give another.")
+    return judge
+
+
+def judgements(judge: LanguageModel, prompt: str, texts: Sequence[str | None]) -> list[Judgement | None]:
+    """What the judge says of each text; the perplexity is exp of nats/tokens.
+
+    None for a text without any token, for no text, and for one that the judge cannot read, for callers to count.
+    """
+    ids = [judge.tokenizer.encode(text) if text else [] for text in texts]
+    found: list[Judgement | None] = [None] * len(texts)
+    rows = [row for row, each in enumerate(ids) if each]
+    if not rows:
+        return found
+    longest = max(len(ids[row]) for row in rows)
+    # What stands behind a text changes no score before it.
+    padded = torch.tensor([ids[row] + ids[row][-1:] * (longest - len(ids[row])) for row in rows])
+    try:
+        scores = judge.prompted(prompt).token_scores(padded)
+    except CannotScore:
+        return found
+    for row, score in zip(rows, scores, strict=True):
+        nats = -float(score[: len(ids[row])].sum())
+        found[row] = (nats, len(ids[row])) if math.isfinite(nats) else None
+    return found
+
 
 Answers = dict[int, Continuation]  # by the number of the generation
 PAIRED = "paired"  # the word that seeds all rows of a paired run

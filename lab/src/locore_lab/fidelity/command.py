@@ -13,12 +13,10 @@ from typing import Annotated, Any
 import torch
 
 from locore.kernel.errors import InvalidArgument
-from locore_lab.fidelity import problems as listed
 from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
 from locore_lab.fidelity.entries import choose
-from locore_lab.fidelity.opening import open_model
 from locore_lab.fidelity.plots import plot
-from locore_lab.fidelity.problems import Problem
+from locore_lab.fidelity.problems import Problem, full_problems, open_model, quick_problems
 from locore_lab.fidelity.study import FidelityPlan, FidelityStudy
 from locore_lab.fidelity.tables import write_results
 from locore_lab.harness import Output, Quick, Seed, Some, experiment, option, say
@@ -84,7 +82,7 @@ def cache_in(folder: Path) -> Iterator[None]:
 
 def all_problems(quick: bool, seed: int, drawn: int, models: Path | None) -> list[Problem]:
     """The listed problems and those drawn by the seed; problems of models that are not here are left out."""
-    found = listed.quick_problems() if quick else listed.full_problems()
+    found = quick_problems() if quick else full_problems()
     found += drawn_chains(drawn if quick else 2 * drawn, seed)
     stories = models is not None and (models / "stories260k").is_dir()
     if not quick:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from locore.kernel.numerics import NEG_INF
-from locore_lab.fidelity.runs import Chunk, Law
+from locore_lab.fidelity.runs import COSTS, Chunk, Law
 from locore_lab.fidelity.truth import TOP, Truth
 
 SPLITS = 40  # random pairs of sets of chunks, to measure the noise
@@ -21,7 +21,7 @@ COVERED = 0.25  # below this share of the truth on its top sequences, TV on top 
 MISSING = 0.01  # a truth that may miss more of p(α) than this is good for no TV
 ROUNDING = 1e-5  # nats by which float32 models differ when they score the same sequences in other batches
 BINS = 24  # of the histogram of log-weights
-SUMS = ("runs", "failed", "violating", "lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds")
+SUMS = ("runs", "failed", "violating", *COSTS)
 NOTHING: tuple[int, ...] = ()  # stands for what is no sequence of the truth: runs that failed, texts that violate α
 Score = Callable[[Tensor], Tensor]  # log p(y) of Long[num, length]
 
@@ -185,11 +185,7 @@ def summarise(chunks: list[Chunk], truth: Truth, score: Score) -> dict[str, Any]
         "noise": noise_floor(chunks, truth),
         "tv_first": first_token_tv(total, truth),
         **evidence(total.log_z, truth),
-        "lm_tokens": total.lm_tokens / runs,
-        "lm_contexts": total.lm_contexts / runs,
-        "seconds": total.seconds / runs,
-        "model_seconds": total.model_seconds / runs,
-        "cpu_seconds": total.cpu_seconds / runs,
+        **{name: getattr(total, name) / runs for name in COSTS},
         "verdicts": dict(Counter(total.verdicts)),
         "truth_covered": covered,
         "log_weights": histogram(total.log_weights, truth.log_z),

@@ -5,11 +5,164 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from locore_lab.fidelity.style import DARK, FONT, is_variant, look, new_figure, save, settings, spread
-from locore_lab.fidelity.summary import AXES, CLOCK, Curve, Point, Row, curves, level, mean_ratio, measured
+from locore_lab.fidelity.runs import WEIGHTS
+from locore_lab.fidelity.tables import AXES, CLOCK, SMC, Curve, Point, Row, curves, is_peer, level, mean_ratio, measured
+
+WIDTH = 7.3  # inches; 700 pixels of a browser
+FONT = 8.0  # points
+GREY, DARK = "#8c8c8c", "#404040"
+COLOURS = {
+    "twisted + table": "#d55e00",
+    "twisted": "#e69f00",
+    "swor": "#0072b2",
+    "lcr": "#cc79a7",
+    "auto": "#000000",
+    "mcmc": "#009e73",
+    "exact": "#56b4e9",
+}
+COMMON = {*SMC, "masking, unweighted"}  # what is mostly used: peers that stand out
+
+
+class Look(NamedTuple):
+    """Of a line and its label."""
+
+    colour: str
+    width: float
+    dashes: str | tuple[float, tuple[float, ...]]
+    marker: str
+    size: float
+    order: int
+
+
+def look(sampler: str) -> Look:
+    """Variants of a sampler, such as a single block, have its colour and a thinner line."""
+    if is_peer(sampler):
+        common = sampler in COMMON
+        return Look(DARK if common else GREY, 1.2 if common else 0.8, (0, (4, 2)), "s", 2.5, 3 if common else 2)
+    family = next(name for name in COLOURS if sampler.startswith(name))
+    if is_variant(sampler):
+        return Look(COLOURS[family], 0.9, (0, (1, 1.2)), "o", 2.5, 4)
+    return Look(COLOURS[family], 1.7, "-", "o", 4.0, 5)
+
+
+def is_variant(sampler: str) -> bool:
+    """Is it another setting of a sampler that has an entry of its own?"""
+    return sampler.endswith("1 block") or (sampler.startswith("lcr") and sampler != "lcr")
+
+
+def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
+    """Places near those that are wanted, in the same order, at least a gap apart, between two bounds.
+
+    If they do not fit, they stand at equal distances that are as large as possible.
+    """
+    if len(wanted) < 2:
+        return [min(max(place, low), high) for place in wanted]
+    gap = min(gap, (high - low) / (len(wanted) - 1))
+    order = sorted(range(len(wanted)), key=lambda k: wanted[k])
+    places = [0.0] * len(wanted)
+    floor = low
+    for k in order:
+        places[k] = max(wanted[k], floor)
+        floor = places[k] + gap
+    ceiling = high
+    for k in reversed(order):
+        places[k] = min(places[k], ceiling)
+        ceiling = places[k] - gap
+    return places
+
+
+def new_figure(height: float) -> Any:
+    """A figure of `WIDTH` by so many inches, without pyplot and its global state."""
+    return importlib.import_module("matplotlib.figure").Figure(figsize=(WIDTH, height))
+
+
+def settings() -> AbstractContextManager[None]:
+    """The settings of matplotlib inside; the same data give the same file."""
+    values = {
+        "font.size": FONT,
+        "axes.titlesize": FONT + 1,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.6,
+        "axes.edgecolor": DARK,
+        "axes.grid": True,
+        "grid.color": "#e8e8e8",
+        "grid.linewidth": 0.5,
+        "xtick.major.width": 0.6,
+        "ytick.major.width": 0.6,
+        "xtick.minor.size": 0,
+        "ytick.minor.size": 0,
+        "svg.hashsalt": "locore",
+    }
+    context: AbstractContextManager[None] = importlib.import_module("matplotlib").rc_context(values)
+    return context
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Write a figure and say where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, facecolor="white")
+    return path
+
+
+COLUMNS = 4
+WEIGHTS_HELP = (
+    "log weight − log p(α), nats. Independent draws are perfect at 0; sets of distinct sequences weigh them by probability."
+)
+FURTHEST = 20.0  # nats below log p(α): what is lighter is a number at the edge
+
+
+def weights_figure(rows: list[Row]) -> Any:
+    """A panel for each sampler, at the largest budget; rows of one problem.
+
+    Independent draws are perfect if all their weights are p(α): one bar at 0. What stands far to the right makes an average
+    unreliable. Samplers that return distinct sequences weigh them by their probability, and have no such bar.
+    """
+    budget = max(row["budget"] for row in rows if row["log_weights"])
+    here = [row for row in rows if row["budget"] == budget and row["log_weights"]]
+    lines = math.ceil(len(here) / COLUMNS)
+    height = 0.85 + 0.75 * lines
+    figure = new_figure(height)
+    panels = list(figure.subplots(lines, COLUMNS, sharex=True, squeeze=False).flat)
+    edges = {"left": 0.02, "right": 0.985, "bottom": 0.55 / height, "top": 1 - 0.5 / height}
+    figure.subplots_adjust(**edges, hspace=0.5, wspace=0.12)
+    lows, highs = zip(*(_range(row["log_weights"]) for row in here), strict=True)
+    limits = max(min(lows), -FURTHEST) - 0.5, max(*highs, 0.0) + 0.5
+    for panel, row in zip(panels[: len(here)], here, strict=True):
+        _bars(panel, row, limits)
+    for panel in panels[len(here) :]:
+        panel.axis("off")
+    title = f"{here[0]['problem']}: log-weights of one run, {budget:,} LM tokens"
+    figure.text(0.008, 1 - 0.22 / height, title, fontsize=FONT + 2, fontweight="bold")
+    figure.text(0.008, 0.1 / height, WEIGHTS_HELP, fontsize=FONT - 1, color=DARK)
+    return figure
+
+
+def _range(found: dict[str, Any]) -> tuple[float, float]:
+    start, step = found["start"], found["step"]
+    return start, start + step * len(found["counts"])
+
+
+def _bars(panel: Any, row: Row, limits: tuple[float, float]) -> None:
+    found, colour = row["log_weights"], look(row["sampler"]).colour
+    lefts = [found["start"] + k * found["step"] for k in range(len(found["counts"]))]
+    panel.axvline(0, color=DARK, lw=0.6, ls=":")
+    panel.bar(lefts, found["counts"], width=max(found["step"], (limits[1] - limits[0]) / 60), align="edge", color=colour)
+    panel.set(xlim=limits, yticks=[])
+    panel.tick_params(labelsize=FONT - 1.5, labelbottom=True, pad=1)
+    panel.grid(visible=False)
+    panel.spines["left"].set_visible(False)
+    panel.set_title(row["sampler"], fontsize=FONT - 0.5, color=colour, loc="left", pad=1)
+    total = sum(found["counts"])
+    outside = sum(count for left, count in zip(lefts, found["counts"], strict=True) if left < limits[0])
+    notes = [f"{total} weights" if total > 1 else "1 weight"] if total < WEIGHTS else []  # of more, `WEIGHTS` are kept
+    notes += [f"◂ {outside / total:.0%}"] if outside else []
+    panel.text(0.01, 0.95, "\n".join(notes), transform=panel.transAxes, va="top", fontsize=FONT - 2, color=DARK)
+
 
 LOWEST = {"tv": 1e-4, "rmse": 1e-4}  # smaller values stand on the lower edge
 NAMES = {"tv": "total variation", "rmse": "RMSE of log Ẑ (nats)"}
@@ -27,7 +180,7 @@ def plot(rows: list[Row], folder: Path) -> list[Path]:
     Returns:
         The files.
     """
-    from locore_lab.fidelity.histograms import weights_figure
+    from locore_lab.fidelity.plots import weights_figure
 
     written = []
     with settings():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from locore_lab.fidelity.truth import Truth
 
 KEPT = 400  # sequences of a chunk's law that are written down, beside those that are most probable in truth
 WEIGHTS = 200  # log-weights of a run that are written down
+COSTS = ("lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds")
 Law = dict[tuple[int, ...], float]
 
 
@@ -87,24 +88,31 @@ class Chunk:
         return cls(**known)
 
 
-def seed_of(*parts: object) -> int:
-    """A seed that depends on what is run, not on the order in which it is run."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "little")
-
-
 @torch.no_grad()
-def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> tuple[Particles | None, Counted, float, float]:
-    """The particles, None if every weight was zero; the counter; wall and CPU seconds."""
-    counted = Counted(task.model)
-    generator = torch.Generator().manual_seed(seed)
+def call(
+    sampler: Sampler, counted: Counted, law: LanguageModel, circuit: Circuit, num: int, budget: int | None, seed: int
+) -> tuple[Particles | None, dict[str, Any]]:
+    """What one call of a sampler gives, None if every weight was zero; and what it cost, whatever it gave.
+
+    Args:
+        counted: the prompted model, whose questions are counted.
+        law: what is conditioned; `counted`, or what stops or steers it.
+    """
+    generator, draws = torch.Generator().manual_seed(seed), None
     start, cpu = time.perf_counter(), time.process_time()
-    try:
-        draws = sampler(counted, task.circuit, num, budget, generator)
-    except ZeroWeights:
-        return None, counted, time.perf_counter() - start, time.process_time() - cpu
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    run = Run(sampler.name, seconds=seconds, **counted.account())
-    return Particles.of(draws, task.model.tokenizer, run), counted, seconds, cpu
+    with suppress(ZeroWeights):
+        draws = sampler(law, circuit, num, budget, generator)
+    cost = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu, **counted.account()}
+    if draws is None:
+        return None, cost
+    run = Run(sampler.name, seconds=cost["seconds"], **counted.account())
+    return Particles.of(draws, counted.tokenizer, run), cost
+
+
+def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> tuple[Particles | None, dict[str, Any]]:
+    """One run on a task."""
+    counted = Counted(task.model)
+    return call(sampler, counted, counted, task.circuit, num, budget, seed)
 
 
 def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int], keep_weights: bool = False) -> Chunk:
@@ -116,13 +124,10 @@ def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: li
     chunk = Chunk()
     num = entry.particles(task.circuit.length, task.circuit.vocab_size, budget)
     for seed in seeds:
-        particles, counted, seconds, cpu = run_once(task, sampler, num, budget, seed)
+        particles, cost = run_once(task, sampler, num, budget, seed)
         chunk.runs += 1
-        chunk.lm_tokens += counted.lm_tokens
-        chunk.lm_contexts += counted.lm_contexts
-        chunk.model_seconds += counted.model_seconds
-        chunk.seconds += seconds
-        chunk.cpu_seconds += cpu
+        for name in COSTS:
+            setattr(chunk, name, getattr(chunk, name) + cost[name])
         if particles is None:
             chunk.failed += 1
             chunk.log_z += [float("-inf")] if entry.weighted else []

@@ -24,8 +24,7 @@ import numpy as np
 from locore.io import write_whole
 from locore.kernel.errors import InvalidArgument
 from locore_lab.harness import Output, Some, experiment, option
-from locore_lab.mask_engines import Engine, Locore, NotTaken
-from locore_lab.mask_engines.cases import Constrained, Vocabulary
+from locore_lab.mask_engines import Constrained, Engine, Locore, NotTaken, Vocabulary
 from locore_lab.mask_engines.peers import LLGuidance, OutlinesCore, XGrammar
 from locore_lab.shared import shown
 

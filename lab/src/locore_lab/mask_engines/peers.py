@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from locore_lab.mask_engines import Engine, NotTaken, Walker
-from locore_lab.mask_engines.cases import Constrained, Vocabulary
+from locore_lab.mask_engines import Constrained, Engine, NotTaken, Vocabulary, Walker
 
 
 class LLGuidanceWalker(Walker):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore_lab.fidelity.style import DARK, new_figure, save, settings
+from locore_lab.fidelity.plots import DARK, new_figure, save, settings
 from locore_lab.overview.local_law import Texts
 
 ALLOWED, DRAFT, ANSWER = "#bcd9ee", "#d55e00", "#009e73"

@@ -20,9 +20,8 @@ from locore.kernel.errors import InvalidArgument
 from locore.local import TopK
 from locore.models import LanguageModel
 from locore.samplers import LocallyConstrainedResampling, Sampler
-from locore_lab.sudoku.methods import CANDIDATES
+from locore_lab.sudoku.methods import CANDIDATES, request_to
 from locore_lab.sudoku.puzzles import Puzzle, solutions
-from locore_lab.sudoku.text import request_to
 
 FALSE_ALARM = 0.001  # of the test of a row
 

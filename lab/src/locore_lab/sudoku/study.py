@@ -11,11 +11,10 @@ from locore.kernel.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore_lab.shared import seed_of, shown
 from locore_lab.sudoku.conditional import FALSE_ALARM, SAMPLERS, Truth, compare, uniform_p_value
-from locore_lab.sudoku.methods import METHODS, Completion, Effort, is_consistent
-from locore_lab.sudoku.model import TRAINED
-from locore_lab.sudoku.plan import Puzzles, Sets, SudokuPlan
+from locore_lab.sudoku.dataset import Puzzles, Sets, SudokuPlan
+from locore_lab.sudoku.methods import METHODS, Completion, Effort, TextModel, cells_right, grid_in, is_consistent, request_to
 from locore_lab.sudoku.puzzles import Puzzle
-from locore_lab.sudoku.text import TextModel, cells_right, grid_in, request_to
+from locore_lab.sudoku.train import TRAINED
 
 MAIN, HARD, SEVERAL = "test", "hard", "several"
 COSTLY = "Locore, the paper's sampler (lcr)"

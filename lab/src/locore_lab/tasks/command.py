@@ -20,10 +20,10 @@ from locore_lab.fidelity.plots import plot
 from locore_lab.harness import Output, Quick, Some, experiment, option, say
 from locore_lab.shared import check_known
 from locore_lab.tasks.drawn import drawn_problems
-from locore_lab.tasks.entrants import entrants
 from locore_lab.tasks.measures import Row
 from locore_lab.tasks.problem import Family, Problem
 from locore_lab.tasks.report import JUDGED_AT, write_results, write_texts
+from locore_lab.tasks.runs import entrants
 from locore_lab.tasks.study import TasksPlan, TasksStudy
 from locore_lab.tasks.written import at_temperature, written_problems
 

@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 from locore import Constraint, ban, choice, contains, ends_with, regex, sentence_count, starts_with, word_count
-from locore_lab.tasks.features import (
+from locore_lab.tasks.problem import (
     Feature,
+    Problem,
     after,
     before,
     first_word,
@@ -16,8 +17,8 @@ from locore_lab.tasks.features import (
     whole,
     words,
     written,
+    written_as_models_do,
 )
-from locore_lab.tasks.problem import Problem, written_as_models_do
 from locore_lab.tasks.written import RUDE
 
 PLAIN = [

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from locore.io import machine, write_whole
-from locore_lab.fidelity.summary import NEGLIGIBLE, mean_ratio
 from locore_lab.harness import write_rows
-from locore_lab.tasks.entrants import DEFAULT, PLAIN_WEIGHTS, Entrant
 from locore_lab.tasks.measures import (
     KNOWN,
     OFF,
     PEERS,
     Row,
-    default_against,
     geometric_mean,
     ratio_at_cost,
     ratio_to_peer,
@@ -23,7 +20,7 @@ from locore_lab.tasks.measures import (
     worse_than,
 )
 from locore_lab.tasks.problem import Problem
-from locore_lab.tasks.runs import Run
+from locore_lab.tasks.runs import PLAIN_WEIGHTS, Entrant, Run
 from locore_lab.tasks.truth import Truth
 
 RIVALS = (*PLAIN_WEIGHTS, "smc", "genlm-smc")
@@ -59,10 +56,9 @@ def write_results(
 def markdown(rows: list[Row], problems: list[Problem], truths: dict[str, Truth]) -> str:
     """The conclusions, then all rows by problem."""
     budgets = sorted({row["budget"] for row in rows})
-    names = list(dict.fromkeys(row["sampler"] for row in rows if row["sampler"] != DEFAULT))
+    names = list(dict.fromkeys(row["sampler"] for row in rows))
     lines = ["# Tasks", "", INTRODUCTION, "", *_summary(rows, names, budgets), *_worse(rows), *_calibration(rows)]
     lines += _price(rows, names, budgets) + _at_equal_cost(rows, names, budgets)
-    lines += _default(rows, budgets)
     for problem in problems:
         here = [row for row in rows if row["problem"] == problem.name]
         if here:
@@ -152,26 +148,6 @@ def _price(rows: list[Row], names: list[str], budgets: list[int]) -> list[str]:
             often = f", {sum(passes) / len(passes):.0f} passes" if passes else ""
             cells.append("–" if mean is None else f"{mean:.1f} ({outside / whole:.0%}){often}")
         lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, ""]
-
-
-def _default(rows: list[Row], budgets: list[int]) -> list[str]:
-    """Is the default call as accurate as calls that spend less?"""
-    if not any(row["sampler"] == DEFAULT for row in rows):
-        return []
-    lines = ["## Is the default call the best use of its time?", ""]
-    lines += [
-        "RMSE of the default call against `auto` with a budget that is no larger than what the default call spends, geometric",
-        "mean; and where it is worse by more than two standard errors of the two.",
-        "",
-    ]
-    lines += ["| budget | problems | ratio | worse on |", "|---|---|---|---|"]
-    for budget in budgets:
-        found = default_against(rows, DEFAULT, budget)
-        if found:
-            ratio = mean_ratio([max(own, NEGLIGIBLE) / max(other, NEGLIGIBLE) for _, own, other, _ in found])
-            worse = [name for name, own, other, slack in found if own - other > max(slack, NEGLIGIBLE)]
-            lines.append(f"| {budget:,} | {len(found)} | {ratio:.2f} | {', '.join(worse) or 'none'} |")
     return [*lines, ""]
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from locore import ban, choice, contains, ends_with, regex, sentence_count, starts_with, word_count
 from locore.kernel.errors import InvalidArgument
-from locore_lab.tasks.features import (
+from locore_lab.tasks.problem import (
+    Problem,
     after,
     before,
     first_word,
@@ -18,8 +19,8 @@ from locore_lab.tasks.features import (
     whole,
     words,
     written,
+    written_as_models_do,
 )
-from locore_lab.tasks.problem import Problem, written_as_models_do
 
 WARM = 0.7  # a temperature that people use
 LILY = "Once upon a time, there was a little girl named Lily."

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 
 import locore
 import locore_lab.detox
-from locore_lab.places import RUNS
+from locore_lab.shared import RUNS
 
 BOS_ID, EOS_ID = 0, 1
 CONTEXT = 512

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from locore.kernel.errors import InvalidArgument
-from locore_lab.shared import load_checkpoint, save_checkpoint, write_log
+from locore_lab.shared import Training
 from locore_lab.warcraft.dataset import Maps, grade
 from locore_lab.warcraft.model import IMAGE_SIZE, PathNetwork, State, save_weights
 from locore_lab.warcraft.paths import Encoding
 
-CHECKPOINT, WEIGHTS, ROUNDED, LOG = "checkpoint.pt", "weights.safetensors", "rounded.safetensors", "log.jsonl"
+WEIGHTS, ROUNDED = "weights.safetensors", "rounded.safetensors"
 # Which share of validation maps decides what is kept: a path of minimum cost by a draw, or by the likelier token at each place.
 KEPT = {WEIGHTS: "exact", ROUNDED: "rounded_exact"}
 
@@ -77,8 +77,8 @@ class Settings:
         return self.encoder_looks + self.epochs * self.looks
 
 
-class Trainer:
-    """What a checkpoint holds: network, optimizer, the epochs done and what was measured after each."""
+class Trainer(Training):
+    """Of a fresh network."""
 
     def __init__(self, settings: Settings, train: Maps, val: Maps) -> None:
         """A fresh start."""
@@ -99,17 +99,13 @@ class Trainer:
         self.network.set_normalisation(torch.from_numpy(train.images))
         self.parameters = [*self.network.parameters(), *(self.aside.parameters() if self.aside else ())]
         self.optimizer = torch.optim.Adam(self.parameters, lr=settings.learning_rate)
-        self.history: list[dict[str, Any]] = []
+        self.what, self.history = asdict(settings) | {"encoding": train.encoding.name}, []
+        self.parts = {"network": self.network, "optimizer": self.optimizer, **({"aside": self.aside} if self.aside else {})}
 
     @property
     def steps_per_look(self) -> int:
         """Full batches between two validations."""
         return len(self.views[0]) // self.settings.batch // self.settings.looks
-
-    @property
-    def _what(self) -> dict[str, Any]:
-        """What a checkpoint is of."""
-        return asdict(self.settings) | {"encoding": self.network.encoding.name}
 
     @property
     def finished(self) -> bool:
@@ -153,25 +149,11 @@ class Trainer:
         distance = [abs(float(report[share]) - self.settings.target) for report in self._validated]
         return bool(distance) and distance[-1] <= min(distance)
 
-    def save(self, path: Path) -> None:
-        """Atomic: a kill at any moment leaves the old or the new checkpoint, never half of one."""
-        state = {
-            "settings": self._what,
-            "network": self.network.state_dict(),
-            "aside": self.aside.state_dict() if self.aside else {},
-            "optimizer": self.optimizer.state_dict(),
-            "history": self.history,
-        }
-        save_checkpoint(state, path)
-
-    def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
-        state = load_checkpoint(path, self._what)
-        self.network.load_state_dict(state["network"])
-        if self.aside:
-            self.aside.load_state_dict(state["aside"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.history = state["history"]
+    def keep(self, folder: Path) -> None:
+        """The weights that came closest to the target, by draws and by the likelier token at each place."""
+        for name, share in KEPT.items():
+            if self.is_closest(share):
+                save_weights(self.network, folder / name)
 
     @property
     def _encoder_alone(self) -> bool:
@@ -223,30 +205,9 @@ def _read(tokens: Tensor, encoding: Encoding) -> Tensor:
 def train(
     settings: Settings, maps: Maps, val: Maps, folder: Path, report: Callable[[dict[str, Any]], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """Train, or go on from the checkpoint in the folder.
-
-    Args:
-        settings: how.
-        maps: to train on.
-        val: to validate on.
-        folder: gets `checkpoint.pt`, `weights.safetensors` (closest to the target), `rounded.safetensors` (the
-            same when the likelier token is taken at each place) and `log.jsonl`.
-        report: is told what each validation gave.
-
-    Returns:
-        What each validation gave: loss, nats per label, and shares of sampled paths (`Grades`) on the validation maps.
-    """
+    """Train, or go on from the checkpoint in the folder; what each validation gave, as `look` and `validate` say."""
     trainer = Trainer(settings, maps, val)
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / CHECKPOINT).is_file():
-        trainer.load(folder / CHECKPOINT)
-    while not trainer.finished:
-        report(trainer.look())
-        for name, share in KEPT.items():
-            if trainer.is_closest(share):
-                save_weights(trainer.network, folder / name)
-        trainer.save(folder / CHECKPOINT)
-        write_log(folder / LOG, asdict(settings), trainer.history)
+    trainer.run(folder, report)
     return trainer.history
 
 
