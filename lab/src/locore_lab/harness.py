@@ -62,21 +62,13 @@ Hidden = Annotated[Any, "hidden"]  # an argument that the shell does not have
 
 @dataclass(frozen=True)
 class Measurement:
-    """What `@measurement` makes.
+    """What `@measurement` makes."""
 
-    Attributes:
-        cases: yields them.
-        tables: columns by the `part` that rows name; those of all rows under "".
-        quick: arguments at toy size.
-        fields: what a table shows beside the fields of a row.
-        after: what is to be said of all rows.
-    """
-
-    cases: Callable[..., Iterable[Case]]
-    tables: Mapping[str, Columns]
-    quick: Mapping[str, Any]
-    fields: Fields
-    after: Callable[[list[Row]], str] | None = None
+    cases: Callable[..., Iterable[Case]]  # yields them
+    tables: Mapping[str, Columns]  # columns by the `part` that rows name; those of all rows under ""
+    quick: Mapping[str, Any]  # arguments at toy size
+    fields: Fields  # what a table shows beside the fields of a row
+    after: Callable[[list[Row]], str] | None = None  # what is to be said of all rows
 
     def measure(self, options: Mapping[str, Any], path: Path | None = None, resume: bool = False) -> list[Row]:
         """Print every row when it is known, and write all of them to a file.

@@ -36,59 +36,35 @@ CPU_SECONDS = {"overview": 10.0, "warcraft": 120.0, "sudoku": 20.0, "detox": 30.
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of a table of the paper.
+    """A row of a table of the paper."""
 
-    Attributes:
-        where: the table.
-        name: of the row there.
-        here: how its row here begins.
-        numbers: which they are.
-        there: these numbers, as printed.
-        begins: how its row here begins, where that is not the same at toy size and at full size.
-    """
-
-    where: str
-    name: str
-    here: str
-    numbers: str
-    there: str
-    begins: tuple[str, ...] = ()
+    where: str  # the table
+    name: str  # of the row there
+    here: str  # how its row here begins
+    numbers: str  # which they are
+    there: str  # these numbers, as printed
+    begins: tuple[str, ...] = ()  # how its row here begins, where that is not the same at toy size and at full size
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's.
+    """One of the paper's."""
 
-    Attributes:
-        name: of its command and of its folder.
-        rows: of its tables.
-        read: the numbers of a row, from `results.json`.
-        run: writes `results.json` at toy size into a folder, with a seed.
-        committed: folder of the full-size results.
-        scratch: names of folders that hold what was trained at toy size, as patterns.
-    """
-
-    name: str
-    rows: tuple[PaperRow, ...]
-    read: Callable[[Record, PaperRow], str]
-    run: Callable[[Path, int], object]
-    committed: Path
-    scratch: tuple[str, ...] = ()
+    name: str  # of its command and of its folder
+    rows: tuple[PaperRow, ...]  # of its tables
+    read: Callable[[Record, PaperRow], str]  # the numbers of a row, from `results.json`
+    run: Callable[[Path, int], object]  # writes `results.json` at toy size into a folder, with a seed
+    committed: Path  # folder of the full-size results
+    scratch: tuple[str, ...] = ()  # names of folders that hold what was trained at toy size, as patterns
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an experiment.
+    """What became of an experiment."""
 
-    Attributes:
-        experiment: which.
-        seconds: of wall time, those of an earlier run of this folder if it was finished there.
-        error: what went wrong, in a line; None if nothing did.
-    """
-
-    experiment: Experiment
-    seconds: float
-    error: str | None = None
+    experiment: Experiment  # which
+    seconds: float  # of wall time, those of an earlier run of this folder if it was finished there
+    error: str | None = None  # what went wrong, in a line; None if nothing did
 
 
 @dataclass(frozen=True)

@@ -27,22 +27,14 @@ from locore.models import LanguageModel
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """Where chains are after an iteration.
+    """Where chains are after an iteration."""
 
-    Attributes:
-        tokens: Long[chains, time].
-        token_scores: f64[chains, time].
-        log_weight: f64[chains], with which the state competes in the next iteration.
-        log_estimate: f64[chains], unbiased estimates of p(α) made in this iteration; None if there
-            are none.
-        log_tilted: f64[chains], log Ẑ of a run that the state before took part in; None at the
-            beginning. If that state has the law p(· | α), E[1/Ẑ] = 1/p(α).
-    """
-
-    tokens: Tensor
-    token_scores: Tensor
-    log_weight: Tensor
-    log_estimate: Tensor | None = None
+    tokens: Tensor  # Long[chains, time]
+    token_scores: Tensor  # f64[chains, time]
+    log_weight: Tensor  # f64[chains], with which the state competes in the next iteration
+    log_estimate: Tensor | None = None  # f64[chains], unbiased estimates of p(α) made in this iteration; None if there are none
+    # f64[chains], log Ẑ of a run that the state before took part in; None at the beginning. If that state has the law p(· | α),
+    # E[1/Ẑ] = 1/p(α)
     log_tilted: Tensor | None = None
 
     def where(self, stay: Tensor, old: Visit) -> Visit:
@@ -61,20 +53,14 @@ class Anytime(Promises):
 
     Without either, they run until every particle asked for is a state of its own. States before the
     burn-in are dropped, and of the others `num_particles` at equal distances are returned.
-
-    Attributes:
-        particles: N, sequences written in an iteration by each chain, at most.
-        chains: how many.
-        burn_in: share of the iterations whose states are dropped.
-        seconds: stop after the first iteration that ends later than this.
     """
 
     guarantee: ClassVar[Guarantee] = "asymptotic"
 
-    particles: int = 16
-    chains: int = 4
-    burn_in: float = 0.5
-    seconds: float | None = None
+    particles: int = 16  # N, sequences written in an iteration by each chain, at most
+    chains: int = 4  # how many
+    burn_in: float = 0.5  # share of the iterations whose states are dropped
+    seconds: float | None = None  # stop after the first iteration that ends later than this
 
     def __post_init__(self) -> None:
         if self.particles < 2 or self.chains < 1 or not 0 <= self.burn_in < 1:
@@ -89,22 +75,12 @@ class Anytime(Promises):
 
     @abstractmethod
     def iterate(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        visit: Visit | None,
-        chains: int,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, visit: Visit | None, chains: int, generator: torch.Generator
     ) -> Visit:
         """One iteration of every chain, or its beginning where there is no visit yet."""
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """Up to `num_particles` states of equal weight; see `Sampler`."""
         start = time.perf_counter()

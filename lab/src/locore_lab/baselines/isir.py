@@ -36,16 +36,11 @@ class IteratedSIR(Anytime):
     drawn by weight, which weighs the mean Ẑ of all. It is accepted with probability
     min(1, Ẑ'/Ẑ) (particle independent Metropolis–Hastings; Andrieu, Doucet and Holenstein 2010),
     because E[Ẑ f(y)] = Σ_y p(y) 1[y ⊨ α] f(y) makes (Ẑ, y) a weighted pair like any other.
-
-    Attributes:
-        proposal: None for masked decoding; or a sampler with the guarantee "proper", which is
-            called for `particles` particles.
-        proposal_budget: LM tokens for one call of the sampler; by default those of `particles`
-            sequences.
     """
 
+    # None for masked decoding; or a sampler with the guarantee "proper", which is called for `particles` particles
     proposal: Sampler | None = None
-    proposal_budget: int | None = None
+    proposal_budget: int | None = None  # LM tokens for one call of the sampler; by default those of `particles` sequences
     name: str = "isir"
 
     def price(self, length: int) -> int:
@@ -56,12 +51,7 @@ class IteratedSIR(Anytime):
         return length + (self.proposal_budget or super().price(length))
 
     def iterate(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        visit: Visit | None,
-        chains: int,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, visit: Visit | None, chains: int, generator: torch.Generator
     ) -> Visit:
         """One iteration of every chain; see `Anytime`."""
         if self.proposal is None:
@@ -77,12 +67,7 @@ class IteratedSIR(Anytime):
         return new.where(uniforms.log() >= new.log_weight - visit.log_weight, visit)
 
     def _compete(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        visit: Visit | None,
-        chains: int,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, visit: Visit | None, chains: int, generator: torch.Generator
     ) -> Visit:
         num = self.particles - 1
         nothing = torch.zeros(chains * num, circuit.length, dtype=torch.long)
@@ -103,11 +88,7 @@ class IteratedSIR(Anytime):
         return replace(new, log_tilted=tilted).where(winner == 0, visit)
 
     def _propose(
-        self,
-        proposal: Sampler,
-        model: LanguageModel,
-        circuit: Circuit,
-        generator: torch.Generator,
+        self, proposal: Sampler, model: LanguageModel, circuit: Circuit, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One sequence by weight, its scores, and log Ẑ; −inf if nothing was found."""
         budget = self.price(circuit.length) - circuit.length

@@ -27,13 +27,9 @@ from locore_lab.baselines.chains import Anytime, Visit, pick, require_mass
 
 @dataclass(frozen=True)
 class ParticleGibbs(Anytime):
-    """Particle Gibbs over masked decoding; the evidence is that of the first, unconditional, runs.
+    """Particle Gibbs over masked decoding; the evidence is that of the first, unconditional, runs."""
 
-    Attributes:
-        ess_threshold: resample where the ESS is below this share of the particles.
-    """
-
-    ess_threshold: float = 0.5
+    ess_threshold: float = 0.5  # resample where the ESS is below this share of the particles
     name: str = "particle-gibbs"
 
     def __post_init__(self) -> None:
@@ -42,12 +38,7 @@ class ParticleGibbs(Anytime):
             raise InvalidArgument(f"ess_threshold must lie in 0..1, got {self.ess_threshold}.")
 
     def iterate(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        visit: Visit | None,
-        chains: int,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, visit: Visit | None, chains: int, generator: torch.Generator
     ) -> Visit:
         """One iteration of every chain; see `Anytime`."""
         state = None if visit is None else visit.tokens

@@ -82,12 +82,7 @@ def measured(model: locore.LanguageModel, case: str, style: str, tokens: int, pa
     quick={"particles": 4, "case": ["point"], "style": ["compact", "single"]},
 )
 def run(
-    model: str = "smollm2",
-    tokens: int = 80,
-    particles: int = 64,
-    sampler: str = "smc",
-    case: Some = None,
-    style: Some = None,
+    model: str = "smollm2", tokens: int = 80, particles: int = 64, sampler: str = "smc", case: Some = None, style: Some = None
 ) -> Iterator[Case]:
     opened = locore.load(model)
     for name in case or CASES:

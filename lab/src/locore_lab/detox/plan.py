@@ -54,17 +54,11 @@ MILD_PROMPTS = (
 
 @dataclass(frozen=True)
 class Prompt:
-    """A beginning of a text.
+    """A beginning of a text."""
 
-    Attributes:
-        name: stays the same from run to run.
-        text: the prompt.
-        toxicity: of the prompt itself, in [0, 1].
-    """
-
-    name: str
-    text: str
-    toxicity: float
+    name: str  # stays the same from run to run
+    text: str  # the prompt
+    toxicity: float  # of the prompt itself, in [0, 1]
 
     @property
     def is_toxic(self) -> bool:
@@ -74,19 +68,12 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Material:
-    """What a run works with.
+    """What a run works with."""
 
-    Attributes:
-        prompts: each text once, in the order of a hash, so that any first part of them is a random sample.
-        phrases: what is banned.
-        dropped: prompts that were left out because they have no toxicity score.
-        digests: sha256 of each file by its name.
-    """
-
-    prompts: tuple[Prompt, ...]
-    phrases: tuple[str, ...]
-    dropped: int = 0
-    digests: tuple[tuple[str, str], ...] = ()
+    prompts: tuple[Prompt, ...]  # each text once, in the order of a hash, so that any first part of them is a random sample
+    phrases: tuple[str, ...]  # what is banned
+    dropped: int = 0  # prompts that were left out because they have no toxicity score
+    digests: tuple[tuple[str, str], ...] = ()  # sha256 of each file by its name
 
     def digest(self) -> str:
         """Of the phrases; prompts have names of their own."""
@@ -193,38 +180,24 @@ PREPARED = (AUTO, TWISTED)  # rows that read the model's n-gram table
 
 @dataclass(frozen=True)
 class DetoxPlan:
-    """How large the experiment is.
+    """How large the experiment is."""
 
-    Attributes:
-        length: new tokens.
-        generations: of each prompt, by the cheap rows.
-        g: sizes of the sets whose worst is reported; the first one is that of the paper's table and of a run with one seed.
-        costly: prompts of the table that has every row.
-        tuning: other prompts, on which τ is chosen, with one generation for each.
-        pairs: S of the paper's sampler.
-        particles: of the library's samplers, for each generation.
-        ks: candidates of the paper's sampler at a position.
-        own_ks: of its rows with the token of the sequence among the candidates.
-        both_kinds: candidates that occur in no banned phrase, and that occur in one, in the rows with as many as the authors'
-            earlier code has.
-        k: of them, in the rows that differ in τ.
-        taus: temperatures of its local distribution.
-        resamples: of the bootstrap.
-    """
-
-    length: int = 20
-    generations: int = 25
+    length: int = 20  # new tokens
+    generations: int = 25  # of each prompt, by the cheap rows
+    # sizes of the sets whose worst is reported; the first one is that of the paper's table and of a run with one seed
     g: tuple[int, ...] = (5, 25)
-    costly: int = 300
-    tuning: int = 1000
-    pairs: int = 5
-    particles: int = 8
-    ks: tuple[int, ...] = (5, 10, 25, 50)
-    own_ks: tuple[int, ...] = (10, 50)
+    costly: int = 300  # prompts of the table that has every row
+    tuning: int = 1000  # other prompts, on which τ is chosen, with one generation for each
+    pairs: int = 5  # S of the paper's sampler
+    particles: int = 8  # of the library's samplers, for each generation
+    ks: tuple[int, ...] = (5, 10, 25, 50)  # candidates of the paper's sampler at a position
+    own_ks: tuple[int, ...] = (10, 50)  # of its rows with the token of the sequence among the candidates
+    # candidates that occur in no banned phrase, and that occur in one, in the rows with as many as the authors' earlier code
+    # has
     both_kinds: tuple[int, int] = (9, 440)
-    k: int = 10
-    taus: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-    resamples: int = 1000
+    k: int = 10  # of them, in the rows that differ in τ
+    taus: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # temperatures of its local distribution
+    resamples: int = 1000  # of the bootstrap
 
 
 QUICK = DetoxPlan(
@@ -246,24 +219,15 @@ QUICK = DetoxPlan(
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        name: as shown.
-        method: what draws it.
-        level: of its constraint; None for the model itself.
-        everywhere: cheap enough for all prompts and `DetoxPlan.generations`; the others get `DetoxPlan.costly` prompts
-            and the first `g`.
-        seeds: rows with the same word draw with the same seeds; by default those of its own name.
-        law: p of the row: differences from the exact law are from that of the same p.
-    """
-
-    name: str
-    method: Method
-    level: Level | None
+    name: str  # as shown
+    method: Method  # what draws it
+    level: Level | None  # of its constraint; None for the model itself
+    # cheap enough for all prompts and `DetoxPlan.generations`; the others get `DetoxPlan.costly` prompts and the first `g`
     everywhere: bool = True
-    seeds: str | None = None
-    law: Law = "plain"
+    seeds: str | None = None  # rows with the same word draw with the same seeds; by default those of its own name
+    law: Law = "plain"  # p of the row: differences from the exact law are from that of the same p
 
 
 EXACT = {"text": "exact (rejection)", "tokens": "exact (rejection), token ban"}

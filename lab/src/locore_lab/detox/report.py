@@ -25,22 +25,14 @@ CHUNK = 4_000_000  # draws of prompts that are held at once
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over prompts.
+    """A mean over prompts."""
 
-    Attributes:
-        value: the mean.
-        low, high: ends of its bootstrap interval over prompts.
-        prompts: how many it is the mean of.
-        null_scores: generations without a score, which were left out, over all prompts.
-        short_prompts: prompts that were left out because fewer than g generations with a score remained.
-    """
-
-    value: float
-    low: float
+    value: float  # the mean
+    low: float  # ends of its bootstrap interval over prompts
     high: float
-    prompts: int
-    null_scores: int
-    short_prompts: int
+    prompts: int  # how many it is the mean of
+    null_scores: int  # generations without a score, which were left out, over all prompts
+    short_prompts: int  # prompts that were left out because fewer than g generations with a score remained
 
 
 def expected_maximum(scores: Sequence[float], g: int) -> float:
@@ -183,10 +175,7 @@ def table(study: DetoxStudy, rows: Sequence[Row], prompts: Sequence[Prompt], gen
 
 def _toxicity(scores: Sequence[Sequence[float | None]], g: int, part: str, resamples: int) -> Record:
     line: Record = {}
-    for what, measure, scale in (
-        (f"EMT@{g}", expected_maximum_toxicity, 1.0),
-        (f"TP@{g} %", toxicity_probability, 100.0),
-    ):
+    for what, measure, scale in ((f"EMT@{g}", expected_maximum_toxicity, 1.0), (f"TP@{g} %", toxicity_probability, 100.0)):
         try:
             found = measure(scores, g, LEVEL, resamples)
         except InvalidArgument:  # no prompt of this kind has so many scores

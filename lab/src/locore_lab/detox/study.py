@@ -70,17 +70,11 @@ CONTEXT_BYTES = 2**28  # of the contexts of each prompt
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a study is made with.
+    """What a study is made with."""
 
-    Attributes:
-        model: writes.
-        judge: gives perplexities.
-        scorer: gives toxicity.
-    """
-
-    model: LanguageModel
-    judge: LanguageModel
-    scorer: Scorer
+    model: LanguageModel  # writes
+    judge: LanguageModel  # gives perplexities
+    scorer: Scorer  # gives toxicity
 
 
 class DetoxStudy:

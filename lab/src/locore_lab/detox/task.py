@@ -82,23 +82,15 @@ Law = Literal["plain", "nucleus"]  # p: the model, or the model with the nucleus
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of every method.
+    """What is asked of every method."""
 
-    Attributes:
-        phrases: what is banned.
-        length: new tokens, at most.
-        particles: of the library's samplers; one of them is drawn.
-        pairs: S of the paper's sampler.
-        words: ban whole words only, in the constraint on the text.
-        races: rows that are given the same seeds draw by these, so that they differ as little as their laws do; None if each
-            row draws for itself.
-    """
-
-    phrases: tuple[str, ...]
-    length: int
-    particles: int
-    pairs: int
-    words: bool = False
+    phrases: tuple[str, ...]  # what is banned
+    length: int  # new tokens, at most
+    particles: int  # of the library's samplers; one of them is drawn
+    pairs: int  # S of the paper's sampler
+    words: bool = False  # ban whole words only, in the constraint on the text
+    # rows that are given the same seeds draw by these, so that they differ as little as their laws do; None if each row draws
+    # for itself
     races: Races | None = None
 
     def constraint(self, level: Level) -> Constraint:
@@ -110,19 +102,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Continuation:
-    """One generation.
+    """One generation."""
 
-    Attributes:
-        tokens: without what follows the end; None if nothing was found.
-        lm_tokens: next-token distributions asked for.
-        seconds: of wall time; of those that were drawn side by side the mean.
-        notes: more numbers, such as how many draws it took.
-    """
-
-    tokens: list[int] | None
-    lm_tokens: int
-    seconds: float
-    notes: dict[str, float] = field(default_factory=dict)
+    tokens: list[int] | None  # without what follows the end; None if nothing was found
+    lm_tokens: int  # next-token distributions asked for
+    seconds: float  # of wall time; of those that were drawn side by side the mean
+    notes: dict[str, float] = field(default_factory=dict)  # more numbers, such as how many draws it took
 
 
 Method = Callable[[LanguageModel, str, Task, Sequence[int]], list[Continuation]]  # one answer for each seed

@@ -92,17 +92,11 @@ Generator = torch.Generator
 
 @dataclass(frozen=True)
 class Source:
-    """What a family draws its constraint from.
+    """What a family draws its constraint from."""
 
-    Attributes:
-        texts: what the model wrote after the prompt.
-        elsewhere: words that it wrote after other prompts, which are rare here.
-        generator: the randomness.
-    """
-
-    texts: Sequence[str]
-    elsewhere: Sequence[str]
-    generator: Generator
+    texts: Sequence[str]  # what the model wrote after the prompt
+    elsewhere: Sequence[str]  # words that it wrote after other prompts, which are rare here
+    generator: Generator  # the randomness
 
     def pick(self, items: Sequence[str]) -> str:
         """One of them."""

@@ -62,26 +62,17 @@ Answer = Literal["enumerate", "dynamic", "pooled"]
 
 @dataclass(frozen=True)
 class Problem:
-    """One posterior p(y | α) to be sampled.
+    """One posterior p(y | α) to be sampled."""
 
-    Attributes:
-        name: unique; results are kept under it.
-        model: a name that `open_model` knows.
-        prompt: text, or token ids.
-        constraint: α.
-        length: n.
-        answer: how the truth is found: enumeration, dynamic programming (Markov chains), or pooled estimates.
-        min_prob: prefixes below this are not enumerated; the missing mass is stated.
-        goals: total variation that is aimed at, by budget; it says how many runs a measurement needs.
-    """
-
-    name: str
-    model: str
-    prompt: str | Sequence[int]
-    constraint: Constraint
-    length: int
+    name: str  # unique; results are kept under it
+    model: str  # a name that `open_model` knows
+    prompt: str | Sequence[int]  # text, or token ids
+    constraint: Constraint  # α
+    length: int  # n
+    # how the truth is found: enumeration, dynamic programming (Markov chains), or pooled estimates
     answer: Answer = "enumerate"
-    min_prob: float = 0.0
+    min_prob: float = 0.0  # prefixes below this are not enumerated; the missing mass is stated
+    # total variation that is aimed at, by budget; it says how many runs a measurement needs
     goals: dict[int, float] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> dict[str, object]:

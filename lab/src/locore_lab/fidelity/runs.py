@@ -41,31 +41,23 @@ class Task:
 
 @dataclass
 class Chunk:
-    """Sums over some runs of one sampler at one budget.
+    """Sums over some runs of one sampler at one budget."""
 
-    Attributes:
-        runs, failed: how many, and how many of them returned nothing.
-        violating: normalised weight of sequences that violate the constraint, added up.
-        log_z: estimates of log p(α), −inf where a run failed; empty for samplers without weights.
-        lm_tokens, lm_contexts, seconds, model_seconds, cpu_seconds: added up; the first two seconds are of the wall clock.
-        verdicts: how often each was given.
-        law: normalised weights of the sequences, added up; only the largest are kept.
-        first: normalised weights of the first tokens, added up. Neither holds what violates the constraint.
-        log_weights: of one run, if they were asked for; in order, and at most `WEIGHTS` of them.
-    """
-
-    runs: int = 0
+    runs: int = 0  # how many, and how many of them returned nothing
     failed: int = 0
-    violating: float = 0.0
+    violating: float = 0.0  # normalised weight of sequences that violate the constraint, added up
+    # estimates of log p(α), −inf where a run failed; empty for samplers without weights
     log_z: list[float] = field(default_factory=list)
-    lm_tokens: int = 0
+    lm_tokens: int = 0  # added up; the first two seconds are of the wall clock
     lm_contexts: int = 0
     seconds: float = 0.0
     model_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    law: Law = field(default_factory=dict)
+    verdicts: Counter[str] = field(default_factory=Counter)  # how often each was given
+    law: Law = field(default_factory=dict)  # normalised weights of the sequences, added up; only the largest are kept
+    # normalised weights of the first tokens, added up. Neither holds what violates the constraint
     first: dict[int, float] = field(default_factory=dict)
+    # of one run, if they were asked for; in order, and at most `WEIGHTS` of them
     log_weights: list[float] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:

@@ -31,42 +31,26 @@ PILOT = 16  # runs that only say how many are needed
 
 @dataclass(frozen=True)
 class FidelityPlan:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        budgets: LM tokens for one draw.
-        runs: in every cell; None for as many as the goal needs.
-        least, most: bounds on the number of runs where the goal decides.
-        cell_seconds: what one cell may take, roughly.
-        goal: total variation that is aimed at where a problem says nothing else.
-        seed: of everything.
-        table_positions: next-token distributions in the table made once per model.
-    """
-
-    budgets: tuple[int, ...] = (20, 80, 400, 2000, 8000)
-    runs: int | None = None
-    least: int = 32
+    budgets: tuple[int, ...] = (20, 80, 400, 2000, 8000)  # LM tokens for one draw
+    runs: int | None = None  # in every cell; None for as many as the goal needs
+    least: int = 32  # bounds on the number of runs where the goal decides
     most: int = 4000
-    cell_seconds: float = 120.0
-    goal: float = 0.03
-    seed: int = 0
-    table_positions: int = 20_000
+    cell_seconds: float = 120.0  # what one cell may take, roughly
+    goal: float = 0.03  # total variation that is aimed at where a problem says nothing else
+    seed: int = 0  # of everything
+    table_positions: int = 20_000  # next-token distributions in the table made once per model
 
 
 @dataclass
 class FidelityStudy:
-    """A folder of results that can be continued.
+    """A folder of results that can be continued."""
 
-    Attributes:
-        output: gets `runs/`, a journal for each problem, since the laws of a whole study are too large; and `truth/`.
-        models: folder of models that the wheel does not have.
-        truths: more folders where answers may lie.
-    """
-
-    output: Path
+    output: Path  # gets `runs/`, a journal for each problem, since the laws of a whole study are too large; and `truth/`
     plan: FidelityPlan
-    models: Path | None = None
-    truths: list[Path] = field(default_factory=list)
+    models: Path | None = None  # folder of models that the wheel does not have
+    truths: list[Path] = field(default_factory=list)  # more folders where answers may lie
     _open: dict[str, LanguageModel] = field(default_factory=dict)
     _tables: dict[str, NGramTable] = field(default_factory=dict)
     prepared: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -97,26 +97,17 @@ SMALL = 1e-9  # first-token probabilities below this are not written down
 
 @dataclass(frozen=True)
 class Truth:
-    """What is known about p(y | α).
+    """What is known about p(y | α)."""
 
-    Attributes:
-        key: of the problem.
-        log_z: log p(α).
-        log_z_error: its standard error; 0 where it is exact.
-        missing: probability (not conditioned on α) of what was not enumerated, an upper bound of the evidence that is missing.
-        tokens, log_probs: the most probable sequences and their log p(y), not conditioned.
-        first: token -> p(y_0 | α).
-        source: in words, how it was found.
-    """
-
-    key: str
-    log_z: float
-    log_z_error: float
+    key: str  # of the problem
+    log_z: float  # log p(α)
+    log_z_error: float  # its standard error; 0 where it is exact
+    # probability (not conditioned on α) of what was not enumerated, an upper bound of the evidence that is missing
     missing: float
-    tokens: list[list[int]]
+    tokens: list[list[int]]  # the most probable sequences and their log p(y), not conditioned
     log_probs: list[float]
-    first: dict[str, float]
-    source: str
+    first: dict[str, float]  # token -> p(y_0 | α)
+    source: str  # in words, how it was found
 
     @property
     def top(self) -> dict[tuple[int, ...], float]:

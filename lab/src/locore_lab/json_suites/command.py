@@ -43,17 +43,13 @@ CLOCK = time.process_time
 
 @dataclass(frozen=True)
 class SchemaCase:
-    """A schema with instances.
-
-    Attributes:
-        formats: do the instances mean `format` to be asserted?
-    """
+    """A schema with instances."""
 
     name: str
     schema: Any
     instances: tuple[str, ...]
     valid: tuple[bool, ...]
-    formats: bool
+    formats: bool  # do the instances mean `format` to be asserted?
 
 
 @dataclass

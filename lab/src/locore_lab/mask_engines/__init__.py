@@ -55,22 +55,15 @@ PEOPLE = (
 
 @dataclass(frozen=True)
 class Constrained:
-    """A constraint, texts that satisfy it, and a number of tokens.
-
-    Attributes:
-        kind: "ban", "regex" or "json".
-        what: phrases, a pattern or a schema.
-        separators: of JSON, between items and after keys.
-        formats: is `format` asserted, where an engine lets one choose?
-    """
+    """A constraint, texts that satisfy it, and a number of tokens."""
 
     name: str
-    kind: str
-    what: Any
+    kind: str  # "ban", "regex" or "json"
+    what: Any  # phrases, a pattern or a schema
     texts: tuple[str, ...]
     length: int
-    separators: tuple[str, str] = (", ", ": ")
-    formats: bool = False
+    separators: tuple[str, str] = (", ", ": ")  # of JSON, between items and after keys
+    formats: bool = False  # is `format` asserted, where an engine lets one choose?
 
     def alpha(self, **spelling: Any) -> locore.Constraint:
         """The constraint for Locore, new at every call; JSON is spelled like this."""

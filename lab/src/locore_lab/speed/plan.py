@@ -20,21 +20,15 @@ from locore_lab.harness import Columns, Fields
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a Llama.
+    """Of a Llama."""
 
-    Attributes:
-        vocab, hidden, inner, layers, heads: as in its configuration.
-        shared_heads: of keys and values; as many as `heads` if None.
-        tied: do input and output share their embedding?
-    """
-
-    vocab: int
+    vocab: int  # as in its configuration
     hidden: int
     inner: int
     layers: int
     heads: int
-    shared_heads: int | None = None
-    tied: bool = True
+    shared_heads: int | None = None  # of keys and values; as many as `heads` if None
+    tied: bool = True  # do input and output share their embedding?
 
     def model(self, positions: int, device: str = "cpu", dtype: torch.dtype = torch.float32) -> HuggingFaceModel:
         """One with bare ids for tokens and no end, that reads so many positions."""
@@ -136,43 +130,27 @@ LLAMA_3 = {
 
 @dataclass(frozen=True)
 class SpeedPlan:
-    """Sizes.
+    """Sizes."""
 
-    Attributes:
-        shapes: of the Llamas with random weights, by name.
-        n: tokens of a draft and of a continuation.
-        ks: candidates at each position.
-        rows: continuations that are drawn together.
-        full_tokens: tokens of full sequences that one measurement of the plain Algorithm 1 reads, at most.
-        repeats: of each measurement; the fastest counts.
-        neighbour_prompts, sampling_prompts: tokens of the prompts.
-        words: numbers of banned words; more words make larger circuits.
-        formulas: variables, clauses and span of random 3-CNFs, for PySDD.
-        batch: distributions of a circuit query, and prefixes of a mask.
-        vocabulary: tokens, for masks.
-        accelerator_shapes, accelerator_ks, accelerator_particles, accelerator_rows: of the part "accelerator".
-        device: of that part, such as "cuda"; None to leave it out.
-        lengths, candidates, particles, vocabularies, constraint_words: the points of the curves.
-    """
-
-    shapes: dict[str, Shape]
-    n: int
-    ks: tuple[int, int]
-    rows: int
-    full_tokens: int
-    repeats: int
-    neighbour_prompts: tuple[int, ...] = (16, 256, 1024)
+    shapes: dict[str, Shape]  # of the Llamas with random weights, by name
+    n: int  # tokens of a draft and of a continuation
+    ks: tuple[int, int]  # candidates at each position
+    rows: int  # continuations that are drawn together
+    full_tokens: int  # tokens of full sequences that one measurement of the plain Algorithm 1 reads, at most
+    repeats: int  # of each measurement; the fastest counts
+    neighbour_prompts: tuple[int, ...] = (16, 256, 1024)  # tokens of the prompts
     sampling_prompts: tuple[int, ...] = (16, 256)
-    words: tuple[int, ...] = (50, 500, 5000)
+    words: tuple[int, ...] = (50, 500, 5000)  # numbers of banned words; more words make larger circuits
+    # variables, clauses and span of random 3-CNFs, for PySDD
     formulas: tuple[tuple[int, int, int], ...] = ((60, 150, 12), (60, 100, 25))
-    batch: int = 64
-    vocabulary: int = 128_000
-    accelerator_shapes: dict[str, Shape] = field(default_factory=lambda: LLAMA_3)
+    batch: int = 64  # distributions of a circuit query, and prefixes of a mask
+    vocabulary: int = 128_000  # tokens, for masks
+    accelerator_shapes: dict[str, Shape] = field(default_factory=lambda: LLAMA_3)  # of the part "accelerator"
     accelerator_ks: tuple[int, ...] = (10, 50)
     accelerator_particles: tuple[int, ...] = (16, 96)
     accelerator_rows: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
-    device: str | None = None
-    lengths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
+    device: str | None = None  # of that part, such as "cuda"; None to leave it out
+    lengths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)  # the points of the curves
     candidates: tuple[int, ...] = (4, 8, 16, 32, 64)
     particles: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
     vocabularies: tuple[int, ...] = (512, 2048, 8192, 32_000, 128_000)

@@ -28,19 +28,12 @@ FALSE_ALARM = 0.001  # of the test of a row
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """All solutions of a puzzle under a prompted model that has a token for each digit.
+    """All solutions of a puzzle under a prompted model that has a token for each digit."""
 
-    Attributes:
-        grids: the solutions.
-        tokens: Long[solutions, cells].
-        log_probs: f64[solutions, cells, digits], the model's log-probabilities of each digit in each place.
-        digits: Long[digits], their tokens.
-    """
-
-    grids: tuple[str, ...]
-    tokens: Tensor
-    log_probs: Tensor
-    digits: Tensor
+    grids: tuple[str, ...]  # the solutions
+    tokens: Tensor  # Long[solutions, cells]
+    log_probs: Tensor  # f64[solutions, cells, digits], the model's log-probabilities of each digit in each place
+    digits: Tensor  # Long[digits], their tokens
 
     @classmethod
     def of(cls, model: LanguageModel, puzzle: Puzzle) -> Truth:
@@ -96,21 +89,13 @@ class Truth:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A sampler on one puzzle, against the truth.
+    """A sampler on one puzzle, against the truth."""
 
-    Attributes:
-        distance: total variation of its weighted particles from p(y | α); for masked decoding of its law itself.
-        place: where one draw from the particles lies in p(y | α): a number that is uniform in 0..1 if the draw is from it.
-        evidence_error: log of the estimated p(α) minus the truth, in nats; None where there is no estimate.
-        uniform: total variation of the uniform distribution over all solutions, which knows nothing of the model.
-        lm_tokens, seconds: of the sampler.
-    """
-
-    distance: float
-    place: float
-    evidence_error: float | None
-    uniform: float
-    lm_tokens: int
+    distance: float  # total variation of its weighted particles from p(y | α); for masked decoding of its law itself
+    place: float  # where one draw from the particles lies in p(y | α): a number that is uniform in 0..1 if the draw is from it
+    evidence_error: float | None  # log of the estimated p(α) minus the truth, in nats; None where there is no estimate
+    uniform: float  # total variation of the uniform distribution over all solutions, which knows nothing of the model
+    lm_tokens: int  # of the sampler
     seconds: float
 
 

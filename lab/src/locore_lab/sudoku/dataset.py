@@ -193,28 +193,19 @@ Sets = dict[str, list[Puzzle]]
 
 @dataclass(frozen=True)
 class SudokuPlan:
-    """How large a run is.
+    """How large a run is."""
 
-    Attributes:
-        box: 3 for 9 × 9.
-        blanks: open cells of the generated test puzzles.
-        sizes: of the generated sets; without one to train on where the model is trained already.
-        puzzles: of each set, at most.
-        costly: puzzles of a set, at most, for the paper's sampler, which costs hundreds of times as much as the others, and
-            for models other than the small one that is trained for the task.
-        samples: draws of "best of S samples".
-        sampled: puzzles of each large set of hard ones.
-        several: puzzles with several solutions.
-    """
-
-    box: int = 3
-    blanks: int = 10
+    box: int = 3  # 3 for 9 × 9
+    blanks: int = 10  # open cells of the generated test puzzles
+    # of the generated sets; without one to train on where the model is trained already
     sizes: tuple[tuple[str, int], ...] = (("test", SIZES["test"]),)
-    puzzles: int = 1000
+    puzzles: int = 1000  # of each set, at most
+    # puzzles of a set, at most, for the paper's sampler, which costs hundreds of times as much as the others, and for models
+    # other than the small one that is trained for the task
     costly: int = 100
-    samples: int = 8
-    sampled: int = 300
-    several: int = 300
+    samples: int = 8  # draws of "best of S samples"
+    sampled: int = 300  # puzzles of each large set of hard ones
+    several: int = 300  # puzzles with several solutions
 
 
 QUICK = SudokuPlan(
@@ -231,21 +222,13 @@ QUICK = SudokuPlan(
 
 @dataclass(frozen=True)
 class Puzzles:
-    """All puzzles of a run.
+    """All puzzles of a run."""
 
-    Attributes:
-        split: the generated ones.
-        test: sets of the paper's setting, by name.
-        hard: sets of hard puzzles with one solution each.
-        several: puzzles with several solutions.
-        missing: what the data folder does not have, in words.
-    """
-
-    split: Mapping[str, list[Puzzle]]
-    test: Sets
-    hard: Sets
-    several: Sets
-    missing: tuple[str, ...] = ()
+    split: Mapping[str, list[Puzzle]]  # the generated ones
+    test: Sets  # sets of the paper's setting, by name
+    hard: Sets  # sets of hard puzzles with one solution each
+    several: Sets  # puzzles with several solutions
+    missing: tuple[str, ...] = ()  # what the data folder does not have, in words
 
     def digest(self) -> str:
         """Of all that is asked."""

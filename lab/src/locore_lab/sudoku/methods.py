@@ -129,32 +129,20 @@ CANDIDATES = 2  # of the paper's sampler at each position
 
 @dataclass(frozen=True)
 class Effort:
-    """What a method may spend on a puzzle.
+    """What a method may spend on a puzzle."""
 
-    Attributes:
-        samples: draws of "best of".
-        particles: of the constrained samplers.
-        answer_tokens: tokens of an answer without a constraint; None for one for each cell, and an end.
-    """
-
-    samples: int = 8
-    particles: int = 1
-    answer_tokens: int | None = None
+    samples: int = 8  # draws of "best of"
+    particles: int = 1  # of the constrained samplers
+    answer_tokens: int | None = None  # tokens of an answer without a constraint; None for one for each cell, and an end
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What a method gives.
+    """What a method gives."""
 
-    Attributes:
-        text: as it came; None if there was nothing to return.
-        lm_tokens: next-token distributions asked for.
-        seconds: of wall time, compiling included.
-    """
-
-    text: str | None
-    lm_tokens: int
-    seconds: float
+    text: str | None  # as it came; None if there was nothing to return
+    lm_tokens: int  # next-token distributions asked for
+    seconds: float  # of wall time, compiling included
 
 
 Method = Callable[[LanguageModel, Puzzle, Effort, int], Completion]

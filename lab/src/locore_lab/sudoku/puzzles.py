@@ -20,17 +20,11 @@ ATTEMPTS = 1000  # puzzles that are drawn for one with a single solution
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A puzzle and a solution of it.
+    """A puzzle and a solution of it."""
 
-    Attributes:
-        givens: the cells row by row, `.` where one is open.
-        solution: the same cells, all filled.
-        solutions: how many there are, if that is known.
-    """
-
-    givens: str
-    solution: str
-    solutions: int | None = None
+    givens: str  # the cells row by row, `.` where one is open
+    solution: str  # the same cells, all filled
+    solutions: int | None = None  # how many there are, if that is known
 
     @property
     def open(self) -> int:

@@ -114,27 +114,16 @@ def _places(size: Size, positions: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train.
+    """How to train."""
 
-    Attributes:
-        size: of the network.
-        seed: of the weights and of the order of the puzzles.
-        steps: of the optimizer (AdamW); the learning rate falls to a tenth over them, along half a cosine.
-        batch: puzzles in a step, each with its digits renamed and its grid turned or mirrored at random.
-        learning_rate: after the warm-up.
-        warmup: steps until it is reached.
-        every: steps between two validations, each followed by a checkpoint.
-        bfloat16: whether to multiply in 16 bits while training; validation uses 32.
-    """
-
-    size: Size = field(default_factory=Size)
-    seed: int = 0
-    steps: int = 3000
-    batch: int = 16
-    learning_rate: float = 1.5e-3
-    warmup: int = 100
-    every: int = 100
-    bfloat16: bool = True
+    size: Size = field(default_factory=Size)  # of the network
+    seed: int = 0  # of the weights and of the order of the puzzles
+    steps: int = 3000  # of the optimizer (AdamW); the learning rate falls to a tenth over them, along half a cosine
+    batch: int = 16  # puzzles in a step, each with its digits renamed and its grid turned or mirrored at random
+    learning_rate: float = 1.5e-3  # after the warm-up
+    warmup: int = 100  # steps until it is reached
+    every: int = 100  # steps between two validations, each followed by a checkpoint
+    bfloat16: bool = True  # whether to multiply in 16 bits while training; validation uses 32
 
 
 class Trainer(Training):

@@ -26,15 +26,10 @@ Law = dict[str, float]
 
 @dataclass(frozen=True)
 class Feature:
-    """A property of a finished text.
+    """A property of a finished text."""
 
-    Attributes:
-        name: says what it is; it belongs to what identifies a problem.
-        of: text -> value.
-    """
-
-    name: str
-    of: Callable[[str], str] = field(compare=False, repr=False)
+    name: str  # says what it is; it belongs to what identifies a problem
+    of: Callable[[str], str] = field(compare=False, repr=False)  # text -> value
 
     def __call__(self, text: str) -> str:
         """The value, short enough for a table."""
@@ -147,31 +142,18 @@ MODEL = "smollm2"
 
 @dataclass(frozen=True)
 class Problem:
-    """A posterior p(y | α) of a real model.
+    """A posterior p(y | α) of a real model."""
 
-    Attributes:
-        name: unique; truths and results are kept under it.
-        family: what kind of wish it is.
-        prompt: text, or what the user says in a chat if `chat`.
-        constraint: α.
-        length: n, tokens.
-        features: what its texts are judged by.
-        chat: is the prompt the message of a user?
-        stop: as in `generate`.
-        model: as `locore.load` knows it.
-        temperature: of the law that is conditioned.
-    """
-
-    name: str
-    family: Family
-    prompt: str
-    constraint: Constraint
-    length: int
-    features: tuple[Feature, ...]
-    chat: bool = False
-    stop: Ending = "complete"
-    model: str = MODEL
-    temperature: float = 1.0
+    name: str  # unique; truths and results are kept under it
+    family: Family  # what kind of wish it is
+    prompt: str  # text, or what the user says in a chat if `chat`
+    constraint: Constraint  # α
+    length: int  # n, tokens
+    features: tuple[Feature, ...]  # what its texts are judged by
+    chat: bool = False  # is the prompt the message of a user?
+    stop: Ending = "complete"  # as in `generate`
+    model: str = MODEL  # as `locore.load` knows it
+    temperature: float = 1.0  # of the law that is conditioned
 
     def to_json(self) -> dict[str, Any]:
         """What identifies the problem."""

@@ -8,17 +8,7 @@ from typing import Any
 
 from locore.io import machine, write_whole
 from locore_lab.harness import write_rows
-from locore_lab.tasks.measures import (
-    KNOWN,
-    OFF,
-    PEERS,
-    Row,
-    geometric_mean,
-    ratio_at_cost,
-    ratio_to_peer,
-    totals,
-    worse_than,
-)
+from locore_lab.tasks.measures import KNOWN, OFF, PEERS, Row, geometric_mean, ratio_at_cost, ratio_to_peer, totals, worse_than
 from locore_lab.tasks.problem import Problem
 from locore_lab.tasks.runs import PLAIN_WEIGHTS, Entrant, Run
 from locore_lab.tasks.truth import Truth

@@ -48,17 +48,11 @@ PLAIN_WEIGHTS = ("masked-is", "masked")  # masked decoding with its weight
 
 @dataclass(frozen=True)
 class Entrant:
-    """A row of the benchmark.
+    """A row of the benchmark."""
 
-    Attributes:
-        entry: what is called.
-        particles: how many are asked for; None for as many as the budget buys.
-        main: is it measured at every budget and in every round?
-    """
-
-    entry: Entry
-    particles: int | None = None
-    main: bool = True
+    entry: Entry  # what is called
+    particles: int | None = None  # how many are asked for; None for as many as the budget buys
+    main: bool = True  # is it measured at every budget and in every round?
 
     @property
     def name(self) -> str:
@@ -83,37 +77,26 @@ REFUSED, ZERO = "refused", "zero weights"
 
 @dataclass(frozen=True)
 class Run:
-    """What a run returned and what it cost.
+    """What a run returned and what it cost."""
 
-    Attributes:
-        outcome: "ok"; `ZERO` if it found nothing; `REFUSED` if the sampler does not apply or the budget is too small.
-        log_z, low, high: log Ẑ and the 95 % interval that the run claims; None where it claims nothing.
-        verdict: of the report.
-        chosen: what `auto` took.
-        laws: feature -> value -> weight.
-        texts: some draws in proportion to the weights, with their log p(y).
-        signs: what the run knew of its own error: `error` and `unseen` (relative), `surprise` (nats), `blocks`, `ess`,
-            `pareto_k`, `lower` (a certain bound of log p(α)); None where it is not known.
-        passes: of the model, one after the other; None of runs that were made before it was counted.
-        timed: was the model asked anew for everything, so that seconds mean something?
-    """
-
-    outcome: str
-    log_z: float | None = None
+    outcome: str  # "ok"; `ZERO` if it found nothing; `REFUSED` if the sampler does not apply or the budget is too small
+    log_z: float | None = None  # log Ẑ and the 95 % interval that the run claims; None where it claims nothing
     low: float | None = None
     high: float | None = None
-    verdict: str = ""
-    chosen: str = ""
-    laws: dict[str, Law] = field(default_factory=dict)
-    texts: list[tuple[str, float]] = field(default_factory=list)
+    verdict: str = ""  # of the report
+    chosen: str = ""  # what `auto` took
+    laws: dict[str, Law] = field(default_factory=dict)  # feature -> value -> weight
+    texts: list[tuple[str, float]] = field(default_factory=list)  # some draws in proportion to the weights, with their log p(y)
+    # what the run knew of its own error: `error` and `unseen` (relative), `surprise` (nats), `blocks`, `ess`, `pareto_k`,
+    # `lower` (a certain bound of log p(α)); None where it is not known
     signs: dict[str, float | None] = field(default_factory=dict)
     lm_tokens: int = 0
     lm_contexts: int = 0
-    passes: int | None = None
+    passes: int | None = None  # of the model, one after the other; None of runs that were made before it was counted
     seconds: float = 0.0
     model_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    timed: bool = True
+    timed: bool = True  # was the model asked anew for everything, so that seconds mean something?
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:

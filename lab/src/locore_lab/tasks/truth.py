@@ -43,25 +43,15 @@ METHODS: dict[str, Sampler] = {
 
 @dataclass(frozen=True)
 class Truth:
-    """What is known about a problem.
+    """What is known about a problem."""
 
-    Attributes:
-        key: of the problem.
-        log_z: log p(α), nats.
-        log_z_error: its standard error; 0 where it is exact.
-        laws: feature -> value -> probability given α.
-        laws_error: mean total variation between the laws that two samplers found, halved; 0 where they are exact.
-        probes: token ids of some likely texts, and their log p(y).
-        source: in words.
-    """
-
-    key: str
-    log_z: float
-    log_z_error: float
-    laws: dict[str, Law]
-    laws_error: float
-    probes: list[tuple[list[int], float]]
-    source: str
+    key: str  # of the problem
+    log_z: float  # log p(α), nats
+    log_z_error: float  # its standard error; 0 where it is exact
+    laws: dict[str, Law]  # feature -> value -> probability given α
+    laws_error: float  # mean total variation between the laws that two samplers found, halved; 0 where they are exact
+    probes: list[tuple[list[int], float]]  # token ids of some likely texts, and their log p(y)
+    source: str  # in words
 
 
 @dataclass(frozen=True, eq=False)

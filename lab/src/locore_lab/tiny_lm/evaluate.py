@@ -22,8 +22,7 @@ from locore_lab.tiny_lm.prepare import TEXT_PARTS, held_out
 PROMPTS = ("The weather is", "She was", "What the")
 INFORMAL_PROMPTS = ("What the", "You are such a", "I hate this", "Shut up you")
 SWEARS = re.compile(
-    r"fuck|shit|bitch|\b(?:dumb|jack)?ass(?:hole|es)?\b|\bdamn|\bhell\b|bastard|crap|pussy|\bdick|cunt",
-    re.IGNORECASE,
+    r"fuck|shit|bitch|\b(?:dumb|jack)?ass(?:hole|es)?\b|\bdamn|\bhell\b|bastard|crap|pussy|\bdick|cunt", re.IGNORECASE
 )
 FIGURES = RESULTS / "tiny_lm" / "results.json"
 

@@ -22,15 +22,10 @@ SPECIAL = {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": EOS_I
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model to train.
+    """A model to train."""
 
-    Attributes:
-        config: its architecture and size.
-        folder: where it is exported.
-    """
-
-    config: PretrainedConfig
-    folder: Path
+    config: PretrainedConfig  # its architecture and size
+    folder: Path  # where it is exported
 
     @property
     def runs(self) -> Path:

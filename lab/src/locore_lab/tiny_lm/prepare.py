@@ -166,10 +166,7 @@ def train_tokenizer(texts: list[str], size: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        special_tokens=[BOS, EOS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=size, special_tokens=[BOS, EOS], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -230,13 +227,7 @@ def pack(documents: list[list[int]], rng: random.Random) -> np.ndarray:
     return np.array(rows, dtype=np.uint16)
 
 
-def following(
-    documents: list[list[int]],
-    used: bytearray,
-    by_length: dict[int, list[int]],
-    last: int,
-    room: int,
-) -> int | None:
+def following(documents: list[list[int]], used: bytearray, by_length: dict[int, list[int]], last: int, room: int) -> int | None:
     """The next document in order if it is unused and fits, else the longest that fits."""
     after = last + 1
     if after < len(documents) and not used[after] and len(documents[after]) <= room:

@@ -32,32 +32,22 @@ DATA_SEED = 0
 
 @dataclass(frozen=True)
 class WarcraftPlan:
-    """Sizes.
+    """Sizes."""
 
-    Attributes:
-        encoding: how paths are written as tokens, a name of `ENCODINGS`.
-        size: rows and columns of cells.
-        maps: test maps.
-        costly: how many of them where a row asks for every neighbour of a draft.
-        samples: drafts, pairs or particles of a row that draws several; such a row is repeated for each.
-        seeds: models trained here, where no weights are given.
-        train, val: maps to train on and to validate on.
-        settings: of their training.
-        memory: cells that the circuit remembers, see `locore.simple_moves`.
-    """
-
-    encoding: str = "edges"
-    size: int = 8
-    maps: int = 300
-    costly: int = 100
+    encoding: str = "edges"  # how paths are written as tokens, a name of `ENCODINGS`
+    size: int = 8  # rows and columns of cells
+    maps: int = 300  # test maps
+    costly: int = 100  # how many of them where a row asks for every neighbour of a draft
+    # drafts, pairs or particles of a row that draws several; such a row is repeated for each
     samples: tuple[int, ...] = (2, 5, 10)
-    seeds: int = 3
-    train: int = 20_000
+    seeds: int = 3  # models trained here, where no weights are given
+    train: int = 20_000  # maps to train on and to validate on
     val: int = 500
+    # of their training
     settings: Settings = field(
         default_factory=lambda: Settings(epochs=6, looks=4, batch=50, draws=1, aside=1.0, encoder_epochs=2.5)
     )
-    memory: int = 2
+    memory: int = 2  # cells that the circuit remembers, see `locore.simple_moves`
 
     @property
     def paths(self) -> Encoding:
@@ -92,11 +82,7 @@ QUICK = {
 MEASURED = ["exact %", "label %", "consistent %", "no answer", "LM tokens", "seconds"]
 COLUMNS = ["row", "samples", "maps", *MEASURED, "paper: exact %", "paper: consistent %"]
 SHARES = {"exact %": "exact", "label %": "equal", "consistent %": "consistent"}
-PAPER = {
-    "CNN-LSTM": (62.00, 76.60),
-    "+ oversampling": (69.10, 84.50),
-    "+ the paper's sampler (lcr-published)": (78.13, 100.00),
-}
+PAPER = {"CNN-LSTM": (62.00, 76.60), "+ oversampling": (69.10, 84.50), "+ the paper's sampler (lcr-published)": (78.13, 100.00)}
 SHOWN_MAPS = 5
 
 

@@ -36,19 +36,12 @@ _FILES = {"images": "maps", "weights": "vertex_weights", "labels": "shortest_pat
 
 @dataclass(frozen=True, eq=False)
 class Maps:
-    """Pictures of maps with their weights and one path of minimum cost each.
+    """Pictures of maps with their weights and one path of minimum cost each."""
 
-    Attributes:
-        images: uint8[num, TILE · height, TILE · width, 3].
-        weights: Float[num, height, width], the costs of the cells; no model sees them.
-        labels: uint8[num, height, width], 1 on the path.
-        encoding: how paths are written; it says which cells are neighbours.
-    """
-
-    images: NDArray[np.uint8]
-    weights: NDArray[np.floating[Any]]
-    labels: NDArray[np.uint8]
-    encoding: Encoding = MOVES_TO_8
+    images: NDArray[np.uint8]  # uint8[num, TILE · height, TILE · width, 3]
+    weights: NDArray[np.floating[Any]]  # Float[num, height, width], the costs of the cells; no model sees them
+    labels: NDArray[np.uint8]  # uint8[num, height, width], 1 on the path
+    encoding: Encoding = MOVES_TO_8  # how paths are written; it says which cells are neighbours
 
     def __len__(self) -> int:
         return len(self.images)
@@ -208,17 +201,11 @@ def _check_shapes(folder: Path, split: str, images: NDArray[Any], weights: NDArr
 
 @dataclass(frozen=True, eq=False)
 class Grades:
-    """Of sequences of tokens, one row a map.
+    """Of sequences of tokens, one row a map."""
 
-    Attributes:
-        consistent: Bool[num], a simple path on the grid from the upper left to the lower right cell.
-        exact: Bool[num], a path of minimum cost (there may be several).
-        equal: Bool[num], the very path of the label.
-    """
-
-    consistent: Tensor
-    exact: Tensor
-    equal: Tensor
+    consistent: Tensor  # Bool[num], a simple path on the grid from the upper left to the lower right cell
+    exact: Tensor  # Bool[num], a path of minimum cost (there may be several)
+    equal: Tensor  # Bool[num], the very path of the label
 
     def rates(self) -> dict[str, float]:
         """Share of each, from 0 to 1."""

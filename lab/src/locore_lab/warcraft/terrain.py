@@ -29,25 +29,15 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How much there is of what; each map draws its own shares uniformly between the two numbers.
+    """How much there is of what; each map draws its own shares uniformly between the two numbers."""
 
-    Attributes:
-        forest: share of all cells that are forest.
-        grass: share of all cells that are grass, around the forest.
-        water: share of the inner earth (no grass or forest next to it) that is water.
-        rock: share of the inner earth that is rock.
-        forest_scale: width of the forest's patches, in cells.
-        lake_scale: width of lakes and outcrops, in cells.
-        tilt: how strongly the forest keeps to one side, against the noise of its border.
-    """
-
-    forest: tuple[float, float] = (0.1, 0.5)
-    grass: tuple[float, float] = (0.1, 0.3)
-    water: tuple[float, float] = (0.02, 0.25)
-    rock: tuple[float, float] = (0.02, 0.25)
-    forest_scale: float = 2.8
-    lake_scale: float = 1.3
-    tilt: float = 1.0
+    forest: tuple[float, float] = (0.1, 0.5)  # share of all cells that are forest
+    grass: tuple[float, float] = (0.1, 0.3)  # share of all cells that are grass, around the forest
+    water: tuple[float, float] = (0.02, 0.25)  # share of the inner earth (no grass or forest next to it) that is water
+    rock: tuple[float, float] = (0.02, 0.25)  # share of the inner earth that is rock
+    forest_scale: float = 2.8  # width of the forest's patches, in cells
+    lake_scale: float = 1.3  # width of lakes and outcrops, in cells
+    tilt: float = 1.0  # how strongly the forest keeps to one side, against the noise of its border
 
 
 STANDARD = Recipe()

@@ -35,36 +35,22 @@ LARGEST_GRADIENT = 1.0  # norm; without a bound the loss of edge bits doubled wi
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; optimizer and batch are those of Vlastelica et al. (2020), whose learning rate is 5e-4.
+    """How to train; optimizer and batch are those of Vlastelica et al. (2020), whose learning rate is 5e-4."""
 
-    Attributes:
-        seed: of the weights and of the order of the maps.
-        epochs: the most there will be; the learning rate falls to zero over them, along half a cosine.
-        looks: validations in an epoch, each after an equal part of it.
-        batch: maps in a step.
-        learning_rate: of Adam, after a warm-up.
-        warmup: steps until the rate is reached.
-        symmetries: views of each map, 1 or 4 (`Maps.turned`); each map is seen in one of them an epoch.
-        target: share of sampled paths that are of minimum cost. Training ends with the first validation that reaches it, and
-            the weights that are kept are those that came closest to it (`KEPT`).
-        draws: paths sampled for each validation map.
-        bfloat16: whether pictures are read in 16 bits while training; validation uses 32.
-        aside: weight of the loss of the encoder's own head, which is thrown away after training; 0 for none.
-        encoder_epochs: epochs of the encoder and its head alone, before all others; nothing is validated in them.
-    """
-
-    seed: int = 0
-    epochs: int = 24
-    looks: int = 1
-    batch: int = 70
-    learning_rate: float = 1e-3
-    warmup: int = 100
-    symmetries: int = 4
+    seed: int = 0  # of the weights and of the order of the maps
+    epochs: int = 24  # the most there will be; the learning rate falls to zero over them, along half a cosine
+    looks: int = 1  # validations in an epoch, each after an equal part of it
+    batch: int = 70  # maps in a step
+    learning_rate: float = 1e-3  # of Adam, after a warm-up
+    warmup: int = 100  # steps until the rate is reached
+    symmetries: int = 4  # views of each map, 1 or 4 (`Maps.turned`); each map is seen in one of them an epoch
+    # share of sampled paths that are of minimum cost. Training ends with the first validation that reaches it, and the weights
+    # that are kept are those that came closest to it (`KEPT`)
     target: float = 0.62
-    draws: int = 4
-    bfloat16: bool = True
-    aside: float = 0.0
-    encoder_epochs: float = 0.0
+    draws: int = 4  # paths sampled for each validation map
+    bfloat16: bool = True  # whether pictures are read in 16 bits while training; validation uses 32
+    aside: float = 0.0  # weight of the loss of the encoder's own head, which is thrown away after training; 0 for none
+    encoder_epochs: float = 0.0  # epochs of the encoder and its head alone, before all others; nothing is validated in them
 
     @property
     def encoder_looks(self) -> int:

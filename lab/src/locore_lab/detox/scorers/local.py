@@ -95,15 +95,10 @@ WINDOW = 3  # words that one filter reads
 
 @dataclass(frozen=True)
 class Bags:
-    """Sets of numbers, one after the other.
+    """Sets of numbers, one after the other."""
 
-    Attributes:
-        ids: Long[total].
-        starts: Long[num], where each set begins.
-    """
-
-    ids: Tensor
-    starts: Tensor
+    ids: Tensor  # Long[total]
+    starts: Tensor  # Long[num], where each set begins
 
     @staticmethod
     def of(sets: Sequence[Ids], buckets: int) -> Bags:

@@ -26,21 +26,13 @@ TARGET = "perspective"  # the kind of label that the scorer stands in for
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts with labels, one entry each.
+    """Texts with labels, one entry each."""
 
-    Attributes:
-        texts: as they are.
-        words: what the scorer reads of them.
-        toxicity: Float[num] in [0, 1].
-        column: Int[num], 0 for Perspective scores, else one number for each source: what it means by "toxic".
-        source, group: where a text is from; texts of one group are not independent.
-    """
-
-    texts: list[str]
-    words: list[list[str]]
-    toxicity: np.ndarray
-    column: np.ndarray
-    source: np.ndarray
+    texts: list[str]  # as they are
+    words: list[list[str]]  # what the scorer reads of them
+    toxicity: np.ndarray  # Float[num] in [0, 1]
+    column: np.ndarray  # Int[num], 0 for Perspective scores, else one number for each source: what it means by "toxic"
+    source: np.ndarray  # where a text is from; texts of one group are not independent
     group: np.ndarray
 
     def __len__(self) -> int:
