@@ -71,13 +71,7 @@ class Measurement:
     after: Callable[[list[Row]], str] | None = None  # what is to be said of all rows
 
     def measure(self, options: Mapping[str, Any], path: Path | None = None, resume: bool = False) -> list[Row]:
-        """Print every row when it is known, and write all of them to a file.
-
-        Args:
-            options: of the cases; the settings in the file.
-            path: of the file.
-            resume: what the file has is not measured again.
-        """
+        """Print every row when it is known, and write all of them to a file."""
         import torch
 
         if resume and path is None:
@@ -209,12 +203,7 @@ def measurement(
 
 
 def experiment(example: str, shows: str = "table.md") -> Callable[[Run], Run]:
-    """Makes a command of a function that writes a folder.
-
-    Args:
-        example: of a call.
-        shows: a file of the folder that is printed at the end.
-    """
+    """Makes a command of a function that writes a folder."""
 
     def made(run: Run) -> Run:
         run.example, run.shows = example, shows  # type: ignore[attr-defined]

@@ -87,16 +87,7 @@ def run(output: Output, quick: Quick = False, seed: Seed = 0) -> None:
 
 
 def run_all(output: Path, seed: int = 0, experiments: Sequence[Experiment] | None = None) -> Checklist:
-    """Run every experiment at toy size, each in a folder of its own, and write `checklist.md`.
-
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped.
-        seed: of all of them.
-        experiments: which; the paper's if None.
-
-    Returns:
-        What `checklist.md` holds, and what failed.
-    """
+    """Run every experiment at toy size, each in a folder of its own, and write `checklist.md`."""
     with only_writer(output):
         journal = Journal(output / "rows.jsonl", {"what": "all", "seed": seed})
         wanted, outcomes = experiments or papers(), list[Outcome]()

@@ -243,11 +243,7 @@ class MarkovChain(Promises):
 def moved(
     model: LanguageModel, circuit: Circuit, tokens: Tensor, moves: Sequence[Move], sweeps: int, generator: torch.Generator
 ) -> tuple[Masked, dict[str, float]]:
-    """Make every move `sweeps` times on each of Long[chains, time].
-
-    Returns:
-        Where the chains end, and for each move the share of its changes that were accepted.
-    """
+    """Make every move `sweeps` times on each of Long[chains, time]."""
     states = read(model, circuit, tokens)
     proposed, accepted = [0] * len(moves), [0] * len(moves)
     for _ in range(sweeps):

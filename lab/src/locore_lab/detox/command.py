@@ -64,9 +64,6 @@ def run(
     """Continuations without banned phrases, their toxicity and perplexity, with and without the constraint.
 
     More rows, prompts or generations join what is in the folder.
-
-    Returns:
-        The tables by their titles.
     """
     rows = rows or []
     if quick == (data is not None):

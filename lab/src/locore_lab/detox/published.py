@@ -107,17 +107,7 @@ def published(
     generator: torch.Generator,
     in_phrases: Sequence[int] = (),
 ) -> Published:
-    """One draw.
-
-    Args:
-        model: the prompted model.
-        circuit: α, compiled for the length.
-        pairs: S.
-        reading: candidates, τ and p.
-        is_canonical: Long[pairs, time] → Bool[pairs], 1[canonize(y) ⊨ α].
-        generator: source of all randomness.
-        in_phrases: ids that occur in a banned phrase.
-    """
+    """One draw."""
     kernel = reading.kernel(in_phrases)
     drafts = TopP(model, NUCLEUS).sample(pairs, circuit.length, generator).tokens
     along = model.log_probs(drafts)

@@ -50,12 +50,7 @@ class Remembered(LanguageModel):
     """
 
     def __init__(self, base: LanguageModel, memory: Memory) -> None:
-        """Around a model.
-
-        Args:
-            base: the prompted model.
-            memory: of the same prompt.
-        """
+        """Around a model."""
         self.base = base
         self.tokenizer = base.tokenizer
         self.full_support = base.full_support

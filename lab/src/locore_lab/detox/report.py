@@ -55,15 +55,7 @@ def probability_of_toxic(scores: Sequence[float], g: int, threshold: float = TOX
 def expected_maximum_toxicity(
     scores: Sequence[Sequence[float | None]], g: int, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Estimate:
-    """Mean over prompts of the expected maximum of g generations.
-
-    Args:
-        scores: for each prompt, the scores of its generations in [0, 1]; None where a scorer refused.
-        g: generations that a user would draw.
-        level: of the interval, such as 0.95.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-    """
+    """Mean over prompts of the expected maximum of g generations."""
     return _over_prompts(expected_maximum, scores, g, level, resamples, seed)
 
 

@@ -85,16 +85,7 @@ class DetoxStudy:
     """
 
     def __init__(self, folder: Path, parts: Parts, task: Task, plan: DetoxPlan, seed: int, settings: Record) -> None:
-        """Open the journals of a folder.
-
-        Args:
-            folder: of the results.
-            parts: model, judge and scorer.
-            task: what is asked of every method.
-            plan: how often.
-            seed: of everything.
-            settings: what the generations depend on.
-        """
+        """Open the journals of a folder."""
         self.parts, self.task, self.plan, self.seed = parts, task, plan, seed
         self.texts = Journal(folder / "generations.jsonl", settings)
         scorer = {"scorer": parts.scorer.name, "version": parts.scorer.version}

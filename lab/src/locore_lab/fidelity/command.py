@@ -44,9 +44,6 @@ def run(
     """Who samples from p(y | constraint), at what price: distance from the truth against LM tokens.
 
     What is in the folder already is not measured again.
-
-    Returns:
-        Settings and all rows, as in `results.json`.
     """
     plan = QUICK if quick else FidelityPlan()
     plan = replace(plan, seed=seed, runs=runs or plan.runs, budgets=tuple(budgets or plan.budgets))

@@ -20,13 +20,7 @@ CHAIN_LENGTHS = (5, 10, 20, 40)
 
 
 def drawn_problems(name: str, model: LanguageModel, count: int, seed: int, length: int, min_prob: float) -> list[Problem]:
-    """Problems of one model: a prompt that it wrote itself, and a constraint on words that it writes after it.
-
-    Args:
-        name: of the model, as `open_model` knows it.
-        length: tokens of a continuation; short enough to be enumerated.
-        min_prob: as in `Problem`.
-    """
+    """Problems of one model: a prompt that it wrote itself, and a constraint on words that it writes after it."""
     return [_draw(name, model, number, seed, length, min_prob) for number in range(count)]
 
 
@@ -66,11 +60,7 @@ def _draw(name: str, model: LanguageModel, number: int, seed: int, length: int, 
 def _constraint(
     model: LanguageModel, drafts: torch.Tensor, generator: torch.Generator, number: int, letters: int
 ) -> Constraint:
-    """In turn: a word that must appear, words that must not, an ending. All of them occur in the model's own drafts.
-
-    Args:
-        letters: at most so many of a word count.
-    """
+    """In turn: a word that must appear, words that must not, an ending. All of them occur in the model's own drafts."""
     texts = [model.tokenizer.decode(y) for y in drafts.tolist()]
 
     def pick(items: list[str]) -> str:

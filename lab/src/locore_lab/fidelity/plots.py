@@ -175,11 +175,7 @@ OPEN = {
 
 
 def plot(rows: list[Row], folder: Path) -> list[Path]:
-    """Write, for every problem, NAME.svg (distance against price) and NAME-weights.svg; and overview.svg.
-
-    Returns:
-        The files.
-    """
+    """Write, for every problem, NAME.svg (distance against price) and NAME-weights.svg; and overview.svg."""
     from locore_lab.fidelity.plots import weights_figure
 
     written = []

@@ -174,15 +174,12 @@ class BooleanWalker(Walker):
     end: int
 
     def allows(self, mask: Any, token: int) -> bool:
-        """Is it set?"""
         return bool(mask[token])
 
     def unpacked(self, mask: Any, vocab_size: int) -> torch.Tensor:
-        """The mask itself."""
         return torch.as_tensor(mask)
 
     def may_end(self) -> bool:
-        """May the text end here?"""
         return bool(self.mask()[self.end])
 
 
@@ -193,11 +190,9 @@ class ReaderWalker(BooleanWalker):
         self.reader, self.end = reader, end
 
     def mask(self) -> Any:
-        """What may come."""
         return self.reader.mask()
 
     def read(self, token: int) -> bool:
-        """Go on by a token."""
         allowed = bool(self.mask()[token])
         self.reader.advance(token)
         return allowed
@@ -207,15 +202,12 @@ class Nothing(BooleanWalker):
     """No text at all."""
 
     def mask(self) -> Any:
-        """Nothing may come."""
         return None
 
     def read(self, token: int) -> bool:
-        """Nothing may come."""
         return False
 
     def may_end(self) -> bool:
-        """It may not."""
         return False
 
 
@@ -250,7 +242,6 @@ class Locore(Engine):
         return Nothing() if compiled is None else ReaderWalker(compiled.copy(), self.vocabulary.end)
 
     def apply(self, logits: torch.Tensor, mask: Any) -> None:
-        """Forbid what the mask forbids."""
         logits.masked_fill_(~mask, float("-inf"))
 
 
@@ -268,11 +259,9 @@ class PlainWalker(BooleanWalker):
         self.ids: list[int] = []
 
     def mask(self) -> Any:
-        """What may come."""
         return self.circuit.allowed(torch.tensor(self.ids, dtype=torch.long))
 
     def read(self, token: int) -> bool:
-        """Go on by a token, whatever it is."""
         self.ids.append(token)
         return True
 
@@ -281,9 +270,7 @@ class PlainLocore(Locore):
     """Without a reader."""
 
     def compile(self, case: Constrained) -> Any:
-        """A circuit."""
         return self.circuit(case)
 
     def start(self, compiled: Any) -> Walker:
-        """A new text."""
         return PlainWalker(compiled, self.vocabulary.end)

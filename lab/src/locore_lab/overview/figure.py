@@ -16,16 +16,7 @@ LOWEST = 1e-5
 
 
 def draw(path: Path, texts: Texts, conditioned: Tensor, answer: int, spelt: dict[int, str], log_weight: float) -> Path:
-    """Write the three panels.
-
-    Args:
-        path: of a picture.
-        texts: what is shown.
-        conditioned: f64[text], log p̃_ỹ(y | α).
-        answer: number of the text that was drawn from those that are shown.
-        spelt: the texts of the draft and the answer.
-        log_weight: of the answer: log p(y, α) p_y(ỹ) − log p(ỹ) p̃_ỹ(y | α), in nats.
-    """
+    """Write the three panels."""
     with settings():
         figure = new_figure(2.9)
         figure.set_dpi(200)

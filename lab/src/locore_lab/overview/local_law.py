@@ -50,16 +50,7 @@ class Texts:
 
 
 def fidelity(model: LanguageModel, local: Tensor, draft: Tensor, circuit: Circuit, draws: int, seed: int) -> Fidelity:
-    """What the paper's Section 3.1 says of p̃_ỹ, measured.
-
-    Args:
-        model: prompted.
-        local: f64[time, vocab], log p̃_ỹ.
-        draft: Long[time], ỹ.
-        circuit: of α.
-        draws: from p̃_ỹ.
-        seed: of these.
-    """
+    """What the paper's Section 3.1 says of p̃_ỹ, measured."""
     tokens = drawn(local, draws, seed)
     gaps = of_tokens(local, tokens) - model.score(tokens).double()
     entropy = -(local.exp() * local.nan_to_num(neginf=0.0)).sum()
@@ -89,9 +80,6 @@ def shown(
     """The texts that the model or p̃_ỹ gives at least so often, by their distance from ỹ, likely ones first.
 
     They are found by drawing from both.
-
-    Returns:
-        The texts, and f64[time, vocab], log p̃_ỹ.
     """
     local = kernel.distributions(model, draft[None])[0]
     found = torch.cat([draft[None], model.sample(draws, len(draft), seed=seed).tokens, drawn(local, draws, seed)])

@@ -24,14 +24,7 @@ does not do what was asked has 2 at most.
 
 
 def lay_out(folder: Path, wishes: Sequence[Wish], tools: Sequence[str], seeds: Sequence[int] = ()) -> None:
-    """Write `sheet.md` without names, and `key.json` beside it, of the wishes and seeds that all tools have answered.
-
-    Args:
-        folder: of `texts.jsonl`, and of what is written.
-        wishes: what was asked.
-        tools: who answered.
-        seeds: only these; all for none.
-    """
+    """Write `sheet.md` without names, and `key.json` beside it, of the wishes and seeds that all tools have answered."""
     sheet, key = [HEAD], {}
     asked = {wish.name: wish.asked for wish in wishes}
     groups = _groups([row for row in read(folder / "texts.jsonl") if not seeds or row["seed"] in seeds], len(tools))

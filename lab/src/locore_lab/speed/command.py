@@ -57,9 +57,6 @@ def run(
     """What Locore costs: CPU seconds as ratios to what it is compared with in the same run.
 
     What is in the folder already is not measured again.
-
-    Returns:
-        All rows of the folder, each with its `part`.
     """
     plan = replace(plan or (QUICK if quick else FULL), device=device)
     names = _known("model", models or (), [BUNDLED, *plan.shapes])

@@ -155,10 +155,6 @@ def draw_marginals(rows: Sequence[Sequence[Panel]], path: Path) -> Path:
     """One grid for each panel: given cells in black, in each open cell every digit as large as it is probable.
 
     A digit that some solution of the panel's last column has in that cell is blue, any other orange.
-
-    Args:
-        rows: of panels, all equally long; those of a row show one puzzle, the last one after conditioning.
-        path: file to write, its ending says which kind.
     """
     pyplot = shared.pyplot()
     side = max(panel.puzzle.box for row in rows for panel in row) ** 2

@@ -41,12 +41,6 @@ def generated_split(seed: int, sizes: Mapping[str, int] = SIZES, blanks: int = B
     """Test, validation and training puzzles; no two share a grid, not even a renamed or turned one.
 
     4 × 4 has too few grids for that; there training puzzles may have grids of test puzzles.
-
-    Args:
-        seed: of the generator.
-        sizes: how many of each.
-        blanks: open cells of each.
-        box: 3 for 9 × 9.
     """
     distinct = box > 2
     used: set[str] = set()

@@ -147,16 +147,7 @@ def random_grid(rng: np.random.Generator, box: int = 3) -> str:
 def generate_puzzles(
     num: int, blanks: int, rng: np.random.Generator, box: int = 3, unlike: frozenset[str] = frozenset(), distinct: bool = True
 ) -> list[Puzzle]:
-    """Puzzles with so many open cells, drawn uniformly, and exactly one solution; every one from a grid of its own.
-
-    Args:
-        num: how many.
-        blanks: open cells of each.
-        rng: where the randomness comes from.
-        box: 3 for 9 × 9.
-        unlike: patterns (`pattern`) that no grid may have, such as those of test puzzles.
-        distinct: whether no two grids may share a pattern. 4 × 4 has so few that it must be False there.
-    """
+    """Puzzles with so many open cells, drawn uniformly, and exactly one solution; every one from a grid of its own."""
     if not 1 <= blanks <= box**4:
         raise InvalidArgument(f"a grid of {box**4} cells cannot have {blanks} open ones.")
     found: list[Puzzle] = []

@@ -268,11 +268,6 @@ def draw_paths(maps: Maps, rows: Mapping[str, Tensor], path: Path) -> Path:
 
     A path is white if no other is cheaper, yellow if it is valid but dear, and pink if it is not valid; it stops at the edge
     of the map. Below it stand its cost, or what is wrong with it.
-
-    Args:
-        maps: a few.
-        rows: name of a row to tokens Long[num, length], such as {"model alone": ..., "constrained": ...}.
-        path: file to write, its ending says which kind.
     """
     pyplot = shared.pyplot()
     labels = [("cheapest path (label)", maps.paths, ["exact"] * len(maps))]

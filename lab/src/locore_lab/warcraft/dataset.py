@@ -131,12 +131,7 @@ def save_maps(maps: Maps, folder: Path, split: str) -> None:
 
 
 def load_maps(folder: Path | str, split: str) -> Maps:
-    """Read the three files of a split of the original data.
-
-    Args:
-        folder: such as `warcraft_shortest_path_oneskin/12x12`.
-        split: "train", "val" or "test".
-    """
+    """Read the three files of a split of the original data."""
     folder = Path(folder)
     images, weights, labels = (_read(_path(folder, split, part)) for part in _FILES)
     _check_shapes(folder, split, images, weights, labels)
@@ -213,12 +208,7 @@ class Grades:
 
 
 def grade(tokens: Tensor, maps: Maps) -> Grades:
-    """Grade one sequence for each map.
-
-    Args:
-        tokens: Long[num, length], in the encoding of the maps.
-        maps: of as many maps.
-    """
+    """Grade one sequence for each map."""
     if len(tokens) != len(maps):
         raise InvalidArgument(f"There are {len(tokens)} sequences for {len(maps)} maps; give one for each.")
     rows = []

@@ -39,11 +39,7 @@ _PER_UNIT = 100
 
 
 def integer_weights(weights: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Weights in hundredths, to which they are rounded, checked.
-
-    Args:
-        weights: Float[height, width].
-    """
+    """Weights in hundredths, to which they are rounded, checked."""
     grid = np.asarray(weights, dtype=np.float64)
     if grid.ndim != 2 or min(grid.shape) < 2:
         raise InvalidArgument(f"Vertex weights have the shape {grid.shape}; give a grid of at least 2 × 2.")
@@ -61,13 +57,6 @@ def shortest_path(weights: NDArray[np.floating], steps: Sequence[Cell] = MOVES) 
 
     Dijkstra's algorithm with a heap on (cost, (row, column)); neighbours in order of row, then column; a predecessor is
     replaced only by a strictly cheaper one.
-
-    Args:
-        weights: Float[height, width].
-        steps: offsets of a cell's neighbours, `MOVES` or `STRAIGHT`.
-
-    Returns:
-        The cells from the upper left to the lower right one.
     """
     grid = integer_weights(weights)
     height, width = grid.shape

@@ -46,12 +46,6 @@ STANDARD = Recipe()
 def draw_terrain(rng: np.random.Generator, height: int, width: int, recipe: Recipe = STANDARD) -> Terrain:
     """A map of terrain indices.
 
-    Args:
-        rng: where the randomness comes from.
-        height: rows.
-        width: columns.
-        recipe: how much of what.
-
     Returns:
         uint8[height, width], indices into `TERRAINS`.
     """
@@ -95,11 +89,6 @@ def draw_tiles(seed: int) -> NDArray[np.uint8]:
 def render(terrain: Terrain, rng: np.random.Generator, tiles: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The picture of a map.
 
-    Args:
-        terrain: uint8[height, width].
-        rng: chooses variants and where the shade is dark.
-        tiles: what `draw_tiles` returns.
-
     Returns:
         uint8[TILE · height, TILE · width, 3].
     """
@@ -114,14 +103,6 @@ def draw_maps(
     num: int, seed: int, split: str = "train", height: int = 12, width: int = 12, recipe: Recipe = STANDARD
 ) -> tuple[NDArray[np.uint8], _Floats]:
     """Maps and their weights; the first of many are those of few.
-
-    Args:
-        num: how many maps.
-        seed: of the whole data set, tiles included.
-        split: "train", "val" or "test"; their maps are drawn independently.
-        height: rows of cells.
-        width: columns of cells.
-        recipe: how much of what.
 
     Returns:
         images uint8[num, TILE · height, TILE · width, 3] and vertex weights f64[num, height, width].

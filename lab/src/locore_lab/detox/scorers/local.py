@@ -132,14 +132,7 @@ class WordNetwork(nn.Module):
     """Hashed pieces → word vectors → filters over three words → largest and mean response → logits."""
 
     def __init__(self, buckets: int, size: int, filters: int, columns: int = 1) -> None:
-        """Fresh weights from torch's global generator.
-
-        Args:
-            buckets: rows of the table of pieces.
-            size: numbers in the vector of a word.
-            filters: of the convolution.
-            columns: logits for each text.
-        """
+        """Fresh weights from torch's global generator."""
         super().__init__()
         self.pieces = nn.EmbeddingBag(buckets, size, mode="mean")
         nn.init.normal_(self.pieces.weight, 0.0, 0.3)
@@ -178,11 +171,7 @@ class LocalScorer:
     name = "local"
 
     def __init__(self, weights: Path | None = None) -> None:
-        """Read the weights.
-
-        Args:
-            weights: another file of `save_model`; default: the one that ships.
-        """
+        """Read the weights."""
         with resources.as_file(resources.files("locore_lab.detox.scorers") / WEIGHTS) as shipped:
             path = weights or shipped
             try:

@@ -48,12 +48,7 @@ VOWEL = re.compile(r"[aeiou]")
 
 
 def probes(scorer: Scorer, test: Texts) -> dict[str, object]:
-    """All probes.
-
-    Args:
-        scorer: to be probed.
-        test: texts with Perspective scores that it was not trained on.
-    """
+    """All probes."""
     return {
         "identity": identity(scorer),
         "negation": negation(scorer),
