@@ -22,7 +22,7 @@ import re
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -111,8 +111,12 @@ class Measurement:
 def table(rows: Iterable[Row], columns: Columns, fields: Fields | None = None) -> str:
     """Markdown; the first column is text, the others are numbers. What a row lacks is a dash."""
     heads, cells = ([part.strip() for part in line.split("|")] for line in columns)
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
-    lines += [[_cell(row, cell, fields or {}) for cell in cells] for row in rows]
+    return markdown(heads, ([_cell(row, cell, fields or {}) for cell in cells] for row in rows))
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first column is text, the others are numbers."""
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -155,17 +159,11 @@ def write_report(
 
 def markdown_table(rows: list[dict[str, Any]], columns: list[str]) -> str:
     """Fields of rows as a table; numbers with sensible digits, what a row lacks as a dash."""
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    lines += [f"| {' | '.join(_shown(row.get(column)) for column in columns)} |" for row in rows]
-    return "\n".join(lines)
+    return markdown(columns, ([_shown(row.get(column)) for column in columns] for row in rows))
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
-    return str(value)
+    return "–" if value is None else _SENSIBLE.format("{}", value)
 
 
 def write_rows(path: Path, facts: Row, rows: Iterable[Row]) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import gzip
 import hashlib
-import importlib
 import json
+import lzma
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from lzma import LZMAError
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -154,10 +157,28 @@ def _is_meant(wanted: str, name: str) -> bool:
     return bool(wanted) and (name.startswith(wanted) or f"({wanted})" in name)
 
 
-def pyplot() -> Any:
-    """matplotlib.pyplot, drawing into files."""
-    importlib.import_module("matplotlib").use("agg")
-    return importlib.import_module("matplotlib.pyplot")
+# What Python says of content that is not what it should be.
+BAD = (EOFError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, UnpicklingError, LZMAError)
+
+
+@contextmanager
+def reading(where: object) -> Iterator[None]:
+    """Whatever is wrong with a file that somebody gave is said with its place: it is what the user can mend."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
+    except OSError as error:
+        raise InvalidArgument(f"{where} cannot be read: {error}.") from None
+    except BAD as error:
+        raise InvalidArgument(f"{where} is not what docs/reproduce.md describes ({type(error).__name__}: {error}).") from None
+
+
+def lines_of(path: Path) -> list[str]:
+    """Of a text file, packed or not."""
+    opened: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    with opened(path, "rt", encoding="utf-8") as file:
+        return str(file.read()).splitlines()
 
 
 class Training(ABC):
