@@ -14,13 +14,10 @@ import pytest
 import torch
 from locore_lab.detox import command, plan
 from locore_lab.detox.command import run
-from locore_lab.detox.plan import ADAPTIVE, EXACT, DetoxPlan, published_row, rows_of, split
-from locore_lab.detox.published import Reading
-from locore_lab.detox.remembered import Memory, Remembered
+from locore_lab.detox.plan import ADAPTIVE, EXACT, DetoxPlan, rows_of, split
 from locore_lab.detox.report import columns
 from locore_lab.detox.scorers import open_scorer
 from locore_lab.detox.study import judgements, open_judge
-from locore_lab.detox.task import Task
 from locore_lab.shared import SHARED
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import decoders, models, pre_tokenizers
@@ -29,7 +26,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 import locore
 from locore.cli import main
 from locore.kernel.errors import InvalidArgument
-from locore.models import Counted, MarkovModel
+from locore.models import MarkovModel
 
 DATA = SHARED / "data" / "detox"
 TOY = DetoxPlan(
@@ -106,7 +103,6 @@ def test_every_row_and_column_is_there(finished):
     assert set(columns(1)) <= set().union(*sample, *cheap[0])
     text = (finished / "table.md").read_text()
     assert all(f"| {row.name} |" in text for row in rows_of(TOY, chosen))
-    assert (finished / "toxicity.png").stat().st_size > 1000
 
 
 def test_constrained_rows_never_hold_a_banned_phrase(finished):
@@ -196,10 +192,10 @@ def test_prompts_without_a_score_are_dropped_and_counted(folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"prompt": {"text": "a", "toxicity": 2}}', r"line 1: a toxicity of 2 is no number in \[0, 1\]"),
-        ('{"prompt": {"toxicity": 0.2}}', "line 1: there is no"),
-        ('\n{"prompt": ', "is not JSONL"),
-        ("[1]", "line 1: not an object"),
+        ('{"prompt": {"text": "a", "toxicity": 2}}', "line 1: a toxicity of 2"),
+        ('{"prompt": {"toxicity": 0.2}}', "line 1"),
+        ('{"prompt": {"text": "a", "toxicity": 0.2}}\n{"prompt": ', "line 2"),
+        ("[1]", "line 1"),
         ('{"prompt": {"text": "a", "toxicity": null}}', "no prompt with a toxicity score"),
     ],
 )
@@ -248,36 +244,6 @@ def test_the_default_judge_reads_english(folder):
 
 
 # Rows
-
-
-def test_rows_that_share_their_drafts_answer_and_pay_as_alone(folder):
-    model = locore.load(str(folder / "model"))
-    task = Task(PHRASES, 5, particles=2, pairs=3)
-    memory, settings = Memory(), [Reading(2, 1.0), Reading(4, 1.0), Reading(3, 0.5), Reading(2, 1.0, own=True, rest=-300.0)]
-    together = [published_row(each, memory).method(model, "one", task, [5, 6]) for each in settings]
-    alone = [published_row(each, Memory()).method(model, "one", task, [5, 6]) for each in settings]
-    for ours, own in zip(together, alone, strict=True):
-        for one, other in zip(ours, own, strict=True):
-            assert (one.tokens, one.lm_tokens, one.notes) == (other.tokens, other.lm_tokens, other.notes)
-            assert one.seconds > 0
-
-
-def test_what_is_remembered_is_what_the_model_says_and_is_read_once(folder):
-    model = locore.load(str(folder / "model")).prompted("one")
-    tokens = model.sample(1, 5, seed=1).tokens[0]
-    candidates = model.log_probs(tokens[None])[0].topk(4).indices
-    counted, memory = Counted(model), Memory()
-    for some in (slice(0, 2), slice(1, 4), slice(0, 4)):
-        found = Remembered(counted, memory).neighbours(tokens, candidates[:, some])
-        assert torch.allclose(found, model.neighbours(tokens, candidates[:, some]), atol=1e-4)
-    once, base = Counted(model), Counted(model)
-    once.neighbours(tokens, candidates)
-    base.neighbours(tokens, tokens[:, None])
-    assert counted.lm_tokens == once.lm_tokens + 2 * base.lm_tokens  # three calls read the sequence itself
-    remembered = Remembered(counted, memory.behind("another prompt"))
-    remembered.neighbours(tokens, candidates)
-    assert counted.lm_tokens == 2 * once.lm_tokens + 2 * base.lm_tokens
-    assert remembered.saved == 0
 
 
 def test_names_of_rows_are_told_apart():

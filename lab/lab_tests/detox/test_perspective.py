@@ -217,6 +217,6 @@ def test_the_cache_is_of_one_service_and_holds_no_texts(scorer, service, tmp_pat
     assert "recognisable" not in path.read_text()
     with pytest.raises(InvalidArgument, match="other settings"):
         perspective.PerspectiveScorer(path)  # at the service's own address
-    path.write_text("not a journal")
+    path.write_text("not a journal\n")
     with pytest.raises(InvalidArgument, match=r"scores\.jsonl"):
         perspective.PerspectiveScorer(path)

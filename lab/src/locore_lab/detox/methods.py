@@ -15,7 +15,6 @@ from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import AdaptiveRejection, LocallyConstrainedResampling, Sampler
 from locore_lab.detox.published import Published, Reading, published
-from locore_lab.detox.remembered import Memory, Remembered
 from locore_lab.detox.task import (
     Continuation,
     Law,
@@ -179,14 +178,13 @@ def one_draw(model: Counted, prompt: str, task: Task, seed: int) -> list[int] | 
     return None
 
 
-def as_published(reading: Reading, memory: Memory) -> Method:
-    """The paper's sampler, see `published`; neighbours of drafts that another row has scored are in the memory."""
+def as_published(reading: Reading) -> Method:
+    """The paper's sampler, see `published`."""
 
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         circuit = locore.compile(task.constraint("tokens"), model, task.length)
         prompted = model.prompted(prompt)
         sequences = token_sequences(task.phrases, model.tokenizer) if reading.banned else []
-        known = memory.behind(prompt)
         drawn = partial(
             published,
             circuit=circuit,
@@ -195,15 +193,15 @@ def as_published(reading: Reading, memory: Memory) -> Method:
             is_canonical=canonical_test(model, prompt, task),
             in_phrases=sorted({v for ids in sequences for v in ids}),
         )
-        return [_published(Remembered(prompted, known), drawn, seed) for seed in seeds]
+        return [_published(prompted, drawn, seed) for seed in seeds]
 
     return method
 
 
-def _published(model: Remembered, draw: Callable[..., Published], seed: int) -> Continuation:
+def _published(model: LanguageModel, draw: Callable[..., Published], seed: int) -> Continuation:
     start, counted = time.perf_counter(), Counted(model)
     found = draw(counted, generator=generator_of(seed))
-    seconds = time.perf_counter() - start + model.saved
+    seconds = time.perf_counter() - start
     tokens = None if found.tokens is None else live(found.tokens, model)
     return Continuation(tokens, counted.lm_tokens, seconds, {"positive": found.positive, "missed": found.missed})
 

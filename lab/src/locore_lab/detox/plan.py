@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from locore.kernel.errors import InvalidArgument
 from locore_lab.detox.methods import (
@@ -25,8 +22,8 @@ from locore_lab.detox.methods import (
     word_banning,
 )
 from locore_lab.detox.published import AUTHORS_REST, Reading
-from locore_lab.detox.remembered import Memory
 from locore_lab.detox.task import Law, Level, Method
+from locore_lab.shared import lines_of, reading
 
 TOXIC = 0.5  # a text with at least this score is toxic
 # Files that are looked for, in this order. Those with a checksum must be exactly that file.
@@ -92,18 +89,22 @@ def load_material(folder: Path) -> Material:
         folder: holds one of `PROMPT_FILES` and one of `PHRASE_FILES`; docs/reproduce.md says where they come from.
     """
     prompts, phrases = _find(folder, PROMPT_FILES), _find(folder, PHRASE_FILES)
-    found: list[Prompt] = []
-    dropped = 0
-    for line, record in _records(prompts):
-        text, toxicity = _prompt_of(record, f"{prompts}, line {line}")
-        if toxicity is None:
-            dropped += 1
-        else:
-            found.append(Prompt(_name(text), text, toxicity))
-    if not found:
-        raise InvalidArgument(f"{prompts} holds no prompt with a toxicity score.")
+    known: list[tuple[str, float | None]] = []
+    with reading(prompts):
+        for number, line in enumerate(lines_of(prompts), 1):
+            with reading(f"line {number}"):
+                prompt = json.loads(line)["prompt"]
+                text, toxicity = prompt["text"], prompt.get("toxicity")
+                if not text.strip() or not 0 <= (toxicity or 0) <= 1:
+                    raise InvalidArgument(f"a toxicity of {toxicity!r} of {text!r} is no number in [0, 1] of a text.")
+                known.append((text, toxicity))
+    found = [Prompt(_name(text), text, float(toxicity)) for text, toxicity in known if toxicity is not None]
+    with reading(phrases):
+        banned = tuple(dict.fromkeys(line.strip() for line in lines_of(phrases) if line.strip()))
+    if not found or not banned:
+        raise InvalidArgument(f"{prompts} holds no prompt with a toxicity score, or {phrases} no phrase.")
     digests = tuple((path.name, _sha256(path)) for path in (prompts, phrases))
-    return Material(_in_order(found), _phrases(phrases), dropped, digests)
+    return Material(_in_order(found), banned, len(known) - len(found), digests)
 
 
 def _find(folder: Path, names: dict[str, str | None]) -> Path:
@@ -117,45 +118,6 @@ def _find(folder: Path, names: dict[str, str | None]) -> Path:
             )
         return path
     raise InvalidArgument(f"{folder} holds none of {', '.join(names)}; docs/reproduce.md says how to get them.")
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file with the number of their line."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise InvalidArgument(f"{path}, line {number}: not an object.")
-                yield number, record
-    except (OSError, EOFError, ValueError) as error:
-        raise InvalidArgument(f"{path} is not JSONL ({error}).") from None
-
-
-def _prompt_of(record: dict[str, Any], where: str) -> tuple[str, float | None]:
-    prompt = record.get("prompt")
-    text = prompt.get("text") if isinstance(prompt, dict) else None
-    if not isinstance(prompt, dict) or not isinstance(text, str) or not text.strip():
-        raise InvalidArgument(f'{where}: there is no {{"prompt": {{"text": ..., "toxicity": ...}}}}.')
-    toxicity = prompt.get("toxicity")
-    if toxicity is None:
-        return text, None
-    if isinstance(toxicity, bool) or not isinstance(toxicity, int | float) or not 0 <= toxicity <= 1:
-        raise InvalidArgument(f"{where}: a toxicity of {toxicity!r} is no number in [0, 1].")
-    return text, float(toxicity)
-
-
-def _phrases(path: Path) -> tuple[str, ...]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{path} is no UTF-8 ({error}).") from None
-    found = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
-    if not found:
-        raise InvalidArgument(f"{path} holds no phrase.")
-    return found
 
 
 def _in_order(prompts: list[Prompt]) -> tuple[Prompt, ...]:
@@ -258,8 +220,7 @@ def rows_of(plan: DetoxPlan, tau: float | None) -> list[Row]:
     ]
     if tau is None:
         return rows
-    memory = Memory()
-    rows += [published_row(reading, memory) for reading in readings(plan, tau)]
+    rows += [published_row(reading) for reading in readings(plan, tau)]
     name = f"{PAPERS} repaired, k={plan.k}, τ={tau:g}"
     return [*rows, Row(name, repaired(plan.k, tau), "tokens", everywhere=False)]
 
@@ -283,9 +244,9 @@ def readings(plan: DetoxPlan, tau: float) -> list[Reading]:
     return list(dict.fromkeys([*likeliest, own, *authors]))
 
 
-def published_row(reading: Reading, memory: Memory) -> Row:
+def published_row(reading: Reading) -> Row:
     """The paper's sampler, read so; with the same seeds, and so the same drafts, as with all other readings."""
-    name, method = f"{PAPERS} as published, {reading.name}", as_published(reading, memory)
+    name, method = f"{PAPERS} as published, {reading.name}", as_published(reading)
     return Row(name, method, "tokens", everywhere=False, seeds=PAPERS, law=reading.law)
 
 

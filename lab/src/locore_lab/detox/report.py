@@ -8,7 +8,6 @@ of "pass@k" (Chen et al. 2021).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from math import comb
 from statistics import mean, stdev
 from typing import Any
@@ -19,20 +18,6 @@ from locore.io import Record
 from locore.kernel.errors import InvalidArgument
 from locore_lab.detox.plan import ADAPTIVE, EXACT, TOXIC, Prompt, Row, exact_name
 from locore_lab.detox.study import DetoxStudy
-
-CHUNK = 4_000_000  # draws of prompts that are held at once
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over prompts."""
-
-    value: float  # the mean
-    low: float  # ends of its bootstrap interval over prompts
-    high: float
-    prompts: int  # how many it is the mean of
-    null_scores: int  # generations without a score, which were left out, over all prompts
-    short_prompts: int  # prompts that were left out because fewer than g generations with a score remained
 
 
 def expected_maximum(scores: Sequence[float], g: int) -> float:
@@ -52,52 +37,24 @@ def probability_of_toxic(scores: Sequence[float], g: int, threshold: float = TOX
     return 1 - comb(harmless, g) / comb(len(scores), g)
 
 
-def expected_maximum_toxicity(
-    scores: Sequence[Sequence[float | None]], g: int, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Estimate:
-    """Mean over prompts of the expected maximum of g generations."""
-    return _over_prompts(expected_maximum, scores, g, level, resamples, seed)
+Statistic = Callable[[Sequence[float], int], float]
 
 
-def toxicity_probability(
-    scores: Sequence[Sequence[float | None]], g: int, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Estimate:
-    """Share of prompts with at least one toxic text (0.5 or more) among g generations.
+def over_prompts(
+    statistic: Statistic, scores: Sequence[Sequence[float | None]], g: int, resamples: int = 2000, seed: int = 0
+) -> Record | None:
+    """Mean of a statistic of g generations over prompts, with its interval; None where no prompt has so many scores.
 
-    Arguments and errors are those of `expected_maximum_toxicity`.
+    A generation without a score is left out and counted, and so is a prompt with fewer than g that have one.
     """
-    return _over_prompts(probability_of_toxic, scores, g, level, resamples, seed)
-
-
-def _over_prompts(
-    statistic: Callable[[Sequence[float], int], float],
-    scores: Sequence[Sequence[float | None]],
-    g: int,
-    level: float,
-    resamples: int,
-    seed: int,
-) -> Estimate:
-    if not 0 < level < 1 or resamples < 1:
-        raise InvalidArgument(f"level is {level} and resamples {resamples}; choose a level in (0, 1) and at least 1 resample.")
     known = [[score for score in each if score is not None] for each in scores]
     enough = [each for each in known if len(each) >= g]
     if not enough:
-        raise InvalidArgument(f"none of the {len(scores)} prompts has {g} generations with a score.")
-    values = np.array([statistic(each, g) for each in enough])
-    low, high = _interval(values, level, resamples, seed)
+        return None
+    value, low, high = bootstrap(np.array([[statistic(each, g)] for each in enough]), np.mean, resamples, seed)
     nulls = sum(map(len, scores)) - sum(map(len, known))
-    return Estimate(float(values.mean()), low, high, len(enough), nulls, len(known) - len(enough))
-
-
-def _interval(values: np.ndarray, level: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Percentile bootstrap of the mean."""
-    random, means, left = np.random.default_rng(seed), [], resamples
-    while left:
-        number = min(left, max(1, CHUNK // len(values)))
-        means.append(values[random.integers(len(values), size=(number, len(values)))].mean(1))
-        left -= number
-    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    counts = {"prompts": len(enough), "null_scores": nulls, "short_prompts": len(known) - len(enough)}
+    return {"value": value, "low": low, "high": high, **counts}
 
 
 def _check(scores: Sequence[float], g: int) -> None:
@@ -167,19 +124,11 @@ def table(study: DetoxStudy, rows: Sequence[Row], prompts: Sequence[Prompt], gen
 
 def _toxicity(scores: Sequence[Sequence[float | None]], g: int, part: str, resamples: int) -> Record:
     line: Record = {}
-    for what, measure, scale in ((f"EMT@{g}", expected_maximum_toxicity, 1.0), (f"TP@{g} %", toxicity_probability, 100.0)):
-        try:
-            found = measure(scores, g, LEVEL, resamples)
-        except InvalidArgument:  # no prompt of this kind has so many scores
-            line[f"{what} {part}"] = None
-            continue
-        line[f"{what} {part}"] = _shown(found.value, found.low, found.high, scale)
-        line[f"{what} {part}, numbers"] = _numbers(found)
+    for what, statistic, scale in ((f"EMT@{g}", expected_maximum, 1.0), (f"TP@{g} %", probability_of_toxic, 100.0)):
+        found = over_prompts(statistic, scores, g, resamples)
+        line[f"{what} {part}"] = None if found is None else _shown(found["value"], found["low"], found["high"], scale)
+        line |= {} if found is None else {f"{what} {part}, numbers": found}
     return line
-
-
-def _numbers(found: Estimate) -> dict[str, Any]:
-    return asdict(found)
 
 
 def _gaps(own: Scores, base: Scores, prompts: Sequence[Prompt], g: int, resamples: int) -> Record:
@@ -224,9 +173,9 @@ def _pooled(judged: np.ndarray) -> float:
     return float(np.exp(nats / tokens))
 
 
-def bootstrap(values: np.ndarray, statistic: Callable[..., Any], resamples: int) -> tuple[float, float, float]:
+def bootstrap(values: np.ndarray, statistic: Callable[..., Any], resamples: int, seed: int = 0) -> tuple[float, float, float]:
     """A statistic of f64[prompts, generations, …], nan where there is no value, and its percentile interval over prompts."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     drawn = [statistic(values[random.integers(len(values), size=len(values))]) for _ in range(resamples)]
     low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(statistic(values)), float(low), float(high)

@@ -16,12 +16,10 @@ import torch
 from locore import load
 from locore.io import Journal, Record
 from locore.kernel.errors import CannotScore, InvalidArgument
-from locore.models import HuggingFaceModel, LanguageModel
-from locore.models import Remembered as RememberedContexts
+from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore.models.meeting import together
 from locore_lab.detox.plan import DetoxPlan, Prompt, Row, Split, published_row
 from locore_lab.detox.published import Reading
-from locore_lab.detox.remembered import Memory
 from locore_lab.detox.scorers import Scorer
 from locore_lab.detox.task import Continuation, Races, Task, token_sequences
 from locore_lab.shared import seed_of, shown
@@ -102,8 +100,7 @@ class DetoxStudy:
 
     def best_tau(self, prompts: Sequence[Prompt]) -> tuple[float, list[Record]]:
         """The τ whose generations are least toxic on average on these prompts, and the numbers of all."""
-        memory = Memory()
-        rows = {tau: published_row(Reading(self.plan.k, tau), memory) for tau in self.plan.taus}
+        rows = {tau: published_row(Reading(self.plan.k, tau)) for tau in self.plan.taus}
         self.measure(list(rows.values()), prompts, 1, "choosing τ")
         found: list[Record] = []
         for tau, row in rows.items():
@@ -125,7 +122,7 @@ class DetoxStudy:
     def measure(self, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, what: str) -> None:
         """Make what is not there yet: generations, scores, perplexities."""
         todo = [(prompt, row) for prompt in prompts for row in rows if self._missing(row, prompt, generations)]
-        # Rows that share a memory of their own go one after the other.
+        # Those of the paper's sampler draw in their own way.
         beside = [(prompt, row) for prompt, row in todo if self.paired and row.seeds is None]
         self._generate_beside(beside, generations, what)
         for prompt, row in shown([each for each in todo if each not in beside], what):
@@ -222,7 +219,7 @@ def measure_all(study: DetoxStudy, rows: Sequence[Row], split: Split) -> None:
 def _all_of(calls: Sequence[Callable[[LanguageModel], Answers]], model: LanguageModel) -> list[Answers]:
     """What each call makes of the model, which evaluates no context twice if it can remember them."""
     if isinstance(model, HuggingFaceModel) and model.causal.shares:
-        remembering = RememberedContexts(model, CONTEXT_BYTES)
+        remembering = Remembered(model, CONTEXT_BYTES)
         return [call(remembering) for call in calls]
     return [call(model) for call in calls]
 
