@@ -227,7 +227,6 @@ def test_truth_is_the_models_conditional():
         scores = language_model.prompted(prompt_of(puzzle.givens)).score(tokens)
         torch.testing.assert_close(truth.posterior, scores.softmax(0), rtol=0, atol=1e-4)
         assert truth.log_evidence == pytest.approx(float(scores.logsumexp(0)), abs=1e-4)
-        torch.testing.assert_close(truth.marginals.sum(-1), torch.ones(16, dtype=torch.float64))
         assert total_variation(truth.posterior, torch.full_like(truth.posterior, 1 / len(scores))) > 0.01  # the model matters
 
 
@@ -325,7 +324,6 @@ def test_quick_run_has_every_row_and_goes_on_after_a_kill(tmp_path, small_run):
     assert asked == [{"puzzle": p.givens, "prompt": prompt_of(p.givens)} for p in puzzles]
     record = json.loads((tmp_path / "out" / "results.json").read_text())
     assert record["rows"] == tables["test"]
-    assert (tmp_path / "out" / "marginals.png").stat().st_size > 1000
     table = (tmp_path / "out" / "table.md").read_text()
     assert "44.90" in table and "## Puzzles with several solutions" in table
 

@@ -80,12 +80,6 @@ class Truth:
             masses[:, place] = rows.logsumexp(-1)
         return (self.scores - masses).sum(-1).exp()
 
-    @property
-    def marginals(self) -> Tensor:
-        """f64[cells, digits]: p(digit in the cell | α)."""
-        chosen = torch.nn.functional.one_hot(self.values, self.log_probs.shape[2]).double()
-        return (self.posterior[:, None, None] * chosen).sum(0)
-
 
 @dataclass(frozen=True)
 class Comparison:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -19,6 +18,7 @@ from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstra
 from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import LocallyConstrainedResampling, Sampler
+from locore_lab.shared import lines_of, reading
 from locore_lab.sudoku.puzzles import OPEN, Puzzle, is_solved, keeps_givens, solutions
 
 REQUEST = "Give me the solution of the following Sudoku without any extra text or quotes\n"  # the paper's, and a line end
@@ -61,17 +61,6 @@ def grid_in(answer: str, box: int) -> str | None:
     return grids[-1] if grids else None
 
 
-class TextModel(Protocol):
-    """A model that gives text and no probabilities, such as one behind an API."""
-
-    @property
-    def name(self) -> str:
-        """What its row is called."""
-
-    def answer(self, givens: str) -> str:
-        """Its answer to `prompt_of(givens)`, as it came."""
-
-
 class SavedAnswers:
     """Answers that were collected elsewhere: a JSONL file with an object `{"puzzle": "53..7…", "answer": "…"}` in each line.
 
@@ -80,39 +69,22 @@ class SavedAnswers:
 
     def __init__(self, name: str, path: Path) -> None:
         """Read them."""
-        self._name = name
-        self._path = path
+        self.name, self._path = name, path
         self._answers: dict[str, str] = {}
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{path} cannot be read: {error}") from None
-        for number, line in enumerate(lines, 1):
-            puzzle, answer = _pair(line, f"{path}, line {number}")
-            if puzzle in self._answers:
-                raise InvalidArgument(f"{path}, line {number}: the puzzle {puzzle} has an answer already.")
-            self._answers[puzzle] = answer
-
-    @property
-    def name(self) -> str:
-        """What its row is called."""
-        return self._name
+        with reading(path):
+            for number, line in enumerate(lines_of(path), 1):
+                with reading(f"line {number}"):
+                    record = json.loads(line)
+                    puzzle, answer = "".join(record["puzzle"].split()).replace("0", OPEN), record["answer"]
+                    if puzzle in self._answers or not isinstance(answer, str):
+                        raise InvalidArgument(f"the puzzle {puzzle} has an answer already, or one that is no text.")
+                    self._answers[puzzle] = answer
 
     def answer(self, givens: str) -> str:
         """The saved answer; `InvalidArgument` if there is none, so that part of the puzzles never pass for all."""
         if givens not in self._answers:
             raise InvalidArgument(f"{self._path} has no answer for the puzzle {givens}; every test puzzle needs one.")
         return self._answers[givens]
-
-
-def _pair(line: str, where: str) -> tuple[str, str]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InvalidArgument(f"{where} is no JSON: {error}") from None
-    if not isinstance(record, Mapping) or not all(isinstance(record.get(key), str) for key in ("puzzle", "answer")):
-        raise InvalidArgument(f'{where} must be an object with the texts "puzzle" and "answer".')
-    return "".join(record["puzzle"].split()).replace("0", OPEN), record["answer"]
 
 
 def cells_right(grid: str | None, givens: str, solution: str) -> float:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument
+from locore_lab.shared import reading
 from locore_lab.warcraft.paths import (
     MOVES_TO_8,
     Cell,
@@ -26,7 +27,6 @@ from locore_lab.warcraft.paths import (
     integer_weights,
     is_minimum_cost,
     mask_of,
-    path_cost,
     shortest_path,
 )
 from locore_lab.warcraft.terrain import SPLITS, STANDARD, TILE, Recipe, draw_maps
@@ -122,30 +122,19 @@ def generate_maps(
     return labelled(*draw_maps(num, seed, split, height, width, recipe), encoding)
 
 
-def save_maps(maps: Maps, folder: Path, split: str) -> None:
-    """Write the three files of a split in the format of the original data, weights in float16."""
-    folder.mkdir(parents=True, exist_ok=True)
-    np.save(_path(folder, split, "images"), maps.images)
-    np.save(_path(folder, split, "weights"), maps.weights.astype(np.float16))
-    np.save(_path(folder, split, "labels"), maps.labels)
-
-
 def load_maps(folder: Path | str, split: str) -> Maps:
-    """Read the three files of a split of the original data."""
+    """Read the three files of a split of the original data, such as `warcraft_shortest_path_oneskin/12x12`; all is checked."""
     folder = Path(folder)
-    images, weights, labels = (_read(_path(folder, split, part)) for part in _FILES)
-    _check_shapes(folder, split, images, weights, labels)
-    for index, (grid, label) in enumerate(zip(weights, labels, strict=True)):
-        try:
-            integer_weights(grid)
-            cells = cells_of_mask(label)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"Map {index} of {split!r} in {folder}: {error}") from error
-        if not is_minimum_cost(grid, cells):
-            raise InvalidArgument(
-                f"Map {index} of {split!r} in {folder}: the label costs {path_cost(grid, cells)}, but the cheapest path "
-                f"{path_cost(grid, shortest_path(grid))}. Are weights and labels of the same maps, in the same order?"
-            )
+    with reading(f"{folder}, split {split!r}"):
+        images, weights, labels = (np.load(_path(folder, split, part), allow_pickle=False) for part in _FILES)
+        num, height, width = weights.shape
+        if (images.shape, labels.shape) != ((num, TILE * height, TILE * width, 3), weights.shape) or images.dtype != np.uint8:
+            raise InvalidArgument(f"maps are {images.dtype}{images.shape} and paths {labels.shape}, weights {weights.shape}.")
+        for index, (grid, label) in enumerate(zip(weights, labels, strict=True)):
+            with reading(f"map {index}"):
+                integer_weights(grid)
+                if not is_minimum_cost(grid, cells_of_mask(label)):
+                    raise InvalidArgument("there is a path that is cheaper than the label.")
     return Maps(images, weights, labels.astype(np.uint8))
 
 
@@ -162,36 +151,6 @@ def _path(folder: Path, split: str, part: str) -> Path:
     if split not in SPLITS:
         raise InvalidArgument(f"There is no split {split!r}; the splits are {', '.join(SPLITS)}.")
     return folder / f"{split}_{_FILES[part]}.npy"
-
-
-def _read(path: Path) -> NDArray[Any]:
-    """The array in a file; never a pickle."""
-    if not path.is_file():
-        raise InvalidArgument(f"There is no file {path}. Give the folder that holds train_maps.npy and the others.")
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidArgument(f"{path} is no readable .npy file: {error}") from error
-    if not isinstance(values, np.ndarray):
-        raise InvalidArgument(f"{path} holds several arrays; give .npy files with one array each.")
-    return values
-
-
-def _check_shapes(folder: Path, split: str, images: NDArray[Any], weights: NDArray[Any], labels: NDArray[Any]) -> None:
-    """Raise `InvalidArgument` unless the three arrays are of one set of maps."""
-    where = f"of {split!r} in {folder}"
-    if weights.ndim != 3 or not len(weights) or not np.issubdtype(weights.dtype, np.floating):
-        raise InvalidArgument(
-            f"The vertex weights {where} are {weights.dtype}{list(weights.shape)}; give floats [num, height, width]."
-        )
-    num, height, width = weights.shape
-    expected = (num, TILE * height, TILE * width, 3)
-    if images.shape != expected or images.dtype != np.uint8:
-        raise InvalidArgument(
-            f"The maps {where} are {images.dtype}{list(images.shape)}; the weights need uint8{list(expected)}."
-        )
-    if labels.shape != weights.shape:
-        raise InvalidArgument(f"The shortest paths {where} have the shape {labels.shape}, the weights {weights.shape}.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,10 +28,8 @@ Cell = tuple[int, int]
 
 # Row and column offsets of the moves, ordered by row, then by column.
 MOVES: tuple[Cell, ...] = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
-MOVE_NAMES = ("NW", "N", "NE", "W", "E", "SW", "S", "SE")
 STRAIGHT = tuple(step for step in MOVES if 0 in step)  # to the 4 neighbours that share a side
 STOP = len(MOVES)
-VOCAB_SIZE = STOP + 1
 
 # Costs are added as integers, hundredths, so that equal costs are equal and not equal up to rounding: three cells of grass
 # cost what two of earth cost, also in a file of float16, which holds 0.8 as 0.7998 and 9.2 as 9.2031.
@@ -85,12 +83,6 @@ def shortest_path(weights: NDArray[np.floating], steps: Sequence[Cell] = MOVES) 
     while path[-1] != start:
         path.append(came_from[path[-1]])
     return tuple(reversed(path))
-
-
-def path_cost(weights: NDArray[np.floating], cells: Iterable[Cell]) -> float:
-    """Sum of the weights of these cells, each rounded to hundredths."""
-    grid = integer_weights(weights)
-    return sum(int(grid[cell]) for cell in cells) / _PER_UNIT
 
 
 def is_minimum_cost(weights: NDArray[np.floating], cells: Sequence[Cell], steps: Sequence[Cell] = MOVES) -> bool:
@@ -212,10 +204,6 @@ class Encoding(ABC):
         """Of a path, padded to `length`. Raises `InvalidArgument` where it does not fit."""
 
     @abstractmethod
-    def trace(self, tokens: Iterable[int], height: int, width: int) -> tuple[Cell, ...]:
-        """The cells to draw for any tokens, from the upper left one on; they may leave the grid or end anywhere."""
-
-    @abstractmethod
     def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
         """The simple path between the corners that the tokens write; None if they write none."""
 
@@ -245,9 +233,6 @@ class Moves(Encoding):
 
     def tokens(self, cells: Sequence[Cell], height: int, width: int, length: int) -> list[int]:
         return moves_of(cells, length)
-
-    def trace(self, tokens: Iterable[int], height: int, width: int) -> tuple[Cell, ...]:
-        return cells_of(tokens)
 
     def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
         cells = cells_of(tokens)
@@ -290,7 +275,7 @@ class Edges(Encoding):
             raise InvalidArgument(f"a grid of {height} × {width} cells has {len(edges)} edges, not {length}.")
         return bits
 
-    def trace(self, tokens: Iterable[int], height: int, width: int) -> tuple[Cell, ...]:
+    def _trace(self, tokens: Iterable[int], height: int, width: int) -> tuple[Cell, ...]:
         """Along edges that are set, each once, for as long as there is one."""
         left = {frozenset(edge) for edge, bit in zip(_edges(height, width), tokens, strict=True) if bit}
         cells = [(0, 0)]
@@ -304,7 +289,7 @@ class Edges(Encoding):
             cells.append(onward[-1])
 
     def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
-        cells = self.trace(tokens, height, width)
+        cells = self._trace(tokens, height, width)
         return cells if len(cells) == sum(tokens) + 1 and is_valid_path(cells, height, width) else None
 
     def length(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
