@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.fidelity.entries import Entry
 from locore_lab.fidelity.measures import merged, summarise
-from locore_lab.fidelity.runs import WEIGHTS, Chunk, run_chunk
+from locore_lab.fidelity.runs import Chunk, run_chunk
 
 from lab_tests.fidelity.laws import small_task
 from locore import samplers
@@ -32,7 +32,6 @@ chunks = st.builds(
     verdicts=st.dictionaries(st.sampled_from(["trust", "rough"]), st.integers(1, 9)).map(Counter),
     law=st.dictionaries(st.tuples(st.integers(0, 99), st.integers(0, 99)), weight, max_size=5),
     first=st.dictionaries(st.integers(0, 99), weight, max_size=5),
-    log_weights=st.lists(st.floats(-1e3, 1e3), max_size=4),
 )
 
 
@@ -44,7 +43,7 @@ def test_chunks_are_read_back_as_they_were_written(chunk):
     assert once.law.keys() == chunk.law.keys() and once.first.keys() == chunk.first.keys()
     assert list(once.law.values()) == pytest.approx(list(chunk.law.values()), rel=1e-8, abs=1e-300)
     assert once.log_z == pytest.approx(chunk.log_z, abs=1e-7)
-    exact = ("runs", "failed", "violating", "lm_tokens", "seconds", "verdicts", "log_weights")
+    exact = ("runs", "failed", "violating", "lm_tokens", "seconds", "verdicts")
     assert all(getattr(once, name) == getattr(chunk, name) for name in exact)
 
 
@@ -105,21 +104,9 @@ def test_runs_that_find_nothing():
         raise ZeroWeights("nothing")
 
     task = small_task()
-    weighted = run_chunk(task, Entry("empty", empty), empty, 20, [1, 2], keep_weights=True)
-    assert (weighted.runs, weighted.failed, weighted.log_z, weighted.log_weights) == (2, 2, [-math.inf] * 2, [])
+    weighted = run_chunk(task, Entry("empty", empty), empty, 20, [1, 2])
+    assert (weighted.runs, weighted.failed, weighted.log_z) == (2, 2, [-math.inf] * 2)
     row = summarise([weighted] * 4, task.truth, task.score)
     assert [row["tv"], row["tv_first"], row["failed"]] == pytest.approx([1, 1, 1])
     assert row["rmse"] == pytest.approx(-task.truth.log_z) and row["unbiased"] is None
     assert run_chunk(task, Entry("empty", empty, weighted=False), empty, 20, [1]).log_z == []
-
-
-@pytest.mark.parametrize("size", [1, 3, WEIGHTS, 5 * WEIGHTS])
-def test_few_log_weights_of_one_run_are_kept(size):
-    task = small_task()
-    weights = torch.linspace(-30, 2, size, dtype=torch.float64)
-    sampler = constant(torch.tensor(task.truth.tokens[:1]).expand(size, -1), weights)
-    kept = run_chunk(task, Entry("constant", sampler), sampler, 20, [1, 2], keep_weights=True).log_weights
-    assert len(kept) == min(size, WEIGHTS)
-    assert (kept[0], kept[-1]) == (pytest.approx(float(weights[0])), pytest.approx(float(weights[-1])))
-    assert run_chunk(task, Entry("constant", sampler), sampler, 20, [1]).log_weights == []
-    assert run_chunk(task, Entry("masking", sampler, weighted=False), sampler, 20, [1], True).log_weights == []

@@ -16,65 +16,6 @@ from locore_lab.fidelity.problems import Problem, open_model
 from locore_lab.shared import seed_of
 
 PROMPT_TOKENS = (4, 24)
-CHAIN_LENGTHS = (5, 10, 20, 40)
-
-
-def drawn_problems(name: str, model: LanguageModel, count: int, seed: int, length: int, min_prob: float) -> list[Problem]:
-    """Problems of one model: a prompt that it wrote itself, and a constraint on words that it writes after it."""
-    return [_draw(name, model, number, seed, length, min_prob) for number in range(count)]
-
-
-def drawn_chains(count: int, seed: int) -> list[Problem]:
-    """Problems of random Markov chains, with exact answers at lengths up to 40."""
-    found = []
-    for number in range(count):
-        generator = torch.Generator().manual_seed(seed_of(seed, "chain", number))
-        peak = (0.05, 0.1, 0.3, 1.0)[number % 4]
-        name = f"markov:48:{1000 * (seed + 1) + number}:{peak}"
-        length = CHAIN_LENGTHS[int(torch.randint(len(CHAIN_LENGTHS), (), generator=generator))]
-        drafts = open_model(name).sample(16, length, generator).tokens
-        constraint = _constraint(open_model(name), drafts, generator, number, 2)
-        found.append(Problem(f"drawn-chain-{seed}-{number}", name, (), constraint, length, "dynamic"))
-    return found
-
-
-def beginning(model: LanguageModel, generator: torch.Generator) -> list[int]:
-    """Of a text of the model's own, without an end."""
-    low, high = PROMPT_TOKENS
-    size = int(torch.randint(low, high, (), generator=generator))
-    ends = torch.tensor(model.tokenizer.eos_ids)
-    while True:
-        tokens = model.prompted("").sample(1, size, generator).tokens[0]
-        if not torch.isin(tokens, ends).any():
-            return [int(token) for token in tokens]
-
-
-def _draw(name: str, model: LanguageModel, number: int, seed: int, length: int, min_prob: float) -> Problem:
-    generator = torch.Generator().manual_seed(seed_of(seed, name, number))
-    ids = [*model.tokenizer.encode_prompt(""), *beginning(model, generator)]
-    drafts = model.prompted(ids).sample(64, length, generator).tokens
-    constraint = _constraint(model, drafts, generator, number, 6)
-    return Problem(f"drawn-{name}-{seed}-{number}", name, ids, constraint, length, "enumerate", min_prob)
-
-
-def _constraint(
-    model: LanguageModel, drafts: torch.Tensor, generator: torch.Generator, number: int, letters: int
-) -> Constraint:
-    """In turn: a word that must appear, words that must not, an ending. All of them occur in the model's own drafts."""
-    texts = [model.tokenizer.decode(y) for y in drafts.tolist()]
-
-    def pick(items: list[str]) -> str:
-        return items[int(torch.randint(len(items), (), generator=generator))]
-
-    words = sorted({w for text in texts for w in re.findall(r" ?\S+", text)} or {texts[0]})
-    if number % 3 == 0:
-        return contains(pick(words)[:letters])
-    if number % 3 == 1:
-        common = sorted(words, key=lambda w: -sum(w in text for text in texts))[:20]
-        return ban([pick(common)[:letters] for _ in range(4)])
-    return ends_with(pick([text for text in texts if text])[-min(4, letters) :])
-
-
 DRAFTS = 64
 MIN_PROB = 1e-8  # of prefixes of the real model
 Generator = torch.Generator
@@ -157,12 +98,12 @@ FAMILIES: dict[str, tuple[int, Callable[[Source], Constraint]]] = {
 }
 
 
-def in_families(seed: int, number: int, models: Path) -> list[tuple[str, Problem]]:
+def in_families(seed: int, number: int, models: Path | None) -> list[tuple[str, Problem]]:
     """About `number` problems with the names of their families; a third are of chains, if the real model is there.
 
     Every problem is drawn by itself, so that more of them begin with the same.
     """
-    real = (models / "stories260k").is_dir()
+    real = models is not None and (models / "stories260k").is_dir()
     parts = sum(share for share, _ in FAMILIES.values())
     found = []
     for family, (share, draw) in FAMILIES.items():
@@ -173,7 +114,18 @@ def in_families(seed: int, number: int, models: Path) -> list[tuple[str, Problem
     return found
 
 
-def _of_stories(name: str, draw: Callable[[Source], Constraint], generator: Generator, models: Path) -> Problem:
+def beginning(model: LanguageModel, generator: torch.Generator) -> list[int]:
+    """Of a text of the model's own, without an end."""
+    low, high = PROMPT_TOKENS
+    size = int(torch.randint(low, high, (), generator=generator))
+    ends = torch.tensor(model.tokenizer.eos_ids)
+    while True:
+        tokens = model.prompted("").sample(1, size, generator).tokens[0]
+        if not torch.isin(tokens, ends).any():
+            return [int(token) for token in tokens]
+
+
+def _of_stories(name: str, draw: Callable[[Source], Constraint], generator: Generator, models: Path | None) -> Problem:
     """After a prompt that the real model wrote itself."""
     model = open_model("stories260k", models)
     length = 3 + int(torch.randint(2, (), generator=generator))
@@ -184,7 +136,7 @@ def _of_stories(name: str, draw: Callable[[Source], Constraint], generator: Gene
     return Problem(name, "stories260k", ids, draw(source), length, "enumerate", MIN_PROB)
 
 
-def _of_chains(name: str, draw: Callable[[Source], Constraint], generator: Generator, models: Path) -> Problem:
+def _of_chains(name: str, draw: Callable[[Source], Constraint], generator: Generator, models: Path | None) -> Problem:
     """A chain over 48 letters; pairs of any letters are rare words."""
     peak = (0.05, 0.1, 0.3, 1.0)[int(torch.randint(4, (), generator=generator))]
     length = (5, 10, 20, 40)[int(torch.randint(4, (), generator=generator))]

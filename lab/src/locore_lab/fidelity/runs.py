@@ -20,7 +20,6 @@ from locore_lab.fidelity.entries import Entry
 from locore_lab.fidelity.truth import Truth
 
 KEPT = 400  # sequences of a chunk's law that are written down, beside those that are most probable in truth
-WEIGHTS = 200  # log-weights of a run that are written down
 COSTS = ("lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds")
 Law = dict[tuple[int, ...], float]
 
@@ -57,8 +56,6 @@ class Chunk:
     law: Law = field(default_factory=dict)  # normalised weights of the sequences, added up; only the largest are kept
     # normalised weights of the first tokens, added up. Neither holds what violates the constraint
     first: dict[int, float] = field(default_factory=dict)
-    # of one run, if they were asked for; in order, and at most `WEIGHTS` of them
-    log_weights: list[float] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values. They are rounded; what is read back and written again is the same."""
@@ -107,12 +104,8 @@ def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> 
     return call(sampler, counted, counted, task.circuit, num, budget, seed)
 
 
-def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int], keep_weights: bool = False) -> Chunk:
-    """Independent runs, added up; as they are read back from their JSON, so that a study that is continued gives the same.
-
-    Args:
-        keep_weights: keep the log-weights of the first run that returned something.
-    """
+def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int]) -> Chunk:
+    """Independent runs, added up; as they are read back from their JSON, so that a study that is continued gives the same."""
     chunk = Chunk()
     num = entry.particles(task.circuit.length, task.circuit.vocab_size, budget)
     for seed in seeds:
@@ -124,8 +117,6 @@ def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: li
             chunk.failed += 1
             chunk.log_z += [float("-inf")] if entry.weighted else []
             continue
-        if keep_weights and entry.weighted and not chunk.log_weights:
-            chunk.log_weights = _spread(particles.log_weights)
         add_run(chunk, task, particles if entry.weighted else particles.unweighted())
     chunk.law = _shortened(chunk.law, task.truth)
     return Chunk.from_json(chunk.to_json())
@@ -144,13 +135,6 @@ def add_run(chunk: Chunk, task: Task, particles: Particles) -> None:
         key = tuple(y)
         chunk.law[key] = chunk.law.get(key, 0.0) + weight
         chunk.first[y[0]] = chunk.first.get(y[0], 0.0) + weight
-
-
-def _spread(log_weights: Tensor) -> list[float]:
-    """Some of them at equal ranks, the largest and the smallest included."""
-    ordered = log_weights.double().sort().values
-    places = torch.linspace(0, len(ordered) - 1, min(WEIGHTS, len(ordered))).round().long()
-    return [round(w, 4) for w in ordered[places].tolist()]
 
 
 def _shortened(law: Law, truth: Truth) -> Law:

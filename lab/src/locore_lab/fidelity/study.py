@@ -123,7 +123,7 @@ class FidelityStudy:
         for number in range(len(chunks), CHUNKS):
             place = (self.plan.seed, problem.name, entry.name, budget, number)
             seeds = [seed_of(*place, i) for i in range(size)]
-            chunk = run_chunk(task, entry, sampler, budget, seeds, keep_weights=number == 0)
+            chunk = run_chunk(task, entry, sampler, budget, seeds)
             journal.append((self.plan.seed, entry.name, budget, number), chunk.to_json())
             chunks.append(chunk)
 

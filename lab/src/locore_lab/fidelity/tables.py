@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from locore.io import machine, write_whole
 from locore_lab.fidelity.problems import Problem
-from locore_lab.harness import write_rows
+from locore_lab.harness import Fields, markdown, table, write_rows
 
 Row = dict[str, Any]
 AXES = {"budget": "nominal LM tokens", "lm_contexts": "distinct contexts"}
@@ -168,127 +168,6 @@ NAMES = {"tv": "TV", "rmse": "RMSE of log Ẑ"}
 CELLS_LISTED = 6  # in the table of those that are worse than SMC; results.json has all
 
 
-def write_results(
-    output: Path, rows: list[Row], problems: list[Problem], prepared: dict[str, dict[str, float]], settings: dict[str, Any]
-) -> None:
-    """Write both files."""
-    record = {
-        "settings": settings,
-        "machine": machine(),
-        "problems": {p.name: p.to_json() for p in problems},
-        "tables": prepared,
-        "calibration": calibration(rows),
-        "summary": {measure: summary(rows, measure) for measure in NAMES},
-        "worse_than_smc": {axis: worse_than_smc(rows, axis) for axis in AXES},
-    }
-    write_rows(output / "results.json", record, rows)
-    write_whole(output / "table.md", markdown(rows, record))
-
-
-def markdown(rows: list[Row], record: dict[str, Any]) -> str:
-    """The conclusions, then all rows by problem."""
-    lines = ["# Fidelity", "", INTRODUCTION, ""]
-    for measure in NAMES:
-        if record["summary"][measure]:
-            lines += _summary(rows, record["summary"][measure], measure)
-    lines += _worse(record["worse_than_smc"])
-    lines += _trust(record["calibration"])
-    for model, cost in record["tables"].items():
-        price = f"{cost['lm_tokens']:,.0f} LM tokens and {cost['cpu_seconds']:.1f} CPU seconds"
-        lines += [f"The table of {model} cost {price}, once; no row includes it.", ""]
-    for problem in dict.fromkeys(row["problem"] for row in rows):
-        lines += _problem([row for row in rows if row["problem"] == problem])
-    return "\n".join(lines)
-
-
-def _summary(rows: list[Row], found: dict[str, dict[str, Any]], measure: str) -> list[str]:
-    """Samplers by their ratio to the best peer at equal budget."""
-    every = {(row["problem"], row["budget"]) for row in rows if measured(row) == measure}
-    problems = {problem for problem, _ in every}
-    head = f"{NAMES[measure]}, geometric mean"
-    number = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    lines = [f"## {NAMES[measure]} on {number}", "", SUMMARY[measure], ""]
-    lines += [f"| sampler | | cells of {len(every)} | {head} |" + "".join(f" at equal {AXES[a]} | cells |" for a in AXES)]
-    lines += ["|---|---|---|---|" + "---|---|" * len(AXES)]
-
-    def order(name: str) -> tuple[float, float]:
-        ratio = found[name]["budget"]["ratio"]
-        return (float("inf") if ratio is None else ratio, found[name]["mean"])
-
-    for name in sorted(found, key=order):
-        one = found[name]
-        cells = [name, "peer" if one["peer"] else "", str(one["cells"]), f"{one['mean']:.4f}"]
-        for axis in AXES:
-            cells += [_number(one[axis]["ratio"], 3), str(one[axis]["cells"])]
-        lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, ""]
-
-
-def _worse(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """Each sampler's cells where SMC is better."""
-    names = sorted(found["budget"], key=lambda name: _share(found["budget"][name]))
-    if not names:
-        return []
-    lines = ["## Never worse than SMC?", "", WORSE, ""]
-    lines += ["| sampler |" + "".join(f" worse at equal {AXES[a]} |" for a in AXES) + " where (TV or RMSE, against SMC's) |"]
-    lines += ["|---|" + "---|" * len(AXES) + "---|"]
-    for name in names:
-        both = [found[axis].get(name, {"compared": 0, "worse": []}) for axis in AXES]
-        counts = [f"{len(one['worse'])} of {one['compared']}" for one in both]
-        places = []
-        for axis, one in zip(("tokens", "contexts"), both, strict=True):
-            for cell in one["worse"]:
-                place = f"{cell['problem']} at {cell['cost']:,.0f} {axis}"
-                places.append(f"{place}: {cell['value']:.3f}, {cell['smc']:.3f}")
-        more = f"; and {len(places) - CELLS_LISTED} more" if len(places) > CELLS_LISTED else ""
-        lines.append("| " + " | ".join([name, *counts, "; ".join(places[:CELLS_LISTED]) + more]) + " |")
-    return [*lines, ""]
-
-
-def _share(one: dict[str, Any]) -> float:
-    return float(len(one["worse"]) / max(one["compared"], 1))
-
-
-def _trust(found: dict[str, Any]) -> list[str]:
-    share = "–" if found["share"] is None else f"{found['share']:.2%}"
-    text = f'"Trust" was said {found["trust"]:,} times. In {found["trust_but_wrong"]:,} of them ({share}) the TV of one draw '
-    text += f"exceeds {LARGE_TV}; in {found['wrong_beyond_noise']:,} it does so by more than the noise of the measurement."
-    return ["## Calibration of the report", "", text, ""]
-
-
-def _problem(rows: list[Row]) -> list[str]:
-    """Both axes, then all columns."""
-    first = rows[0]
-    measure = measured(first)
-    lines = [f"## {first['problem']}", ""]
-    if measure == "rmse":
-        share = f"{first['truth_covered']:.0%}"
-        lines += [f"The 100 most probable sequences hold {share} of the truth: judged by the RMSE of log Ẑ, in nats.", ""]
-    for axis, costs in (("budget", sorted({row["budget"] for row in rows})), ("lm_contexts", LEVELS)):
-        lines += _grid(rows, measure, axis, list(costs))
-    lines += ["All columns:", "", HEAD, "|" + "---|" * (HEAD.count("|") - 1)]
-    return [*lines, *map(_line, rows), ""]
-
-
-def _grid(rows: list[Row], measure: str, axis: str, costs: list[int]) -> list[str]:
-    """Samplers by costs; the smallest value of a column is bold."""
-    here = curves(rows, measure, axis).get(rows[0]["problem"], {})
-    points = {name: [at(curve, cost) for cost in costs] for name, curve in here.items()}
-    kept = [k for k in range(len(costs)) if any(row[k] is not None for row in points.values())]
-    if not kept:
-        return []
-    smallest = {k: min(p.value for row in points.values() if (p := row[k]) is not None) for k in kept}
-    lines = [f"{NAMES[measure]} by {AXES[axis]}:", "", "| sampler |" + "".join(f" {costs[k]:,} |" for k in kept)]
-    lines += ["|---|" + "---:|" * len(kept)]
-    for name, row in points.items():
-        shown = [_number(None if (p := row[k]) is None else p.value, 4) for k in kept]
-        shown = [
-            f"**{text}**" if (p := row[k]) and p.value == smallest[k] else text for k, text in zip(kept, shown, strict=True)
-        ]
-        lines.append("| " + " | ".join([name, *shown]) + " |")
-    return [*lines, ""]
-
-
 INTRODUCTION = """\
 - TV: total variation between the law of one returned draw and the truth, on the 100 top sequences of both and "other". A run
   that returns nothing counts as wrong, and so does a text that violates the constraint. – where the 100 top sequences hold too
@@ -310,21 +189,121 @@ WORSE = (
     "Cells where a sampler is worse than the best variant of SMC by more than the noise of both (of an RMSE: two standard "
     "errors of each), of those where SMC has a value at the same price."
 )
-HEAD = (
-    "| sampler | budget | TV | noise | TV of token 1 | RMSE log Ẑ | log mean Ẑ − log Z | failed | violating | trust | "
-    "LM tokens | contexts | ms in model | ms outside | runs |"
+COLUMNS = (
+    "sampler | budget | TV | noise | TV of token 1 | RMSE log Ẑ | log mean Ẑ − log Z | failed | violating | trust | LM tokens "
+    "| contexts | ms in model | ms outside | runs",
+    "{sampler} | {budget:,} | {tv:.4f} | {noise:.4f}{mark} | {tv_first:.4f} | {rmse:.3f} | {bias} | {failed:.1%} "
+    "| {violating:.1%} | {trust:.0%} | {lm_tokens:,.0f} | {lm_contexts:,.0f} | {inside:.1f} | {outside:.1f} | {runs:,}",
 )
 
 
-def _line(row: Row) -> str:
-    mark = "†" if row["noise"] > row["goal"] / 3 else ""
-    cells = [
-        row["sampler"], f"{row['budget']:,}", _number(row["tv"], 4), f"{row['noise']:.4f}{mark}", f"{row['tv_first']:.4f}",
-        _number(row["rmse"], 3), _bias(row), f"{row['failed']:.1%}", f"{row['violating']:.1%}",
-        f"{row['verdicts'].get('trust', 0) / row['runs']:.0%}", f"{row['lm_tokens']:,.0f}", f"{row['lm_contexts']:,.0f}",
-        f"{1e3 * row['model_seconds']:.1f}", f"{1e3 * (row['seconds'] - row['model_seconds']):.1f}", f"{row['runs']:,}",
-    ]  # fmt: skip
-    return "| " + " | ".join(cells) + " |"
+def write_results(
+    output: Path, rows: list[Row], problems: list[Problem], prepared: dict[str, dict[str, float]], settings: dict[str, Any]
+) -> None:
+    """Write both files."""
+    record = {
+        "settings": settings,
+        "machine": machine(),
+        "problems": {p.name: p.to_json() for p in problems},
+        "tables": prepared,
+        "calibration": calibration(rows),
+        "summary": {measure: summary(rows, measure) for measure in NAMES},
+        "worse_than_smc": {axis: worse_than_smc(rows, axis) for axis in AXES},
+    }
+    write_rows(output / "results.json", record, rows)
+    write_whole(output / "table.md", report(rows, record))
+
+
+def report(rows: list[Row], record: dict[str, Any]) -> str:
+    """The conclusions, then all rows by problem."""
+    parts = ["# Fidelity", INTRODUCTION]
+    for measure in NAMES:
+        if record["summary"][measure]:
+            parts += _summary(rows, record["summary"][measure], measure)
+    parts += _worse(record["worse_than_smc"]) + _trust(record["calibration"])
+    for model, cost in record["tables"].items():
+        price = f"{cost['lm_tokens']:,.0f} LM tokens and {cost['cpu_seconds']:.1f} CPU seconds"
+        parts.append(f"The table of {model} cost {price}, once; no row includes it.")
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        parts += _problem([row for row in rows if row["problem"] == problem])
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(rows: list[Row], found: dict[str, dict[str, Any]], measure: str) -> list[str]:
+    """Samplers by their ratio to the best peer at equal budget."""
+    every = {(row["problem"], row["budget"]) for row in rows if measured(row) == measure}
+    problems = {problem for problem, _ in every}
+    number = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    heads = ["sampler", "", f"cells of {len(every)}", f"{NAMES[measure]}, geometric mean"]
+    heads += [head for axis in AXES for head in (f"at equal {AXES[axis]}", "cells")]
+
+    def order(name: str) -> tuple[float, float]:
+        ratio = found[name]["budget"]["ratio"]
+        return (float("inf") if ratio is None else ratio, found[name]["mean"])
+
+    lines = []
+    for name in sorted(found, key=order):
+        one = found[name]
+        lines.append([name, "peer" if one["peer"] else "", str(one["cells"]), f"{one['mean']:.4f}"])
+        lines[-1] += [text for axis in AXES for text in (_number(one[axis]["ratio"], 3), str(one[axis]["cells"]))]
+    return [f"## {NAMES[measure]} on {number}", SUMMARY[measure], markdown(heads, lines)]
+
+
+def _worse(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    """Each sampler's cells where SMC is better."""
+    names = sorted(found["budget"], key=lambda name: _share(found["budget"][name]))
+    lines = []
+    for name in names:
+        both = [found[axis].get(name, {"compared": 0, "worse": []}) for axis in AXES]
+        places = [
+            f"{cell['problem']} at {cell['cost']:,.0f} {axis}: {cell['value']:.3f}, {cell['smc']:.3f}"
+            for axis, one in zip(("tokens", "contexts"), both, strict=True)
+            for cell in one["worse"]
+        ]
+        more = f"; and {len(places) - CELLS_LISTED} more" if len(places) > CELLS_LISTED else ""
+        counts = [f"{len(one['worse'])} of {one['compared']}" for one in both]
+        lines.append([name, *counts, "; ".join(places[:CELLS_LISTED]) + more])
+    heads = ["sampler", *(f"worse at equal {AXES[axis]}" for axis in AXES), "where (TV or RMSE, against SMC's)"]
+    return ["## Never worse than SMC?", WORSE, markdown(heads, lines)] if names else []
+
+
+def _share(one: dict[str, Any]) -> float:
+    return float(len(one["worse"]) / max(one["compared"], 1))
+
+
+def _trust(found: dict[str, Any]) -> list[str]:
+    share = "–" if found["share"] is None else f"{found['share']:.2%}"
+    text = f'"Trust" was said {found["trust"]:,} times. In {found["trust_but_wrong"]:,} of them ({share}) the TV of one draw '
+    text += f"exceeds {LARGE_TV}; in {found['wrong_beyond_noise']:,} it does so by more than the noise of the measurement."
+    return ["## Calibration of the report", text]
+
+
+def _problem(rows: list[Row]) -> list[str]:
+    """Both axes, then all columns."""
+    first, measure = rows[0], measured(rows[0])
+    parts = [f"## {first['problem']}"]
+    if measure == "rmse":
+        share = f"{first['truth_covered']:.0%}"
+        parts.append(f"The 100 most probable sequences hold {share} of the truth: judged by the RMSE of log Ẑ, in nats.")
+    for axis, costs in (("budget", sorted({row["budget"] for row in rows})), ("lm_contexts", LEVELS)):
+        parts += _grid(rows, measure, axis, list(costs))
+    return [*parts, "All columns:", table(rows, COLUMNS, FIELDS)]
+
+
+def _grid(rows: list[Row], measure: str, axis: str, costs: list[int]) -> list[str]:
+    """Samplers by costs; the smallest value of a column is bold."""
+    here = curves(rows, measure, axis).get(rows[0]["problem"], {})
+    points = {name: [at(curve, cost) for cost in costs] for name, curve in here.items()}
+    kept = [k for k in range(len(costs)) if any(row[k] is not None for row in points.values())]
+    smallest = {k: min(p.value for row in points.values() if (p := row[k]) is not None) for k in kept}
+
+    def shown(point: Point | None, k: int) -> str:
+        text = _number(None if point is None else point.value, 4)
+        return f"**{text}**" if point and point.value == smallest[k] else text
+
+    lines = [[name, *(shown(row[k], k) for k in kept)] for name, row in points.items()]
+    heads = ["sampler", *(f"{costs[k]:,}" for k in kept)]
+    return [f"{NAMES[measure]} by {AXES[axis]}:", markdown(heads, lines)] if kept else []
 
 
 def _bias(row: Row) -> str:
@@ -337,3 +316,12 @@ def _bias(row: Row) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+FIELDS: Fields = {
+    "mark": lambda row: "†" if row["noise"] > row["goal"] / 3 else "",
+    "bias": _bias,
+    "trust": lambda row: row["verdicts"].get("trust", 0) / row["runs"],
+    "inside": lambda row: 1e3 * row["model_seconds"],
+    "outside": lambda row: 1e3 * (row["seconds"] - row["model_seconds"]),
+}
