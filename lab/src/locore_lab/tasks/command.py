@@ -125,7 +125,7 @@ def _measured(study: TasksStudy, problems: list[Problem], samplers: list[str] | 
 
 def _plotted(row: Row) -> Row:
     """As the plots of `bench fidelity` want it: what one run cannot tell counts as nothing."""
-    return {**row, "noise": row["noise"] or 0.0, "rmse_error": row["rmse_error"] or 0.0, "log_weights": None}
+    return {**row, "noise": row["noise"] or 0.0, "rmse_error": row["rmse_error"] or 0.0}
 
 
 def remembering() -> Callable[[LanguageModel], LanguageModel]:

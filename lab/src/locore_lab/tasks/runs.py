@@ -87,9 +87,7 @@ class Run:
     chosen: str = ""  # what `auto` took
     laws: dict[str, Law] = field(default_factory=dict)  # feature -> value -> weight
     texts: list[tuple[str, float]] = field(default_factory=list)  # some draws in proportion to the weights, with their log p(y)
-    # what the run knew of its own error: `error` and `unseen` (relative), `surprise` (nats), `blocks`, `ess`, `pareto_k`,
-    # `lower` (a certain bound of log p(α)); None where it is not known
-    signs: dict[str, float | None] = field(default_factory=dict)
+    signs: dict[str, float | None] = field(default_factory=dict)  # what earlier runs wrote down of their own error
     lm_tokens: int = 0
     lm_contexts: int = 0
     passes: int | None = None  # of the model, one after the other; None of runs that were made before it was counted
@@ -131,21 +129,6 @@ def _found(task: Task, particles: Particles, seed: int) -> dict[str, Any]:
         "chosen": particles.record.chosen or "",
         "laws": {name: shortened(law, VALUES) for name, law in laws.items()},
         "texts": _draws(particles, seed),
-        "signs": _signs(particles),
-    }
-
-
-def _signs(particles: Particles) -> dict[str, float | None]:
-    """By which a verdict can be judged again without the run."""
-    blocks = particles.blocks
-    return {
-        "error": _number(particles.log_evidence_error),
-        "surprise": _number(blocks.surprise) if blocks else None,
-        "unseen": _number(blocks.unseen) if blocks else None,
-        "blocks": len(blocks) if blocks else None,
-        "ess": _number(particles.ess),
-        "pareto_k": _number(particles.pareto_k),
-        "lower": _number(particles.log_evidence_bounds[0]),
     }
 
 
