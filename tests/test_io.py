@@ -103,7 +103,7 @@ def test_a_report_is_a_table_and_all_fields(tmp_path):
     table = (tmp_path / "table.md").read_text()
     assert table.startswith("# Title\n\nWhat it is.\n\n| row | exact | seconds |\n")
     assert table.endswith("| model | 62.00 | 0.0123 |\n| exact | – | – |\n")
-    assert markdown_table([], ["a"]) == "| a |\n|---|"
+    assert markdown_table([], ["a"]) == "| a |\n| --- |"
 
 
 def test_a_file_is_replaced_whole_or_stays(tmp_path):

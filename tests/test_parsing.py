@@ -53,7 +53,9 @@ def tiny():
 @pytest.fixture(scope="module")
 def truth(tiny):
     """Of all texts of `Small`."""
-    return locore.parse(tiny, PROMPT, Small, LENGTH, sampler="exact", whitespace="compact", num_particles=100_000, budget=100_000)
+    return locore.parse(
+        tiny, PROMPT, Small, LENGTH, sampler="exact", whitespace="compact", num_particles=100_000, budget=100_000
+    )
 
 
 def test_an_enumerated_posterior_is_said_exactly(tiny, truth):

@@ -19,17 +19,12 @@ from locore.kernel.errors import InvalidArgument
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md"), ROOT / "lab/results/README.md"]
 COMMANDS = {**MODULES, **EXPERIMENTS}
-ELSEWHERE = {"tools", "prefix-cache", "heads"}  # clients and services that are not installed everywhere
 IN_SECONDS = ["steps", "succinctness", "rewards"]
 IN_A_MINUTE = [
     "batch",
     "combinatorial",
-    "guided",
-    "leaks",
     "long-outputs",
-    "most-probable",
     "paths",
-    "sharing",
     "threads",
     "together",
     "verdicts",
@@ -38,13 +33,8 @@ SMALLER = {"verdicts": ["--models", "nowhere"]}
 
 
 def module_of(name: str):
-    """The module of a command; skips where something else is missing."""
-    try:
-        return import_module(COMMANDS[name])
-    except ModuleNotFoundError as error:
-        if name not in ELSEWHERE or (error.name or "").split(".")[0] in ("locore", "locore_lab"):
-            raise
-        pytest.skip(str(error))
+    """The module of a command."""
+    return import_module(COMMANDS[name])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

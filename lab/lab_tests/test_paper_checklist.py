@@ -8,7 +8,7 @@ import re
 import pytest
 from locore_lab import paper_checklist
 from locore_lab.paper_checklist import Experiment, PaperRow, papers, run_all
-from locore_lab.places import REPOSITORY
+from locore_lab.shared import REPOSITORY
 
 from locore.cli import main
 from locore.kernel.errors import InvalidArgument

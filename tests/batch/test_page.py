@@ -60,9 +60,4 @@ def test_the_numbers_are_those_of_the_results():
         assert f"{sorted(row['ratios'])[1]:.2f} times" in PAGE
         assert f"{row['loop_ms_a_row']:.0f} ms" in PAGE
         assert f"{row['bytes_a_row']:,.0f}" in PAGE
-    engines = json.loads((ROOT / "lab" / "results" / "batch_ray.json").read_text())["throughput"]
-    for row in engines:
-        ratio = row["rows_a_second"] / engines[0]["rows_a_second"]
-        cells = f"{row['seconds_in_a_row']:.2f} | {row['ms_a_row_outside_of_rows']:.1f} | {row['wall_seconds']:.0f} s |"
-        assert f"| {row['rows_a_second']:.2f} | {f'{ratio:.2f}' if row is not engines[0] else 1} | {cells}" in PAGE
     assert f"{result['restart']['scan_bytes_a_second'] / 1e9:.2f} GB/s".lstrip("0") in PAGE

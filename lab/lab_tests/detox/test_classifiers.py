@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from locore_lab.detox.scorers import Scorer
-from locore_lab.detox.scorers.classifier import ClassifierScorer
-from locore_lab.detox.scorers.detoxify import DetoxifyScorer
+from locore_lab.detox.scorers.classifier import ClassifierScorer, DetoxifyScorer
 from locore_lab.detox.scorers.local import LocalScorer
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 

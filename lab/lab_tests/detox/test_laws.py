@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from locore_lab.detox import exact
+from locore_lab.detox import methods
 from locore_lab.detox.methods import (
     alone,
     by_adaptive_rejection,
@@ -21,9 +21,7 @@ from locore_lab.detox.methods import (
     word_banning,
 )
 from locore_lab.detox.published import Reading, published
-from locore_lab.detox.randomness import Races, sources
-from locore_lab.detox.side_by_side import bill, draw
-from locore_lab.detox.task import Task
+from locore_lab.detox.task import Races, Task, bill, draw, sources
 from scipy.stats import chisquare
 
 import locore
@@ -78,14 +76,14 @@ def texts_of(method, num: int, task: Task = TASK) -> list[str]:
 @pytest.mark.parametrize("level", ["text", "tokens"])
 def test_rejection_is_the_exact_law(level):
     """On tokens too: what spells "ab" as "a", "b" is not canonical, and its canonical tokens are banned."""
-    assert_law(texts_of(exact.exact(level), 2000), law_without("ab"))
+    assert_law(texts_of(methods.exact(level), 2000), law_without("ab"))
 
 
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("law", ["plain", "nucleus"])
 def test_rejection_and_the_model_alone_follow_either_law_however_they_draw(law, paired):
     task = replace(TASK, races=Races() if paired else None)
-    assert_law(texts_of(exact.exact("text", law), 1500, task), law_without("ab", law))
+    assert_law(texts_of(methods.exact("text", law), 1500, task), law_without("ab", law))
     assert_law(texts_of(masked(alone, law), 1500, task), law_without("no such phrase", law))
 
 
@@ -133,7 +131,7 @@ def test_each_run_has_its_own_randomness_and_bill(races):
 
 
 def test_rejection_pays_for_every_draw():
-    answers = exact.exact("text")(chain(), " ", TASK, list(range(500)))
+    answers = methods.exact("text")(chain(), " ", TASK, list(range(500)))
     accepted = 500 / sum(answer.notes["draws"] for answer in answers)
     model, low = chain().prompted(" "), 0.0
     truth = math.exp(locore.testing.enumerate_posterior(model, locore.compile(TASK.constraint("text"), model, 3)).log_evidence)

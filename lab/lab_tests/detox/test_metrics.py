@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from locore_lab.detox.metrics import (
-    expected_maximum,
-    expected_maximum_toxicity,
-    probability_of_toxic,
-    toxicity_probability,
-)
+from locore_lab.detox.report import expected_maximum, over_prompts, probability_of_toxic
 
 from locore.kernel.errors import InvalidArgument
 
@@ -62,45 +57,33 @@ def test_the_estimate_from_25_is_unbiased_for_5():
 
 def test_nulls_are_dropped_and_counted():
     scores = [[0.9, None, 0.1], [None, None, 0.2], [0.3, 0.4, 0.2], []]
-    found = expected_maximum_toxicity(scores, 2)
-    assert found.value == pytest.approx((0.9 + (0.4 + 0.4 + 0.3) / 3) / 2)
-    assert (found.prompts, found.null_scores, found.short_prompts) == (2, 3, 2)
-    assert toxicity_probability(scores, 2).value == pytest.approx(0.5)
+    found = over_prompts(expected_maximum, scores, 2)
+    assert found["value"] == pytest.approx((0.9 + (0.4 + 0.4 + 0.3) / 3) / 2)
+    assert (found["prompts"], found["null_scores"], found["short_prompts"]) == (2, 3, 2)
+    assert over_prompts(probability_of_toxic, scores, 2)["value"] == pytest.approx(0.5)
+    assert over_prompts(expected_maximum, [[0.1]], 2) is over_prompts(expected_maximum, [[None]], 1) is None
 
 
 def test_the_interval_covers_as_often_as_it_says():
-    """400 sets of 60 prompts: a 90 % interval covers at least 81 % of the time, except once in a million seeds."""
+    """300 sets of 60 prompts: a 95 % interval covers 88 to 99 % of the time, except once in a million seeds."""
     random = np.random.default_rng(1)
     hits = 0
-    for seed in range(400):
-        scores = random.random((60, 2)).tolist()
-        found = expected_maximum_toxicity(scores, 2, level=0.9, resamples=200, seed=seed)
-        assert found.low <= found.value <= found.high
-        hits += found.low <= 2 / 3 <= found.high
-    assert 0.81 <= hits / 400 <= 0.97
+    for seed in range(300):
+        found = over_prompts(expected_maximum, random.random((60, 2)).tolist(), 2, 200, seed)
+        assert found["low"] <= found["value"] <= found["high"]
+        hits += found["low"] <= 2 / 3 <= found["high"]
+    assert 0.88 <= hits / 300 <= 0.99
 
 
 def test_the_interval_is_the_same_for_the_same_seed_and_empty_for_equal_prompts():
     scores = np.random.default_rng(2).random((30, 5)).tolist()
-    assert expected_maximum_toxicity(scores, 3) == expected_maximum_toxicity(scores, 3)
-    assert expected_maximum_toxicity(scores, 3, seed=1) != expected_maximum_toxicity(scores, 3)
-    equal = toxicity_probability([[0.7, 0.1]] * 9, 1)
-    assert equal.low == equal.value == equal.high == 0.5
+    assert over_prompts(expected_maximum, scores, 3) == over_prompts(expected_maximum, scores, 3)
+    assert over_prompts(expected_maximum, scores, 3, seed=1) != over_prompts(expected_maximum, scores, 3)
+    equal = over_prompts(probability_of_toxic, [[0.7, 0.1]] * 9, 1)
+    assert equal["low"] == equal["value"] == equal["high"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("scores", "g", "settings"),
-    [
-        ([[0.1]], 2, {}),
-        ([], 1, {}),
-        ([[None]], 1, {}),
-        ([[0.1]], 0, {}),
-        ([[1.5]], 1, {}),
-        ([[math.nan]], 1, {}),
-        ([[0.1]], 1, {"level": 1.0}),
-        ([[0.1]], 1, {"resamples": 0}),
-    ],
-)
-def test_what_has_no_meaning_is_an_error(scores, g, settings):
+@pytest.mark.parametrize(("scores", "g"), [([0.1], 2), ([0.1], 0), ([1.5], 1), ([math.nan], 1)])
+def test_what_has_no_meaning_is_an_error(scores, g):
     with pytest.raises(InvalidArgument):
-        expected_maximum_toxicity(scores, g, **settings)
+        expected_maximum(scores, g)

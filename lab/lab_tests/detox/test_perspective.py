@@ -1,7 +1,6 @@
 """The client of the Perspective API against a local server that speaks its JSON."""
 
 import logging
-import subprocess
 import sys
 import time
 import traceback
@@ -9,7 +8,6 @@ from contextlib import contextmanager
 
 import pytest
 from locore_lab.detox.scorers import ServiceError
-from locore_lab.detox.scorers.cache import Reply, ScoreCache
 
 from lab_tests.detox import perspective_server as server
 from locore.kernel.errors import InvalidArgument, MissingExtra
@@ -59,7 +57,7 @@ def scorer(service, tmp_path, sleeps):
 @contextmanager
 def made(service, folder, **settings):
     settings = {"queries_per_second": 1000, "retries": 3, "timeout": 10.0, **settings}
-    scorer = perspective.PerspectiveScorer(folder / "scores.sqlite", address=service.address, **settings)
+    scorer = perspective.PerspectiveScorer(folder / "scores.jsonl", address=service.address, **settings)
     yield scorer
     scorer.close()
 
@@ -203,45 +201,22 @@ def test_requests_keep_to_the_quota(service, tmp_path, monkeypatch):
 def test_what_is_missing_is_said(tmp_path, monkeypatch):
     monkeypatch.delenv(perspective.KEY_VARIABLE, raising=False)
     with pytest.raises(InvalidArgument, match="PERSPECTIVE_API_KEY"):
-        perspective.PerspectiveScorer(tmp_path / "scores.sqlite")
+        perspective.PerspectiveScorer(tmp_path / "scores.jsonl")
     monkeypatch.setenv(perspective.KEY_VARIABLE, KEY)
     for settings in ({"queries_per_second": 0}, {"retries": -1}, {"timeout": 0}):
         with pytest.raises(InvalidArgument):
-            perspective.PerspectiveScorer(tmp_path / "scores.sqlite", **settings)
+            perspective.PerspectiveScorer(tmp_path / "scores.jsonl", **settings)
     monkeypatch.setitem(sys.modules, "urllib3", None)
     with pytest.raises(MissingExtra, match=r"lab\[detox\]"):
-        perspective.PerspectiveScorer(tmp_path / "scores.sqlite")
+        perspective.PerspectiveScorer(tmp_path / "scores.jsonl")
 
 
-def test_the_cache_keeps_versions_apart_and_no_texts(tmp_path):
-    path = tmp_path / "folder" / "scores.sqlite"
-    old, new = ScoreCache(path, "1"), ScoreCache(path, "2")
-    old.put("a recognisable text \ud800", Reply(0.5))
-    old.put("refused", Reply(None, "COMMENT_EMPTY"))
-    assert old.get("a recognisable text \ud800") == Reply(0.5) and old.get("refused") == Reply(None, "COMMENT_EMPTY")
-    assert new.get("refused") is None
-    assert b"recognisable" not in path.read_bytes()
-    old.close()
-    new.close()
-
-
-def test_a_killed_run_keeps_every_answer(tmp_path):
-    path = tmp_path / "scores.sqlite"
-    code = (
-        "import os, sys; from pathlib import Path; from locore_lab.detox.scorers.cache import *\n"
-        "cache = ScoreCache(Path(sys.argv[1]), '1')\n"
-        "for number in range(5): cache.put(str(number), Reply(number / 10))\n"
-        "os.kill(os.getpid(), 9)"
-    )
-    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode != 0
-    cache = ScoreCache(path, "1")
-    assert [cache.get(str(number)) for number in range(6)] == [*(Reply(number / 10) for number in range(5)), None]
-    cache.close()
-
-
-@pytest.mark.parametrize("content", [b"not a database, but long enough to be read as one" * 20, None])
-def test_a_file_that_is_no_cache_is_said(tmp_path, content):
-    path = tmp_path / "scores.sqlite"
-    path.write_bytes(content) if content else path.mkdir()
-    with pytest.raises(InvalidArgument, match="cannot keep scores"):
-        ScoreCache(path, "1")
+def test_the_cache_is_of_one_service_and_holds_no_texts(scorer, service, tmp_path):
+    assert scorer.score(["a recognisable text"]) == [0.25]
+    path = tmp_path / "scores.jsonl"
+    assert "recognisable" not in path.read_text()
+    with pytest.raises(InvalidArgument, match="other settings"):
+        perspective.PerspectiveScorer(path)  # at the service's own address
+    path.write_text("not a journal\n")
+    with pytest.raises(InvalidArgument, match=r"scores\.jsonl"):
+        perspective.PerspectiveScorer(path)

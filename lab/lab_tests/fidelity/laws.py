@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from locore_lab.fidelity.opening import table
-from locore_lab.fidelity.problems import Problem
+from locore_lab.fidelity.problems import Problem, table
 from locore_lab.fidelity.runs import Chunk, Task
 from locore_lab.fidelity.truth import TOP, Truth, enumerated
 
@@ -69,5 +68,5 @@ def row(problem, sampler, budget, tv, contexts=None, noise=0.001, rmse=0.5, rmse
         "mean_log_error": 0.1 if known else None, "log_mean_error": 0.1 if known else None,
         "margin_3se": 0.2 if known else None, "unbiased": True if known else None, "lm_tokens": float(budget),
         "lm_contexts": float(budget if contexts is None else contexts), "seconds": 0.2, "model_seconds": 0.1,
-        "cpu_seconds": 0.2, "verdicts": {}, "truth_covered": 1.0 if tv is not None else 0.1, "log_weights": None,
+        "cpu_seconds": 0.2, "verdicts": {}, "truth_covered": 1.0 if tv is not None else 0.1,
     } | other  # fmt: skip

@@ -10,18 +10,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
-from locore_lab.fidelity.dynamic import first_tokens, most_probable
-from locore_lab.fidelity.opening import chain, open_model
-from locore_lab.fidelity.pooling import Estimate, agreed, pool_estimates
-from locore_lab.fidelity.problems import Problem, markov
-from locore_lab.fidelity.truth import TOP, calculated, enumerated, find_truth
+from locore_lab.fidelity.drawn import in_families
+from locore_lab.fidelity.problems import Problem, chain, markov, open_model
+from locore_lab.fidelity.truth import (
+    TOP,
+    Estimate,
+    agreed,
+    calculated,
+    enumerated,
+    find_truth,
+    first_tokens,
+    most_probable,
+    pool_estimates,
+)
 
 from locore import ban, contains, ends_with
 from locore.compilers import compile
 from locore.kernel.errors import LocoreError
 from locore.samplers.twist.prepared import prepare
-from locore.testing import enumerate_posterior
 
 LETTERS = '!"#$%'  # the first tokens of every chain
 texts = st.text(LETTERS[:3], min_size=1, max_size=2)
@@ -152,27 +158,20 @@ def test_an_answer_is_found_once_and_never_used_for_another_problem(tmp_path):
 
 
 def test_drawn_problems_depend_on_the_seed_and_on_nothing_else():
-    model = open_model("tiny")
-
-    def draw(seed):
+    def draw(seed, number=16):
         torch.rand(seed + 1)  # the global generator is somewhere else each time
-        problems = [*drawn_chains(4, seed), *drawn_problems("tiny", model, 3, seed, 3, 1e-6)]
-        return [problem.to_json() | {"name": problem.name} for problem in problems]
+        return {problem.name: problem.to_json() for _, problem in in_families(seed, number, None)}
 
     assert draw(0) == draw(0)
-    assert not any(a == b for a, b in zip(draw(0), draw(1), strict=True))
-    assert draw(0)[:2] == [problem.to_json() | {"name": problem.name} for problem in drawn_chains(2, 0)]
+    assert not draw(0).keys() & draw(1).keys() and list(draw(0).values()) != list(draw(1).values())
+    assert all(draw(0)[name] == one for name, one in draw(0, 8).items())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_drawn_problems_can_be_satisfied(seed):
-    for problem in drawn_chains(8, seed):
+    for _, problem in in_families(seed, 8, None):
         model = open_model(problem.model)
         circuit = compile(problem.constraint, model, problem.length)
         log_z, _ = first_tokens(circuit, model)
         assert -200 < log_z < 0
-    model = open_model("tiny")
-    for problem in drawn_problems("tiny", model, 3, seed, 2, 0.0):
-        posterior = enumerate_posterior(model.prompted(problem.prompt), compile(problem.constraint, model, 2))
-        assert -50 < posterior.log_evidence < 1e-9

@@ -1,4 +1,4 @@
-"""Runs, the chunks they are added up in, and the journal of chunks."""
+"""Runs, and the chunks they are added up in."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.fidelity.entries import Entry
-from locore_lab.fidelity.journal import Cell, Journal
 from locore_lab.fidelity.measures import merged, summarise
-from locore_lab.fidelity.runs import WEIGHTS, Chunk, run_chunk
+from locore_lab.fidelity.runs import Chunk, run_chunk
 
 from lab_tests.fidelity.laws import small_task
 from locore import samplers
@@ -33,7 +32,6 @@ chunks = st.builds(
     verdicts=st.dictionaries(st.sampled_from(["trust", "rough"]), st.integers(1, 9)).map(Counter),
     law=st.dictionaries(st.tuples(st.integers(0, 99), st.integers(0, 99)), weight, max_size=5),
     first=st.dictionaries(st.integers(0, 99), weight, max_size=5),
-    log_weights=st.lists(st.floats(-1e3, 1e3), max_size=4),
 )
 
 
@@ -45,7 +43,7 @@ def test_chunks_are_read_back_as_they_were_written(chunk):
     assert once.law.keys() == chunk.law.keys() and once.first.keys() == chunk.first.keys()
     assert list(once.law.values()) == pytest.approx(list(chunk.law.values()), rel=1e-8, abs=1e-300)
     assert once.log_z == pytest.approx(chunk.log_z, abs=1e-7)
-    exact = ("runs", "failed", "violating", "lm_tokens", "seconds", "verdicts", "log_weights")
+    exact = ("runs", "failed", "violating", "lm_tokens", "seconds", "verdicts")
     assert all(getattr(once, name) == getattr(chunk, name) for name in exact)
 
 
@@ -106,80 +104,9 @@ def test_runs_that_find_nothing():
         raise ZeroWeights("nothing")
 
     task = small_task()
-    weighted = run_chunk(task, Entry("empty", empty), empty, 20, [1, 2], keep_weights=True)
-    assert (weighted.runs, weighted.failed, weighted.log_z, weighted.log_weights) == (2, 2, [-math.inf] * 2, [])
+    weighted = run_chunk(task, Entry("empty", empty), empty, 20, [1, 2])
+    assert (weighted.runs, weighted.failed, weighted.log_z) == (2, 2, [-math.inf] * 2)
     row = summarise([weighted] * 4, task.truth, task.score)
     assert [row["tv"], row["tv_first"], row["failed"]] == pytest.approx([1, 1, 1])
     assert row["rmse"] == pytest.approx(-task.truth.log_z) and row["unbiased"] is None
     assert run_chunk(task, Entry("empty", empty, weighted=False), empty, 20, [1]).log_z == []
-
-
-@pytest.mark.parametrize("size", [1, 3, WEIGHTS, 5 * WEIGHTS])
-def test_few_log_weights_of_one_run_are_kept(size):
-    task = small_task()
-    weights = torch.linspace(-30, 2, size, dtype=torch.float64)
-    sampler = constant(torch.tensor(task.truth.tokens[:1]).expand(size, -1), weights)
-    kept = run_chunk(task, Entry("constant", sampler), sampler, 20, [1, 2], keep_weights=True).log_weights
-    assert len(kept) == min(size, WEIGHTS)
-    assert (kept[0], kept[-1]) == (pytest.approx(float(weights[0])), pytest.approx(float(weights[-1])))
-    assert run_chunk(task, Entry("constant", sampler), sampler, 20, [1]).log_weights == []
-    assert run_chunk(task, Entry("masking", sampler, weighted=False), sampler, 20, [1], True).log_weights == []
-
-
-# The journal
-
-CELL = Cell("problem", "key", "masked", 20)
-
-
-def some(number):
-    return Chunk(runs=1, log_z=[float(number)])
-
-
-def test_a_journal_gives_back_each_cells_chunks_in_order(tmp_path):
-    journal = Journal(tmp_path / "runs.jsonl", seed=0)
-    others = [CELL._replace(problem="other"), CELL._replace(sampler="smc"), CELL._replace(budget=80)]
-    for number in range(3):
-        for place, cell in enumerate([CELL, *others]):
-            journal.append(cell, some(10 * place + number))
-    for again in (journal, Journal(tmp_path / "runs.jsonl", seed=0)):
-        for place, cell in enumerate([CELL, *others]):
-            assert again.chunks(cell) == [some(10 * place + number) for number in range(3)]
-
-
-def test_chunks_of_another_seed_problem_or_table_are_not_used(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    Journal(path, seed=0, table_positions=4).append(CELL, some(1))
-    assert Journal(path, seed=0, table_positions=4).chunks(CELL) == [some(1)]
-    assert Journal(path, seed=1, table_positions=4).chunks(CELL) == []
-    assert Journal(path, seed=0, table_positions=5).chunks(CELL) == []
-    assert Journal(path, seed=0, table_positions=4).chunks(CELL._replace(key="a changed constraint")) == []
-
-
-@given(cut=st.integers(0, 10**6))
-def test_a_journal_cut_anywhere_loses_the_last_chunks_only(cut, tmp_path_factory):
-    path = tmp_path_factory.mktemp("journal") / "runs.jsonl"
-    journal = Journal(path, seed=0)
-    for number in range(3):
-        journal.append(CELL, some(number))
-    path.write_bytes(path.read_bytes()[: cut % (path.stat().st_size + 1)])
-    again = Journal(path, seed=0)
-    left = again.chunks(CELL)
-    assert left == [some(number) for number in range(len(left))]
-    again.append(CELL, some(7))
-    assert Journal(path, seed=0).chunks(CELL) == [*left, some(7)]
-    assert Journal(path, seed=0).damaged == 0
-
-
-def test_a_damaged_line_is_noticed_and_what_follows_it_in_its_cell_is_not_used(tmp_path):
-    path = tmp_path / "runs.jsonl"
-    journal = Journal(path, seed=0)
-    for number in range(3):
-        journal.append(CELL, some(number))
-        journal.append(CELL._replace(budget=80), some(number))
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], lines[2][:20] + lines[3], *lines[4:]]) + "\n")
-    again = Journal(path, seed=0)
-    assert again.damaged == 1
-    assert again.chunks(CELL) == again.chunks(CELL._replace(budget=80)) == [some(0)]
-    again.append(CELL, some(1))
-    assert Journal(path, seed=0).chunks(CELL) == [some(0), some(1)]

@@ -52,4 +52,4 @@ def test_budgets_and_plots(tmp_path, capsys):
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
     assert [(row["sampler"], row["budget"]) for row in rows] == [(s, b) for s in ("masked", "swor") for b in (12, 40)]
     plots = {path.name for path in (tmp_path / "plots").iterdir()}
-    assert plots == {"overview.svg", "table5-end.svg", "table5-end-weights.svg"}
+    assert plots == {"overview.svg", "table5-end.svg"}

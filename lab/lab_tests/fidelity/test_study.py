@@ -8,8 +8,7 @@ import shutil
 
 import pytest
 import torch
-from locore_lab.fidelity import run
-from locore_lab.fidelity.command import QUICK, all_problems, cache_in
+from locore_lab.fidelity.command import QUICK, all_problems, cache_in, run
 from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.study import CHUNKS, FidelityStudy
 
@@ -41,25 +40,31 @@ def whole(tmp_path_factory):
     return study(folder), folder
 
 
+def journals(folder):
+    """What each journal holds, by its name."""
+    return {path.name: path.read_bytes() for path in (folder / "runs").iterdir()}
+
+
 @pytest.mark.parametrize("share", [0.3, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.0, 0.55, 0.999))])
 def test_a_study_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path, share):
     rows, folder = whole
-    content = (folder / "runs.jsonl").read_bytes()
-    size = int(share * len(content))
-    assert share == 0 or content[size - 1 : size] != b"\n"  # in the middle of a line
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "results.json").unlink()
-    (tmp_path / "runs.jsonl").write_bytes(content[:size])
+    for name, content in journals(folder).items():
+        size = int(share * len(content))
+        assert share == 0 or content[size - 1 : size] != b"\n"  # in the middle of a line
+        (tmp_path / "runs" / name).write_bytes(content[:size])
     assert study(tmp_path) == rows
-    assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == len(content.splitlines())
+    lengths = [{name: len(found.splitlines()) for name, found in journals(place).items()} for place in (tmp_path, folder)]
+    assert lengths[0] == lengths[1]
 
 
 def test_a_study_that_goes_on_makes_no_runs_twice(whole, monkeypatch):
     rows, folder = whole
-    before = (folder / "runs.jsonl").read_bytes()
+    before = journals(folder)
     monkeypatch.setattr("locore_lab.fidelity.study.run_chunk", None)
     assert study(folder) == rows
-    assert (folder / "runs.jsonl").read_bytes() == before
+    assert journals(folder) == before
 
 
 def test_order_and_company_change_nothing(whole, tmp_path):

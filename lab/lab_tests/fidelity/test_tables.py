@@ -11,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from locore_lab.fidelity.command import all_problems
 from locore_lab.fidelity.entries import all_entries
-from locore_lab.fidelity.summary import NEGLIGIBLE, Point, at, calibration, is_peer, summary, worse_than_smc
-from locore_lab.fidelity.tables import markdown, write_results
+from locore_lab.fidelity.tables import (
+    NEGLIGIBLE,
+    Point,
+    at,
+    calibration,
+    is_peer,
+    report,
+    summary,
+    worse_than_smc,
+    write_results,
+)
 
 from lab_tests.fidelity.laws import row
 
@@ -24,7 +33,7 @@ def table(rows):
     record = {"calibration": calibration(rows), "tables": {}}
     record["summary"] = {measure: summary(rows, measure) for measure in ("tv", "rmse")}
     record["worse_than_smc"] = {axis: worse_than_smc(rows, axis) for axis in ("budget", "lm_contexts")}
-    return markdown(rows, record).splitlines()
+    return report(rows, record).splitlines()
 
 
 def test_all_of_our_samplers_and_no_others_are_ours():
@@ -177,7 +186,7 @@ def test_tables_are_rectangular_and_show_every_row():
         cells = line.count("|")
         assert not width or not cells or cells == width, line
         width = cells
-    full = [line for line in lines if line.count("|") == 16 and not line.startswith(("|---", "| sampler"))]
+    full = [line for line in lines if line.count("|") == 16 and not line.startswith(("| ---", "| sampler"))]
     assert len(full) == len(rows)
     assert any(re.search(r"100 most probable sequences hold \d+%", line) for line in lines)
 

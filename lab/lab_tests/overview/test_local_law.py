@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from locore_lab.overview import command
-from locore_lab.overview.local_law import drawn, fidelity, of_tokens, shown
+from locore_lab.overview.command import drawn, fidelity, of_tokens, shown
 
 import locore
 from locore.constraints import token

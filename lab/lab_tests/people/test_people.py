@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from locore_lab.people import sheet, temperatures
+from locore_lab.people import command, sheet
 from locore_lab.people.command import run
 from locore_lab.people.wishes import WISHES
 from locore_lab.people.written import TOOLS
@@ -76,7 +76,7 @@ def test_each_wish_is_kept_by_a_good_text_and_none_by_nonsense(tiny):
         assert locore.holds(wish.constraint, KEPT[wish.name], tiny), wish.name
         assert wish.name in ("ban list", "forbidden words") or not locore.holds(wish.constraint, "xyz", tiny), wish.name
         assert locore.from_json(wish.constraint.to_json()) == wish.constraint
-    assert set(temperatures.OPEN) <= set(KEPT)
+    assert set(command.OPEN) <= set(KEPT)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -109,7 +109,7 @@ def test_the_table_counts_what_the_grades_say(tmp_path, seed):
 
 
 def test_temperatures_are_graded_by_their_first_texts(tmp_path):
-    _folder(tmp_path / "temperatures", 0, temperatures.NAMES, (0, 1, 2))
+    _folder(tmp_path / "temperatures", 0, command.NAMES, (0, 1, 2))
     run("sheet", tmp_path, heat=True)
     _grade(tmp_path / "temperatures", 0, "ABCD")
     assert len(_key(tmp_path / "temperatures")) == len(WISHES)
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_said(tmp_path):
         (tmp_path / "grades.json").write_text(json.dumps(grades | {"7": grades["7"] | {"B": [wrong, ""]}}))
         with pytest.raises(InvalidArgument, match="text B of sheet 7"):
             sheet.table_of(tmp_path)
-    with pytest.raises(InvalidArgument, match="no wish 'twet'"):
+    with pytest.raises(InvalidArgument, match="unknown wishes twet"):
         run("write", tmp_path, names=["twet"])
     with pytest.raises(InvalidArgument, match="no step"):
         run("grade", tmp_path)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
-from locore_lab.measuring import TokenMeter, least_seconds, peak_bytes
-from locore_lab.speed import command, neighbours, scaling
-from locore_lab.speed.llamas import Shape
-from locore_lab.speed.material import vocabulary, words
-from locore_lab.speed.neighbours import NeighbourCase, chosen, full_sequences, measure_neighbours
-from locore_lab.speed.plan import SpeedPlan
-from locore_lab.speed.sampling import SAMPLERS, never, transformers_generate
+from locore_lab.shared import TokenMeter, least_seconds, peak_bytes
+from locore_lab.speed import command, scaling
+from locore_lab.speed import sampling as neighbours
+from locore_lab.speed.circuits import vocabulary, words
+from locore_lab.speed.plan import Shape, SpeedPlan
+from locore_lab.speed.sampling import SAMPLERS, chosen, full_sequences, measure_neighbours, never, transformers_generate
 
 import locore
 from locore.cli import main
@@ -62,7 +62,7 @@ def test_the_plain_algorithm_reads_the_sequences_that_neighbours_scores(model):
 
 
 def test_a_row_of_neighbours_says_what_was_measured(model):
-    row = measure_neighbours(NeighbourCase("any", 9, 6, 3, full_tokens=100, repeats=1), model)
+    row = measure_neighbours(replace(PLAN, n=6, full_tokens=100), "any", model, 9, 3)
     assert row["tokens"] <= row["bound"] == 3 * 15 + 6
     assert row["full tokens"] == 18 * (9 + 5) and row["measured"] == 7 / 18
     assert row["largest difference"] < 1e-4

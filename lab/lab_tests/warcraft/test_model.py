@@ -5,14 +5,11 @@ import json
 
 import pytest
 import torch
+from locore_lab.shared import CHECKPOINT, LOG
 from locore_lab.warcraft.dataset import Maps, generate_maps
-from locore_lab.warcraft.encodings import ARROWS, EDGES, MOVES_TO_8
-from locore_lab.warcraft.figures import draw_paths
-from locore_lab.warcraft.grading import grade
-from locore_lab.warcraft.model import PathModel, save_weights
-from locore_lab.warcraft.network import IMAGE_SIZE, PathNetwork
-from locore_lab.warcraft.paths import STOP, moves_of
-from locore_lab.warcraft.training import CHECKPOINT, LOG, ROUNDED, WEIGHTS, Settings, Trainer, draw, train, validate
+from locore_lab.warcraft.model import IMAGE_SIZE, PathModel, PathNetwork, save_weights
+from locore_lab.warcraft.paths import ARROWS, EDGES, MOVES_TO_8, STOP, moves_of
+from locore_lab.warcraft.training import ROUNDED, WEIGHTS, Settings, Trainer, draw, train, validate
 from scipy import stats
 
 import locore
@@ -283,15 +280,3 @@ def test_validation_measures_the_model(maps, model):
     tokens = draw(model.network, torch.zeros(3, IMAGE_SIZE), 6, torch.Generator().manual_seed(0))
     ended = (tokens == STOP).cumsum(1) > 0
     assert (tokens[ended] == STOP).all()
-
-
-def test_the_figure_shows_every_row(tmp_path, maps):
-    few = maps.first(3)
-    rows = {
-        "label": few.tokens(6),
-        "anything": torch.tensor([[4, 4, 4, STOP, STOP, STOP], [1, 6, 6, 6, 6, 6], [7, 0, 7, STOP, 8, 8]]),
-    }
-    assert grade(rows["label"], few).exact.all()
-    path = draw_paths(few, rows, tmp_path / "paths.svg")
-    text = path.read_text()
-    assert text.count("<image") == 9

@@ -41,33 +41,21 @@ SHARES = {"speed": 0.4, "tasks-float32": 0.15, "tasks-bfloat16": 0.15, "tests": 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for.
+    """What was asked for."""
 
-    Attributes:
-        output: folder of all results.
-        device: such as "cuda".
-        quick: toy sizes, for a trial on any machine.
-        root: of the checkout, where the tests are.
-    """
-
-    output: Path
-    device: str
-    quick: bool
-    root: Path
+    output: Path  # folder of all results
+    device: str  # such as "cuda"
+    quick: bool  # toy sizes, for a trial on any machine
+    root: Path  # of the checkout, where the tests are
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a step.
+    """Of a step."""
 
-    Attributes:
-        step, said: its name, and how it went.
-        seconds: of wall time.
-    """
-
-    step: str
+    step: str  # its name, and how it went
     said: str
-    seconds: float
+    seconds: float  # of wall time
 
 
 def work_of(step: str, options: Options) -> list[str] | str:

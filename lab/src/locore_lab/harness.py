@@ -22,7 +22,7 @@ import re
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -62,33 +62,16 @@ Hidden = Annotated[Any, "hidden"]  # an argument that the shell does not have
 
 @dataclass(frozen=True)
 class Measurement:
-    """What `@measurement` makes.
+    """What `@measurement` makes."""
 
-    Attributes:
-        cases: yields them.
-        tables: columns by the `part` that rows name; those of all rows under "".
-        quick: arguments at toy size.
-        fields: what a table shows beside the fields of a row.
-        after: what is to be said of all rows.
-    """
-
-    cases: Callable[..., Iterable[Case]]
-    tables: Mapping[str, Columns]
-    quick: Mapping[str, Any]
-    fields: Fields
-    after: Callable[[list[Row]], str] | None = None
+    cases: Callable[..., Iterable[Case]]  # yields them
+    tables: Mapping[str, Columns]  # columns by the `part` that rows name; those of all rows under ""
+    quick: Mapping[str, Any]  # arguments at toy size
+    fields: Fields  # what a table shows beside the fields of a row
+    after: Callable[[list[Row]], str] | None = None  # what is to be said of all rows
 
     def measure(self, options: Mapping[str, Any], path: Path | None = None, resume: bool = False) -> list[Row]:
-        """Print every row when it is known, and write all of them to a file.
-
-        Args:
-            options: of the cases; the settings in the file.
-            path: of the file.
-            resume: what the file has is not measured again.
-
-        Raises:
-            InvalidArgument: it was measured with other settings, or there is no file to go on with.
-        """
+        """Print every row when it is known, and write all of them to a file."""
         import torch
 
         if resume and path is None:
@@ -128,8 +111,12 @@ class Measurement:
 def table(rows: Iterable[Row], columns: Columns, fields: Fields | None = None) -> str:
     """Markdown; the first column is text, the others are numbers. What a row lacks is a dash."""
     heads, cells = ([part.strip() for part in line.split("|")] for line in columns)
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
-    lines += [[_cell(row, cell, fields or {}) for cell in cells] for row in rows]
+    return markdown(heads, ([_cell(row, cell, fields or {}) for cell in cells] for row in rows))
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first column is text, the others are numbers."""
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -172,17 +159,11 @@ def write_report(
 
 def markdown_table(rows: list[dict[str, Any]], columns: list[str]) -> str:
     """Fields of rows as a table; numbers with sensible digits, what a row lacks as a dash."""
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    lines += [f"| {' | '.join(_shown(row.get(column)) for column in columns)} |" for row in rows]
-    return "\n".join(lines)
+    return markdown(columns, ([_shown(row.get(column)) for column in columns] for row in rows))
 
 
 def _shown(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
-    return str(value)
+    return "–" if value is None else _SENSIBLE.format("{}", value)
 
 
 def write_rows(path: Path, facts: Row, rows: Iterable[Row]) -> None:
@@ -220,12 +201,7 @@ def measurement(
 
 
 def experiment(example: str, shows: str = "table.md") -> Callable[[Run], Run]:
-    """Makes a command of a function that writes a folder.
-
-    Args:
-        example: of a call.
-        shows: a file of the folder that is printed at the end.
-    """
+    """Makes a command of a function that writes a folder."""
 
     def made(run: Run) -> Run:
         run.example, run.shows = example, shows  # type: ignore[attr-defined]
@@ -235,12 +211,7 @@ def experiment(example: str, shows: str = "table.md") -> Callable[[Run], Run]:
 
 
 def apart(function: Callable[..., Any], *arguments: object, seconds: float | None = None) -> Any:
-    """What a function of some module returns in a process of its own, where memory and imports are its own; as JSON.
-
-    Raises:
-        LocoreError: it failed.
-        TimeoutExpired: it took more seconds.
-    """
+    """What a function of some module returns in a process of its own, where memory and imports are its own; as JSON."""
     command = [sys.executable, "-c", "from locore_lab.harness import answer; answer()"]
     order = pickle.dumps((function, arguments))
     done = subprocess.run(command, input=order, capture_output=True, timeout=seconds)

@@ -23,72 +23,37 @@ from locore_lab.detox.command import PAPER as DETOX
 from locore_lab.detox.plan import ALONE, PAPERS, DetoxPlan
 from locore_lab.detox.plan import QUICK as DETOX_QUICK
 from locore_lab.harness import Output, Quick, Seed, experiment, markdown_table, say
-from locore_lab.places import RESULTS
-from locore_lab.sudoku.model import TRAINED
+from locore_lab.shared import RESULTS
 from locore_lab.sudoku.study import COSTLY, HARD_METHODS, PUBLISHED
+from locore_lab.sudoku.train import TRAINED
 from locore_lab.warcraft.command import PAPER as WARCRAFT
 
 COLUMNS = ["paper", "row there", "row here", "numbers", "there", "this run", "full size"]
 NONE = "–"
-# At toy size, roughly; only for saying how long the rest may take.
-CPU_SECONDS = {"overview": 10.0, "warcraft": 120.0, "sudoku": 20.0, "detox": 30.0}
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of a table of the paper.
+    """A row of a table of the paper."""
 
-    Attributes:
-        where: the table.
-        name: of the row there.
-        here: how its row here begins.
-        numbers: which they are.
-        there: these numbers, as printed.
-        begins: how its row here begins, where that is not the same at toy size and at full size.
-    """
-
-    where: str
-    name: str
-    here: str
-    numbers: str
-    there: str
-    begins: tuple[str, ...] = ()
+    where: str  # the table
+    name: str  # of the row there
+    here: str  # how its row here begins
+    numbers: str  # which they are
+    there: str  # these numbers, as printed
+    begins: tuple[str, ...] = ()  # how its row here begins, where that is not the same at toy size and at full size
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's.
+    """One of the paper's."""
 
-    Attributes:
-        name: of its command and of its folder.
-        rows: of its tables.
-        read: the numbers of a row, from `results.json`.
-        run: writes `results.json` at toy size into a folder, with a seed.
-        committed: folder of the full-size results.
-        scratch: names of folders that hold what was trained at toy size, as patterns.
-    """
-
-    name: str
-    rows: tuple[PaperRow, ...]
-    read: Callable[[Record, PaperRow], str]
-    run: Callable[[Path, int], object]
-    committed: Path
-    scratch: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of an experiment.
-
-    Attributes:
-        experiment: which.
-        seconds: of wall time, those of an earlier run of this folder if it was finished there.
-        error: what went wrong, in a line; None if nothing did.
-    """
-
-    experiment: Experiment
-    seconds: float
-    error: str | None = None
+    name: str  # of its command and of its folder
+    rows: tuple[PaperRow, ...]  # of its tables
+    read: Callable[[Record, PaperRow], str]  # the numbers of a row, from `results.json`
+    run: Callable[[Path, int], object]  # writes `results.json` at toy size into a folder, with a seed
+    committed: Path  # folder of the full-size results
+    scratch: tuple[str, ...] = ()  # names of folders that hold what was trained at toy size, as patterns
 
 
 @dataclass(frozen=True)
@@ -111,40 +76,33 @@ def run(output: Output, quick: Quick = False, seed: Seed = 0) -> None:
 
 
 def run_all(output: Path, seed: int = 0, experiments: Sequence[Experiment] | None = None) -> Checklist:
-    """Run every experiment at toy size, each in a folder of its own, and write `checklist.md`.
-
-    Args:
-        output: folder of the results; a run that was killed goes on where it stopped.
-        seed: of all of them.
-        experiments: which; the paper's if None.
-
-    Returns:
-        What `checklist.md` holds, and what failed.
-
-    Raises:
-        InvalidArgument: the folder holds a run with another seed, or another process is writing to it.
-    """
+    """Run every experiment at toy size, each in a folder of its own, and write `checklist.md`; a killed run goes on."""
+    table: list[Record] = []
+    errors: dict[str, str | None] = {}
     with only_writer(output):
         journal = Journal(output / "rows.jsonl", {"what": "all", "seed": seed})
-        wanted, outcomes = experiments or papers(), list[Outcome]()
-        start = time.perf_counter()
-        for number, experiment in enumerate(wanted):
-            say(_stage(number, [each.name for each in wanted], time.perf_counter() - start))
-            outcomes.append(_outcome(experiment, output / experiment.name, seed, journal))
-        found = _checklist(outcomes, output)
+        wanted = experiments or papers()
+        for number, each in enumerate(wanted, 1):
+            say(f"{number} of {len(wanted)}: {each.name}")
+            errors[each.name] = error = _error(each, output / each.name, seed, journal)
+            for row in each.rows:
+                here, wrong = (f"failed: {error}", error) if error else _numbers(each, row, output / each.name)
+                errors[each.name] = errors[each.name] or wrong
+                shown = (row.where, row.name, row.here, row.numbers, row.there, here, _numbers(each, row, each.committed)[0])
+                table.append(dict(zip(COLUMNS, shown, strict=True)))
+        failed = tuple(name for name, error in errors.items() if error)
+        seconds = ", ".join(f"{name} {record['seconds']:.0f} s" for (name,), record in journal.items())
+        parts = [
+            "# The paper's tables",
+            "Toy size, made to see that every row runs; nothing follows from its numbers. Full size: what the repository holds "
+            "in `lab/results`, on the models and data that `docs/reproduce.md` names, which are not the paper's. "
+            f"Wall time: {seconds}.",
+            markdown_table(table, COLUMNS),
+            f"Failed: {', '.join(failed)}." if failed else "Every experiment ran to its end.",
+        ]
+        found = Checklist("\n\n".join(parts) + "\n", failed)
         write_whole(output / "checklist.md", found.text)
     return found
-
-
-def _stage(number: int, names: Sequence[str], seconds: float) -> str:
-    """Which of the experiments begins, and how long the rest may take, by what those before it took."""
-    known = [CPU_SECONDS.get(name, 30.0) for name in names]
-    done, left = sum(known[:number]), sum(known[number:])
-    pace = seconds / done if seconds > 1.0 and done else 1.0  # a busy machine, or a slow one
-    return (
-        f"stage {number + 1} of {len(names)}, {names[number]}: {seconds / 60:.0f} min so far, about "
-        f"{max(1.0, left * max(1.0, pace) / 60):.0f} min left"
-    )
 
 
 def papers() -> tuple[Experiment, ...]:
@@ -164,8 +122,8 @@ def _quick(name: str) -> Callable[[Path, int], object]:
     return run
 
 
-def _outcome(experiment: Experiment, folder: Path, seed: int, journal: Journal) -> Outcome:
-    """Run it, unless this folder has it."""
+def _error(experiment: Experiment, folder: Path, seed: int, journal: Journal) -> str | None:
+    """Run it, unless this folder has it; what went wrong, in a line."""
     key = (experiment.name,)
     if key not in journal:
         start = time.perf_counter()
@@ -173,58 +131,27 @@ def _outcome(experiment: Experiment, folder: Path, seed: int, journal: Journal) 
             experiment.run(folder, seed)
         except Exception as error:  # whatever it is, the others are to run
             traceback.print_exc()
-            return Outcome(experiment, time.perf_counter() - start, _in_a_line(error))
+            return _in_a_line(error)
         journal.append(key, {"seconds": round(time.perf_counter() - start, 1)})
     # Only now, when no later call will train again: weights of another training would not be those of the finished rows.
     for path in (path for pattern in experiment.scratch for path in folder.glob(pattern) if path.is_dir()):
         shutil.rmtree(path)
-    return Outcome(experiment, journal[key]["seconds"])
+    return None
 
 
 def _in_a_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".replace("|", "/").split())
 
 
-def _checklist(outcomes: Sequence[Outcome], output: Path) -> Checklist:
-    table: list[Record] = []
-    failed: list[str] = []
-    for outcome in outcomes:
-        measured, wrong = _measured(outcome, output / outcome.experiment.name)
-        failed += [outcome.experiment.name] * wrong
-        for row, numbers in zip(outcome.experiment.rows, measured, strict=True):
-            full, _ = _numbers(outcome.experiment, row, outcome.experiment.committed)
-            shown = (row.where, row.name, row.here, row.numbers, row.there, numbers, full)
-            table.append(dict(zip(COLUMNS, shown, strict=True)))
-    seconds = ", ".join(f"{outcome.experiment.name} {outcome.seconds:.0f} s" for outcome in outcomes)
-    parts = [
-        "# The paper's tables",
-        "Toy size, made to see that every row runs; nothing follows from its numbers. Full size: what the repository holds in "
-        "`lab/results`, on the models and data that `docs/reproduce.md` names, which are not the paper's. "
-        f"Wall time: {seconds}.",
-        markdown_table(table, COLUMNS),
-        f"Failed: {', '.join(failed)}." if failed else "Every experiment ran to its end.",
-    ]
-    return Checklist("\n\n".join(parts) + "\n", tuple(failed))
-
-
-def _measured(outcome: Outcome, folder: Path) -> tuple[list[str], bool]:
-    """The numbers of all rows of this run, and whether any is missing."""
-    rows = outcome.experiment.rows
-    if outcome.error is not None:
-        return [f"failed: {outcome.error}"] * len(rows), True
-    found = [_numbers(outcome.experiment, row, folder) for row in rows]
-    return [text for text, _ in found], not all(there for _, there in found)
-
-
-def _numbers(experiment: Experiment, row: PaperRow, folder: Path) -> tuple[str, bool]:
-    """The numbers of a row as a folder has them, and whether it has them."""
+def _numbers(experiment: Experiment, row: PaperRow, folder: Path) -> tuple[str, str | None]:
+    """The numbers of a row as a folder has them, and what is wrong."""
     path = folder / "results.json"
     if not path.is_file():
-        return NONE, False
+        return NONE, "no results"
     try:
-        return experiment.read(json.loads(path.read_text(encoding="utf-8")), row), True
+        return experiment.read(json.loads(path.read_text(encoding="utf-8")), row), None
     except (InvalidArgument, KeyError) as error:
-        return f"failed: {_in_a_line(error)}", False
+        return f"failed: {_in_a_line(error)}", _in_a_line(error)
 
 
 def _the_row(rows: Sequence[Record], row: PaperRow) -> Record:

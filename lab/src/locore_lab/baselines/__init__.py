@@ -3,9 +3,8 @@
 from locore.samplers import register
 from locore_lab.baselines.asap import ASAp
 from locore_lab.baselines.awrs import AWRS
-from locore_lab.baselines.isir import IteratedSIR
+from locore_lab.baselines.chains import IteratedSIR, ParticleGibbs
 from locore_lab.baselines.mcmc import MarkovChain
-from locore_lab.baselines.particle_gibbs import ParticleGibbs
 
 for _sampler in (MarkovChain(), IteratedSIR(), ParticleGibbs(), ASAp(), AWRS()):
     register(_sampler.name, _sampler)

@@ -38,12 +38,7 @@ class ASAp(Promises):
     name: str = "asap"
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """Sequences of equal weight c(root); see `Sampler`."""
         price = circuit.length - 1

@@ -1,8 +1,25 @@
-"""Chains that may run as long as there is budget or time: what i-SIR and particle Gibbs share.
+"""Chains that may run as long as there is budget or time: i-SIR and particle Gibbs.
 
 Each iteration is a Markov kernel on sequences that leaves p(· | α) invariant and forgets where it
 started, so the law of a state converges to p(· | α), geometrically where the weights are bounded:
 "asymptotic". The evidence is estimated beside it, from what was drawn without looking at the state.
+
+An iteration of i-SIR (Andrieu, Lee and Vihola 2018; Tjelmeland 2004) draws N − 1 fresh weighted
+sequences and lets the current one, with its weight, compete with them:
+
+    K(y, ·) = E[ Σ_k w_k δ_{y_k} / Σ_k w_k ],  y_1 = y,  y_2 … y_N ~ q,  w = p(y) 1[y ⊨ α] / q(y).
+
+It leaves p(· | α) invariant: y_1 … y_N with weights w_1 … w_N are exchangeable under
+Σ_k w_k Π_j q(y_j), where one of them, drawn by weight, is the state. With bounded weights it is
+uniformly ergodic: each iteration forgets its start with probability at least
+(N − 1) / (N − 2 + 2 w_max/p(α)). Masked decoding has w = Π_t Z_t ≤ 1.
+
+One of particle Gibbs (conditional SMC; Andrieu, Doucet and Holenstein 2010) runs N particles by masked
+decoding with weights Π_t Z_t. Particle 0 follows the state and is never lost; where the ESS of the
+others and it falls below a threshold, all others draw their ancestors by weight. In the end one
+particle is drawn by weight and becomes the state. This leaves p(· | α) invariant for every N ≥ 2:
+the state, its surroundings and its index together have the law of an SMC run tilted by its unbiased
+estimate Ẑ, and an iteration draws first the surroundings, then the index, from their conditionals.
 """
 
 from __future__ import annotations
@@ -17,32 +34,25 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit
+from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Blocks, Draws, Guarantee, Record
 from locore.kernel.errors import InvalidArgument, ZeroWeights
-from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Promises, affordable
+from locore.kernel.numerics import NEG_INF, categorical
+from locore.kernel.samplers.base import Prefixes, Promises, affordable, left_to_right
 from locore.models import LanguageModel
+from locore.samplers.masking import drawable, regrown
 
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """Where chains are after an iteration.
+    """Where chains are after an iteration."""
 
-    Attributes:
-        tokens: Long[chains, time].
-        token_scores: f64[chains, time].
-        log_weight: f64[chains], with which the state competes in the next iteration.
-        log_estimate: f64[chains], unbiased estimates of p(α) made in this iteration; None if there
-            are none.
-        log_tilted: f64[chains], log Ẑ of a run that the state before took part in; None at the
-            beginning. If that state has the law p(· | α), E[1/Ẑ] = 1/p(α).
-    """
-
-    tokens: Tensor
-    token_scores: Tensor
-    log_weight: Tensor
-    log_estimate: Tensor | None = None
+    tokens: Tensor  # Long[chains, time]
+    token_scores: Tensor  # f64[chains, time]
+    log_weight: Tensor  # f64[chains], with which the state competes in the next iteration
+    log_estimate: Tensor | None = None  # f64[chains], unbiased estimates of p(α) made in this iteration; None if there are none
+    # f64[chains], log Ẑ of a run that the state before took part in; None at the beginning. If that state has the law p(· | α),
+    # E[1/Ẑ] = 1/p(α)
     log_tilted: Tensor | None = None
 
     def where(self, stay: Tensor, old: Visit) -> Visit:
@@ -61,20 +71,14 @@ class Anytime(Promises):
 
     Without either, they run until every particle asked for is a state of its own. States before the
     burn-in are dropped, and of the others `num_particles` at equal distances are returned.
-
-    Attributes:
-        particles: N, sequences written in an iteration by each chain, at most.
-        chains: how many.
-        burn_in: share of the iterations whose states are dropped.
-        seconds: stop after the first iteration that ends later than this.
     """
 
     guarantee: ClassVar[Guarantee] = "asymptotic"
 
-    particles: int = 16
-    chains: int = 4
-    burn_in: float = 0.5
-    seconds: float | None = None
+    particles: int = 16  # N, sequences written in an iteration by each chain, at most
+    chains: int = 4  # how many
+    burn_in: float = 0.5  # share of the iterations whose states are dropped
+    seconds: float | None = None  # stop after the first iteration that ends later than this
 
     def __post_init__(self) -> None:
         if self.particles < 2 or self.chains < 1 or not 0 <= self.burn_in < 1:
@@ -89,22 +93,12 @@ class Anytime(Promises):
 
     @abstractmethod
     def iterate(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        visit: Visit | None,
-        chains: int,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, visit: Visit | None, chains: int, generator: torch.Generator
     ) -> Visit:
         """One iteration of every chain, or its beginning where there is no visit yet."""
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """Up to `num_particles` states of equal weight; see `Sampler`."""
         start = time.perf_counter()
@@ -218,3 +212,108 @@ def _notes(effective: float, kept: int, chains: int) -> tuple[str, ...]:
             f"the {kept * chains} states are worth {effective:.1f} independent draws: give a larger budget or more particles"
         )
     return tuple(notes)
+
+
+@dataclass(frozen=True)
+class IteratedSIR(Anytime):
+    """i-SIR over masked decoding."""
+
+    name: str = "isir"
+
+    def iterate(
+        self, model: LanguageModel, circuit: Circuit, visit: Visit | None, chains: int, generator: torch.Generator
+    ) -> Visit:
+        num = self.particles - 1
+        nothing = torch.zeros(chains * num, circuit.length, dtype=torch.long)
+        drawn = regrown(model, left_to_right(circuit), nothing, nothing[:, 0], generator)
+        weights = drawn.log_weight.view(chains, num)
+        estimate = torch.logsumexp(weights, 1) - math.log(num)
+        old = torch.full((chains,), NEG_INF).double() if visit is None else visit.log_weight
+        competing = torch.cat([old[:, None], weights], 1)
+        require_mass(competing)
+        uniforms = torch.rand(chains, generator=generator, dtype=torch.float64)
+        winner = categorical(competing, uniforms)
+        candidates = Visit(drawn.tokens, drawn.token_scores, drawn.log_weight)
+        new = pick(candidates, (winner - 1).clamp_min(0), chains)
+        new = Visit(new.tokens, new.token_scores, new.log_weight, log_estimate=estimate)
+        if visit is None:
+            return new
+        tilted = torch.logsumexp(competing, 1) - math.log(self.particles)
+        return replace(new, log_tilted=tilted).where(winner == 0, visit)
+
+
+@dataclass(frozen=True)
+class ParticleGibbs(Anytime):
+    """Particle Gibbs over masked decoding; the evidence is that of the first, unconditional, runs."""
+
+    ess_threshold: float = 0.5  # resample where the ESS is below this share of the particles
+    name: str = "particle-gibbs"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.ess_threshold <= 1:
+            raise InvalidArgument(f"ess_threshold must lie in 0..1, got {self.ess_threshold}.")
+
+    def iterate(
+        self, model: LanguageModel, circuit: Circuit, visit: Visit | None, chains: int, generator: torch.Generator
+    ) -> Visit:
+        """One iteration of every chain; see `Anytime`."""
+        state = None if visit is None else visit.tokens
+        shape = (chains, self.particles)
+        reader = left_to_right(circuit)
+        found = conditional_smc(model, reader, state, shape, self.ess_threshold, generator)
+        weights = found.log_weight.view(shape)
+        uniforms = torch.rand(chains, generator=generator, dtype=torch.float64)
+        chosen = pick(found, categorical(weights, uniforms), chains)
+        estimate = torch.logsumexp(weights, 1) - math.log(self.particles)
+        if visit is None:
+            return replace(chosen, log_estimate=estimate)
+        return replace(chosen, log_tilted=estimate)
+
+
+def conditional_smc(
+    model: LanguageModel,
+    reader: LeftToRight,
+    state: Tensor | None,
+    shape: tuple[int, int],
+    ess_threshold: float,
+    generator: torch.Generator,
+) -> Visit:
+    """Masked SMC of (chains, particles), particle 0 of each chain forced to Long[chains, time].
+
+    Returns:
+        All particles, those of a chain together, with their weights; without a state their mean is
+        an unbiased estimate of p(α).
+    """
+    chains, num = shape
+    forced = torch.zeros(shape, dtype=torch.bool)
+    forced[:, 0] = state is not None
+    prefixes, weights = Prefixes.start(model, reader, chains * num), torch.zeros(shape, dtype=torch.float64)
+    while not prefixes.are_complete:
+        rows, mass = drawable(prefixes)
+        weights = weights + mass.view(shape)
+        require_mass(weights)
+        weights, parent = _resampled(weights, forced, ess_threshold, generator)
+        uniforms = torch.rand(chains * num, generator=generator, dtype=torch.float64)
+        token = categorical(rows[parent], uniforms)
+        if state is not None:
+            token.view(shape)[:, 0] = state[:, prefixes.position]
+        prefixes = prefixes.extended(parent, token)
+    return Visit(prefixes.tokens, prefixes.token_scores, weights.flatten())
+
+
+def _resampled(weights: Tensor, forced: Tensor, ess_threshold: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Multinomial resampling of the chains whose weights f64[chains, particles] are uneven.
+
+    Returns:
+        The new weights, and Long[chains · particles], the row that each particle continues.
+    """
+    chains, num = weights.shape
+    total = torch.logsumexp(weights, 1, keepdim=True)
+    log_ess = 2 * total - torch.logsumexp(2 * weights, 1, keepdim=True)
+    uneven = log_ess < (math.log(ess_threshold * num) if ess_threshold else NEG_INF)
+    uniforms = torch.rand(chains * num, generator=generator, dtype=torch.float64)
+    drawn = categorical(weights.repeat_interleave(num, 0), uniforms).view(chains, num)
+    parent = torch.where(uneven & ~forced, drawn, torch.arange(num))
+    weights = torch.where(uneven, total - math.log(num), weights)
+    return weights, (parent + torch.arange(chains)[:, None] * num).flatten()

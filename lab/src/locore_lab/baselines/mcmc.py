@@ -42,17 +42,11 @@ SWEEPS = 5  # where no budget says how many
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a move did.
+    """What a move did."""
 
-    Attributes:
-        states: where the chains are now.
-        proposed: Bool[chains], was something else than the state proposed?
-        accepted: Bool[chains], and was it taken?
-    """
-
-    states: Masked
-    proposed: Tensor
-    accepted: Tensor
+    states: Masked  # where the chains are now
+    proposed: Tensor  # Bool[chains], was something else than the state proposed?
+    accepted: Tensor  # Bool[chains], and was it taken?
 
 
 class Move(Protocol):
@@ -81,14 +75,10 @@ class WindowMove:
     Accepted shares of the changes proposed at r = 1, 2, 4 (stories260k, n = 8, a ban): top-k 32
     .86, .58, .43, for 128, 247, 558 LM tokens; forward .19, .11, .03, for 13, 16, 19, so that it
     changes more for the same tokens. Regrowth: .91 for 7 (.15 where " dog" must occur).
-
-    Attributes:
-        width: r, at most the length. Above 4 little is accepted.
-        kernel: what p̃_y is; it needs a floor, unless it is exact.
     """
 
-    width: int = 2
-    kernel: Kernel = field(default_factory=TopK)
+    width: int = 2  # r, at most the length. Above 4 little is accepted
+    kernel: Kernel = field(default_factory=TopK)  # what p̃_y is; it needs a floor, unless it is exact
     name: str = "window"
 
     def __post_init__(self) -> None:
@@ -175,25 +165,17 @@ def log_acceptance_of_regrowth(new: Masked, old: Masked, cuts: Tensor) -> Tensor
 
 @dataclass(frozen=True)
 class MarkovChain(Promises):
-    """Moves from properly weighted particles.
-
-    Attributes:
-        moves: "window", "regrow", or objects of `locore_lab.baselines.mcmc`; a sweep makes each once.
-        window: r, how many tokens "window" draws anew, 1 to 4.
-        sweeps: how often; None for as many as half of the budget pays for, 5 without a budget.
-        kernel: the local distribution of "window", by name or as an object of `locore.local`.
-        start: where the weighted particles come from.
-        resample: draw the chains by weight first, so that all weigh the same: proper too, and moves
-            then part the copies.
-    """
+    """Moves from properly weighted particles."""
 
     guarantee: ClassVar[Guarantee] = "asymptotic"
 
+    # "window", "regrow", or objects of `locore_lab.baselines.mcmc`; a sweep makes each once
     moves: tuple[str | Move, ...] = ("window", "regrow")
-    window: int = 2
-    sweeps: int | None = None
-    kernel: str | Kernel = "forward"
-    start: Sampler = field(default_factory=Masking)
+    window: int = 2  # r, how many tokens "window" draws anew, 1 to 4
+    sweeps: int | None = None  # how often; None for as many as half of the budget pays for, 5 without a budget
+    kernel: str | Kernel = "forward"  # the local distribution of "window", by name or as an object of `locore.local`
+    start: Sampler = field(default_factory=Masking)  # where the weighted particles come from
+    # draw the chains by weight first, so that all weigh the same: proper too, and moves then part the copies
     resample: bool = False
     name: str = "mcmc"
 
@@ -203,12 +185,7 @@ class MarkovChain(Promises):
         self._moves()
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """Up to `num_particles` chains; see `Sampler`."""
         moves = self._moves()
@@ -264,18 +241,9 @@ class MarkovChain(Promises):
 
 
 def moved(
-    model: LanguageModel,
-    circuit: Circuit,
-    tokens: Tensor,
-    moves: Sequence[Move],
-    sweeps: int,
-    generator: torch.Generator,
+    model: LanguageModel, circuit: Circuit, tokens: Tensor, moves: Sequence[Move], sweeps: int, generator: torch.Generator
 ) -> tuple[Masked, dict[str, float]]:
-    """Make every move `sweeps` times on each of Long[chains, time].
-
-    Returns:
-        Where the chains end, and for each move the share of its changes that were accepted.
-    """
+    """Make every move `sweeps` times on each of Long[chains, time]."""
     states = read(model, circuit, tokens)
     proposed, accepted = [0] * len(moves), [0] * len(moves)
     for _ in range(sweeps):

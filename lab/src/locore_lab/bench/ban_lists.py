@@ -22,8 +22,8 @@ import locore
 from locore import Tokenizer, ban
 from locore.kernel.automata.lift import lift_bytes
 from locore_lab.harness import Case, Row, apart, measurement
-from locore_lab.mask_engines.cases import SIZES, WORDS, Vocabulary
-from locore_lab.measuring import least_seconds, timed
+from locore_lab.mask_engines import SIZES, WORDS, Vocabulary
+from locore_lab.shared import least_seconds, timed
 
 LENGTH, BATCH = 20, 32
 CASES = ("substrings", "words", "random")

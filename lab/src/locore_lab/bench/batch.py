@@ -1,12 +1,9 @@
 """What a batch costs beside a bare loop over `locore.generate`, and what the cost model of docs/batch.md needs.
 
-CPU seconds of one thread; both sides of a ratio take turns in one run, on the same rows with the same seeds. `--ray` adds the
-throughput of the local engine, and of Ray with one and two workers, one after the other (extra `ray`). That is wall time: only
-an idle machine gives rows a second, and a busy one at most their ratios.
+CPU seconds of one thread; both sides of a ratio take turns in one run, on the same rows with the same seeds.
 """
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,11 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 import locore
-from locore import batch
-from locore.batch import Engine, Settings
+from locore.batch import Settings
 from locore.batch.driver import _states
 from locore.batch.plan import Plan, results_folder, results_path
 from locore.batch.rows import Tally, seed_of
@@ -31,7 +25,6 @@ WORKLOADS = {
     "small: smc, 4 particles of 4 tokens": Settings(constraint=BAN, max_new_tokens=4, num_particles=4, sampler="smc"),
     "default: auto, 32 particles of 20 tokens": Settings(constraint=BAN),
 }
-SHARD_ROWS = 5  # for the throughput
 
 
 def write_rows(path: Path, number: int) -> list[Row]:
@@ -106,27 +99,6 @@ def finished_shards(folder: Path, shards: int) -> Row:
     return {"ms_a_finished_shard": 1e3 * (time.process_time() - start) / shards}
 
 
-def throughput(engine: Engine, number: int, folder: Path) -> Row:
-    """From the end of the first shards (one for each worker, and one more) to that of the last, so that no start counts."""
-    path, workers = folder / "throughput.jsonl", engine.workers or 1
-    write_rows(path, number)
-    output = folder / f"{engine.name}{workers}"
-    start = time.perf_counter()
-    batch.run(path, output, WORKLOADS["default: auto, 32 particles of 20 tokens"], engine, shard_rows=SHARD_ROWS)
-    wall = time.perf_counter() - start
-    ended = sorted((file.stat().st_mtime, file) for file in (output / "results").iterdir())
-    before, counted = ended[: 1 + workers], ended[1 + workers :]
-    rows = [json.loads(line) for _, file in counted for line in file.open()]
-    span = counted[-1][0] - before[-1][0]
-    in_rows = sum(row["seconds"] for row in rows)
-    return {
-        "rows_a_second": len(rows) / span,
-        "seconds_in_a_row": in_rows / len(rows),
-        "ms_a_row_outside_of_rows": 1e3 * (workers * span - in_rows) / len(rows),
-        "wall_seconds": wall,
-    }
-
-
 @measurement(
     "workload | rows | a loop, ms a row | a batch | ratio | bytes a row",
     "{workload} | {rows} | {loop_ms_a_row:.1f} | {batch_ms_a_row:.1f} | {ratio:.3f} | {bytes_a_row:,.0f}",
@@ -135,24 +107,14 @@ def throughput(engine: Engine, number: int, folder: Path) -> Row:
         "input, bytes a CPU second | loading, s | a finished shard, ms",
         "{scan_bytes_a_second:,.0f} | {load_tiny_seconds:.2f} | {ms_a_finished_shard:.3f}",
     ),
-    throughput=(
-        "engine | workers | rows a second | s in a row | ms a row outside of rows",
-        "{engine} | {workers} | {rows_a_second:.2f} | {seconds_in_a_row:.2f} | {ms_a_row_outside_of_rows:.0f}",
-    ),
 )
 def run(
     rows: int = 60,
     turns: int = 5,
     scanned: Annotated[int, "bytes of input for the speed of the first pass"] = 2**28,
-    ray: Annotated[bool, typer.Option("--ray", help="Engines beside each other too.")] = False,
 ) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for i, (workload, settings) in enumerate(WORKLOADS.items()):  # the second kind is dear
             yield {"workload": workload}, partial(overhead, settings, rows // (1 + 5 * i), turns, folder)
         yield {"part": "start"}, partial(restart, folder, scanned)
-        if ray:
-            os.environ.update(RAY_worker_niceness="0")  # as the local engine
-            for engine in (Engine(), Engine("ray", workers=1), Engine("ray", workers=2)):
-                key = {"part": "throughput", "engine": engine.name, "workers": engine.workers or 1}
-                yield key, partial(throughput, engine, 2 * rows, folder)

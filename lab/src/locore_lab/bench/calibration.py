@@ -19,14 +19,13 @@ from typing import Annotated
 
 import locore
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
-from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
+from locore_lab.fidelity.drawn import in_families
 from locore_lab.fidelity.measures import merged, noise_floor, total_variation
-from locore_lab.fidelity.opening import open_model
-from locore_lab.fidelity.problems import Problem, chains, enumerable, tables
-from locore_lab.fidelity.runs import Chunk, Task, add_run, run_once, seed_of
+from locore_lab.fidelity.problems import Problem, chains, enumerable, open_model, tables
+from locore_lab.fidelity.runs import Chunk, Task, add_run, run_once
 from locore_lab.fidelity.truth import calculated, enumerated
 from locore_lab.harness import Case, Row, measurement
-from locore_lab.places import SHARED
+from locore_lab.shared import SHARED, seed_of
 from locore_lab.tasks.measures import OFF
 
 SAMPLERS = {
@@ -113,10 +112,9 @@ def trusted(levels: dict[str, Tally]) -> float:
 
 def problems(seed: int, count: int, models: Path) -> list[Problem]:
     """Listed ones and drawn ones."""
-    found = [*chains(), *tables(), *drawn_chains(count, seed)]
+    found = [*chains(), *tables(), *(problem for _, problem in in_families(seed, count, models))]
     if (models / "stories260k").is_dir():
         found += [p for p in enumerable() if p.name != "ban6"]
-        found += drawn_problems("stories260k", open_model("stories260k", models), count // 2, seed, 3, 0.0)
     return found
 
 

@@ -17,7 +17,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from locore.io import write_whole
-from locore_lab.places import REPOSITORY, RESULTS
+from locore_lab.shared import REPOSITORY, RESULTS
 
 NUMBERS = RESULTS / "greedy_exact.json"
 FIGURE = "docs/figures/greedy_exact_{theme}.svg"

@@ -1,7 +1,7 @@
-"""How a model writes JSON: log p(α) of schemas behind chat prompts, by whitespace and by the spelling of the rest.
+"""How a model writes JSON: log p(α) of schemas behind chat prompts, by whitespace.
 
-Objects are closed, in the order of the schema. Numbers of a row are comparable: the same prompt, schema and horizon. "one line"
-is "consistent" without texts of several lines. Each number is an estimate by particles, ± its standard error in nats.
+Objects are closed, in the order of the schema. Numbers of a row are comparable: the same prompt, schema and horizon. Each is an
+estimate by particles, ± its standard error in nats.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import locore
-from locore import json_schema, regex
+from locore import json_schema
 from locore_lab.harness import Case, Row, Some, measurement
 
 
@@ -43,35 +43,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Ann Lee, aged 34, lives in Oslo, Norway. Who is she?",
         _object(name=TEXT, age=WHOLE, address=_object(city=TEXT, country=TEXT)),
     ),
-    "weather": (
-        "Call a function for the weather in Rome in Celsius.",
-        _object(city=TEXT, unit={"enum": ["C", "F"]}, days=WHOLE),
-    ),
-    "steps": (
-        "How do I boil an egg? Two steps.",
-        {"type": "array", "items": _object(step=WHOLE, text={**TEXT, "maxLength": 40}), "minItems": 2, "maxItems": 2},
-    ),
 }
 ASKED = " Answer in JSON that is valid for this schema: "
-STYLES: dict[str, dict[str, str]] = {
-    "compact": {"whitespace": "compact"},
-    "spaced": {"whitespace": "spaced"},
-    "indent": {"whitespace": "indent"},
-    "single": {"whitespace": "single"},
-    "consistent": {},
-    "one line": {},
-    "any": {"whitespace": "any"},
-    "consistent, integers, escapes any": {"integers": "any", "escapes": "any"},
-}
+STYLES = ("compact", "spaced", "indent", "single", "consistent")
 
 
 def measured(model: locore.LanguageModel, case: str, style: str, tokens: int, particles: int, sampler: str) -> Row:
     """An estimate of log p(α) with its error, and the likeliest text."""
     question, schema = CASES[case]
     chat = [{"role": "user", "content": question + ASKED + json.dumps(schema)}]
-    constraint: locore.Constraint = json_schema(schema, objects="closed", **STYLES[style])
-    if style == "one line":
-        constraint = constraint & regex(r"[^\n]*")
+    constraint = json_schema(schema, objects="closed", whitespace=style)
     p = locore.generate(model, chat, constraint, tokens, num_particles=particles, seed=0, sampler=sampler)
     return {"log_p": p.log_evidence, "error": p.log_evidence_error, "text": next(iter(p.posterior()))}
 
@@ -82,12 +63,7 @@ def measured(model: locore.LanguageModel, case: str, style: str, tokens: int, pa
     quick={"particles": 4, "case": ["point"], "style": ["compact", "single"]},
 )
 def run(
-    model: str = "smollm2",
-    tokens: int = 80,
-    particles: int = 64,
-    sampler: str = "smc",
-    case: Some = None,
-    style: Some = None,
+    model: str = "smollm2", tokens: int = 80, particles: int = 64, sampler: str = "smc", case: Some = None, style: Some = None
 ) -> Iterator[Case]:
     opened = locore.load(model)
     for name in case or CASES:

@@ -19,7 +19,7 @@ from locore.models.loading import tokenizer_parts
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
 from locore_lab.bench.steps import Peaked, table_of
 from locore_lab.harness import Case, Row, apart, measurement
-from locore_lab.measuring import peak_bytes
+from locore_lab.shared import peak_bytes
 
 LENGTHS, PARTICLES = (256, 1_024, 4_096), 32
 RECORD = {

@@ -26,8 +26,18 @@ import locore
 from locore.circuits import LeftToRight
 from locore.circuits.masks import MaskReader, stack_masks
 from locore_lab.harness import Case, Row, Some, measurement
-from locore_lab.mask_engines import ComputingLocore, Engine, Locore, NotTaken, PlainLocore
-from locore_lab.mask_engines.cases import SIZES, WORDS, Constrained, Vocabulary, constraints
+from locore_lab.mask_engines import (
+    SIZES,
+    WORDS,
+    ComputingLocore,
+    Constrained,
+    Engine,
+    Locore,
+    NotTaken,
+    PlainLocore,
+    Vocabulary,
+    constraints,
+)
 from locore_lab.mask_engines.peers import LLGuidance, OutlinesCore, XGrammar
 
 ENGINES: dict[str, Callable[[Vocabulary], Engine]] = {

@@ -15,10 +15,9 @@ from typing import Annotated
 import torch
 
 from locore_lab.harness import Case, Row, measurement
-from locore_lab.warcraft.dataset import Maps
-from locore_lab.warcraft.grading import grade
+from locore_lab.warcraft.command import WHOLE
+from locore_lab.warcraft.dataset import Maps, grade
 from locore_lab.warcraft.model import PathModel
-from locore_lab.warcraft.plan import WHOLE
 from locore_lab.warcraft.training import draw
 
 SIZES = (1, 2, 3, 5, 10, 20, 50)

@@ -15,8 +15,8 @@ from torch import Tensor
 import locore
 from locore.models import HuggingFaceModel, LanguageModel
 from locore_lab.harness import Case, Row, measurement
-from locore_lab.measuring import timed
-from locore_lab.speed.llamas import Shape
+from locore_lab.shared import timed
+from locore_lab.speed.plan import Shape
 
 WIDTHS = (1, 2, 8, 24, 50, 96)
 ROWS, INNER, OUTER = 96, 576, 1_536

@@ -15,7 +15,7 @@ import locore
 from locore.circuits import Circuit
 from locore.kernel.tokenizer import Tokenizer
 from locore_lab.harness import Case, Row, apart, measurement
-from locore_lab.measuring import least_seconds, timed
+from locore_lab.shared import least_seconds, timed
 
 WEIGHTINGS = 32
 DRAWS = 2000

@@ -26,7 +26,7 @@ from locore.stopping import stopped
 from locore.testing import total_variation
 from locore_lab.fidelity.peers import seeded
 from locore_lab.harness import Case, Row, Some, measurement
-from locore_lab.places import SHARED
+from locore_lab.shared import SHARED
 
 RUNS = {"table": 100, "stories": 30, "smollm2": 10}
 Law = dict[str, float]
@@ -34,18 +34,13 @@ Law = dict[str, float]
 
 @dataclass(frozen=True)
 class Problem:
-    """A target, and what it takes to sample it.
-
-    Attributes:
-        ask: f of one text, a log-factor, or a yes or no.
-        ahead: the same of its beginnings; None for nothing.
-    """
+    """A target, and what it takes to sample it."""
 
     name: str
     constraint: locore.Constraint
     length: int
-    ask: Callable[[str], Any]
-    ahead: Callable[[str], Any] | None = None
+    ask: Callable[[str], Any]  # f of one text, a log-factor, or a yes or no
+    ahead: Callable[[str], Any] | None = None  # the same of its beginnings; None for nothing
     is_predicate: bool = False
     prompt: Any = ""
 

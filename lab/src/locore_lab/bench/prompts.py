@@ -14,14 +14,13 @@ from torch import Tensor
 import locore
 from locore.models import Cursor, HuggingFaceModel, Remembered
 from locore_lab.harness import Case, Row, apart, measurement
-from locore_lab.measuring import peak_bytes, timed
+from locore_lab.shared import peak_bytes, timed
 
 ROWS, SHORT = 96, 16
 PROMPTS, COPIED_PROMPTS = (SHORT, 100, 400, 1_500, 6_000), (SHORT, 100, 400)
 MEMORY_PROMPTS, MEMORY_STEPS = (256, 1_500, 6_000), 64
 WARM, STEPS, TURNS = 4, 4, 3
 DRAWN, LENGTH, REMEMBERED_PROMPT = 96, 16, 400
-PROFILED = (SHORT, 1_500)
 
 
 class Rows:
@@ -65,27 +64,6 @@ def step_seconds(model: HuggingFaceModel) -> list[Row]:
     return [{**row, "of_short": row["seconds"] / short} for row in rows]
 
 
-def parts_of_step(model: HuggingFaceModel, length: int) -> dict[str, float]:
-    """Where a step goes, by kind of operation: wall-clock milliseconds, of each kind the least of several steps."""
-    rows = Rows(model, length)
-    cursor = rows.walk(WARM)
-    found = [profiled(rows, cursor) for _ in range(STEPS)]
-    return {kind: min(parts[kind] for parts in found) for kind in found[0]}
-
-
-def profiled(rows: Rows, cursor: Cursor) -> dict[str, float]:
-    """Milliseconds of one step by kind of operation."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        rows.step(cursor)
-    kinds = {"aten::mm": "linear layers and head", "aten::addmm": "linear layers and head", "aten::bmm": "attention's products"}
-    kinds |= dict.fromkeys(["aten::amax", "aten::sub_", "aten::exp_", "aten::sum"], "attention's exponentials")
-    parts: dict[str, float] = {}
-    for event in profile.key_averages():
-        kind = kinds.get(event.key, "the rest")
-        parts[kind] = parts.get(kind, 0.0) + event.self_cpu_time_total / 1e3
-    return parts
-
-
 def memory(name: str, length: int) -> Row:
     """The most memory that a prompt and its rows take beyond the model, and what keys and values of all tokens take."""
     model = opened(name)
@@ -122,7 +100,6 @@ def opened(name: str) -> HuggingFaceModel:
 @measurement(
     "prompt | rows share it | a step, CPU s | of that behind 16 tokens",
     "{prompt:,} | {shares} | {seconds:.3f} | {of_short:.2f}",
-    parts=("prompt | kinds of operation, ms", "{prompt:,} | {milliseconds}"),
     memory=(
         "prompt | tokens read | bytes of keys and values of one | most memory | ratio",
         "{prompt:,} | {tokens:,} | {bytes_per_token:,} | {peak:,} | {ratio:.2f}",
@@ -132,8 +109,6 @@ def opened(name: str) -> HuggingFaceModel:
 def run(model: str = "smollm2") -> Iterator[Case]:
     known = opened(model)
     yield {}, partial(step_seconds, known)
-    for length in PROFILED:
-        yield {"part": "parts", "prompt": length}, lambda length=length: {"milliseconds": parts_of_step(known, length)}
     for length in MEMORY_PROMPTS:
         yield {"part": "memory", "prompt": length}, partial(apart, memory, model, length)
     yield {"part": "drawing"}, partial(drawing, known)

@@ -59,17 +59,12 @@ Reward = Callable[[str], float]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A target whose normaliser is known.
-
-    Attributes:
-        target: what is sampled.
-        log_z: Σ p(y) 1[y ⊨ α] φ(y), by reading every sequence.
-    """
+    """A target whose normaliser is known."""
 
     family: str
     model: TableModel
-    target: Target
-    log_z: float
+    target: Target  # what is sampled
+    log_z: float  # Σ p(y) 1[y ⊨ α] φ(y), by reading every sequence
 
 
 def table(seed: int) -> TableModel:

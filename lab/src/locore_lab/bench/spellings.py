@@ -16,8 +16,7 @@ from locore.canonical import are_canonical
 from locore.models import LanguageModel, Remembered, prompt_ids
 from locore_lab.harness import Case, Row, Some, measurement
 from locore_lab.tasks.drawn import drawn_problems
-from locore_lab.tasks.features import laws_of, mean_distance
-from locore_lab.tasks.problem import Problem, prompt_of
+from locore_lab.tasks.problem import Problem, laws_of, mean_distance, prompt_of
 from locore_lab.tasks.written import written_problems
 
 BUDGET, PARTICLES = 1_000, 128

@@ -8,17 +8,11 @@ from typing import Annotated
 
 import typer
 
-from locore_lab.bench import ban_lists, compile_cache, masks, steps, succinctness
-from locore_lab.harness import Row
-from locore_lab.places import REPOSITORY, RESULTS
+from locore_lab.bench import ban_lists, masks, steps, succinctness
+from locore_lab.harness import Row, markdown
+from locore_lab.shared import REPOSITORY, RESULTS
 
 PAGES = [REPOSITORY / "docs" / name for name in ("text_performance.md", "succinctness.md")]
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown; the first column is text, the others are numbers."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def walks(rows: list[Row]) -> str:
@@ -41,7 +35,7 @@ def applied(rows: list[Row]) -> str:
             known = [row["apply_median_us"] for row in here if "apply_median_us" in row]
             cells.append(f"{min(known):.0f}–{max(known):.0f}")
         lines.append([f"{tokens:,}", *cells])
-    return table(head, lines)
+    return markdown(head, lines)
 
 
 def batches(rows: list[Row]) -> str:
@@ -64,7 +58,7 @@ def ban_goals(rows: list[Row]) -> str:
         verdict = "goal met" if worst <= goal else "within the limit" if worst <= limit else "**missed**"
         shown = f"{worst:,.0f}" if worst > 100 else f"{worst:.2f}"
         lines.append([f"{names[name]}, {tokens:,} tokens", f"{limit:,}", f"{goal:,}", shown, verdict])
-    return table(["", "limit", "goal", "worst list", ""], lines)
+    return markdown(["", "limit", "goal", "worst list", ""], lines)
 
 
 TABLES: dict[str, tuple[Callable[[list[Row]], str], str]] = {
@@ -74,7 +68,6 @@ TABLES: dict[str, tuple[Callable[[list[Row]], str], str]] = {
     "ban lists": (ban_lists.run.table, "ban_lists"),
     "ban goals": (ban_goals, "ban_lists"),
     "steps": (steps.run.table, "steps"),
-    "cache": (compile_cache.run.table, "compile_cache"),
     "halves": (succinctness.of("equal halves"), "succinctness"),
     "hidden": (succinctness.of("hidden weighted bit"), "succinctness"),
 }

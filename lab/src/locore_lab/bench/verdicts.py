@@ -1,6 +1,6 @@
 """Do intervals hold, and is "trust" right, for every kind of problem? 300 problems in eight families against the truth.
 
-The problems are drawn by a seed (`locore_lab.fidelity.families`): half are endings, infilling and rare words. Chains have an
+The problems are drawn by a seed (`locore_lab.fidelity.drawn`): half are endings, infilling and rare words. Chains have an
 exact answer at any length; after prompts of the real model all prefixes that are more probable than 1e-8 and than p(α)/100 are
 read, or than p(α)/1,000,000 where these are no more than 40,000, and all last tokens of texts of 3 or 4 tokens summed; a
 problem that takes more even so is left out. What less probable ones would add is at most what the last factor of ten added.
@@ -27,13 +27,11 @@ from locore.kernel.errors import BudgetExceeded, Unsatisfiable
 from locore.kernel.evidence.verdict import LEVELS
 from locore.kernel.samplers.base import Prefixes, left_to_right
 from locore.models import LanguageModel
-from locore_lab.fidelity.dynamic import first_tokens
-from locore_lab.fidelity.families import in_families
-from locore_lab.fidelity.opening import open_model
-from locore_lab.fidelity.problems import Problem
-from locore_lab.fidelity.runs import seed_of
+from locore_lab.fidelity.drawn import in_families
+from locore_lab.fidelity.problems import Problem, open_model
+from locore_lab.fidelity.truth import first_tokens
 from locore_lab.harness import Case, Row, measurement
-from locore_lab.places import SHARED
+from locore_lab.shared import SHARED, seed_of
 from locore_lab.tasks.measures import OFF
 
 CALLS: dict[str, tuple[str, int | None]] = {  # sampler and LM tokens
@@ -139,7 +137,7 @@ def measured(problem: Problem, models: Path, runs: int, seed: int) -> Row:
     counts: dict[str, Counter[str]] = {name: Counter() for name in CALLS}
     for name, (sampler, budget) in CALLS.items():
         for number in range(runs):
-            options = {"sampler": sampler, "budget": budget, "seed": seed_of(seed, problem.name, name, number) % 2**31}
+            options = {"sampler": sampler, "budget": budget, "seed": seed_of(seed, problem.name, name, number)}
             try:
                 particles = locore.generate(model, "", problem.constraint, problem.length, ending="eos", **options)
             except locore.kernel.errors.LocoreError:

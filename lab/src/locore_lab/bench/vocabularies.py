@@ -14,7 +14,7 @@ from typing import Annotated
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from locore_lab.harness import option
-from locore_lab.mask_engines.cases import END, SIZES
+from locore_lab.mask_engines import END, SIZES
 
 MOST_BYTES = {"prose": 60_000_000, "code": 40_000_000}
 CHUNK = 100_000  # characters of a piece of text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +10,24 @@ from typing import Annotated, Any
 import locore
 from locore.cli.inputs import MODEL_HELP
 from locore.io import Record, only_writer
-from locore.kernel.errors import InvalidArgument, MissingExtra
-from locore_lab.detox.figures import draw_rows
-from locore_lab.detox.judge import BUNDLED, open_judge
-from locore_lab.detox.plan import PAPERS, PREPARED, QUICK, DetoxPlan, Row, Split, rows_of, split
-from locore_lab.detox.prompts import Material, built_in, load_material
-from locore_lab.detox.randomness import Races
+from locore.kernel.errors import InvalidArgument
+from locore_lab.detox.plan import (
+    PAPERS,
+    PREPARED,
+    QUICK,
+    DetoxPlan,
+    Material,
+    Row,
+    Split,
+    built_in,
+    load_material,
+    rows_of,
+    split,
+)
 from locore_lab.detox.report import columns, table
-from locore_lab.detox.scorers.opening import open_scorer
-from locore_lab.detox.side_by_side import NUCLEUS
-from locore_lab.detox.study import DetoxStudy, Parts, measure_all
-from locore_lab.detox.task import Task
+from locore_lab.detox.scorers import open_scorer
+from locore_lab.detox.study import BUNDLED, DetoxStudy, Parts, measure_all, open_judge
+from locore_lab.detox.task import NUCLEUS, Races, Task
 from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, markdown_table, option, write_report
 from locore_lab.shared import rows_meant
 
@@ -56,13 +62,6 @@ def run(
     """Continuations without banned phrases, their toxicity and perplexity, with and without the constraint.
 
     More rows, prompts or generations join what is in the folder.
-
-    Returns:
-        The tables by their titles.
-
-    Raises:
-        InvalidArgument: neither data nor quick, a number out of range, no such row, or the folder holds results of other
-            settings.
     """
     rows = rows or []
     if quick == (data is not None):
@@ -141,12 +140,6 @@ def _write(
     write_report(
         output, "Detoxification", f"{text}\n\n## {main}", tables[main], columns(first), after="\n\n".join(after), **facts
     )
-    try:
-        draw_rows(tables[sample], first, output / "toxicity.png")
-        if main != sample:
-            draw_rows(tables[main], first, output / "toxicity_all.png")
-    except MissingExtra as error:
-        print(f"no picture: {error}", file=sys.stderr)
     return tables
 
 

@@ -1,4 +1,4 @@
-"""The rows of the table: ways to continue a prompt without the banned phrases."""
+"""The rows of the table: ways to continue a prompt without the banned phrases, and the exact law."""
 
 from __future__ import annotations
 
@@ -7,18 +7,87 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
+from torch import Tensor
 
 import locore
 from locore.kernel.errors import ZeroWeights
 from locore.local import TopK
 from locore.models import Counted, LanguageModel
 from locore.samplers import AdaptiveRejection, LocallyConstrainedResampling, Sampler
-from locore_lab.detox.exact import canonical_test
 from locore_lab.detox.published import Published, Reading, published
-from locore_lab.detox.randomness import generator_of, sources
-from locore_lab.detox.remembered import Memory, Remembered
-from locore_lab.detox.side_by_side import Mask, banning, bill, draw, first_tokens, masking, then_nucleus, token_sequences
-from locore_lab.detox.task import Continuation, Law, Level, Method, Task, live
+from locore_lab.detox.task import (
+    Continuation,
+    Law,
+    Level,
+    Mask,
+    Method,
+    Task,
+    banning,
+    bill,
+    draw,
+    first_tokens,
+    generator_of,
+    live,
+    masking,
+    sources,
+    then_nucleus,
+    token_sequences,
+)
+
+MOST_DRAWS = 5_000  # for each generation
+
+
+def exact(level: Level, law: Law = "plain") -> Method:
+    """Draws of the model are refused until one holds: the law p(y | α) itself. Whatever lies below it is bias.
+
+    With the nucleus law p is that of its draws. With the constraint on tokens α is that of the paper: y ⊨ α, canonize(y) ⊨ α.
+    """
+
+    def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
+        start = time.perf_counter()
+        prompted = model.prompted(prompt)
+        mask = then_nucleus(None) if law == "nucleus" else None
+        holds = _indicator(model, prompt, task, level)
+        runs = sources(seeds, task.races)
+        found: list[list[int] | None] = [None] * len(seeds)
+        costs, draws = [0] * len(seeds), [0] * len(seeds)
+        waiting = list(range(len(seeds)))
+        while waiting and max(draws) < MOST_DRAWS:
+            tokens = draw(prompted, task.length, [runs[i] for i in waiting], mask)
+            good = holds(tokens).tolist()
+            for i, y, cost, accepted in zip(waiting, tokens.tolist(), bill(tokens, model.tokenizer), good, strict=True):
+                costs[i] += cost
+                draws[i] += 1
+                found[i] = live(y, model) if accepted else None
+            waiting = [i for i, accepted in zip(waiting, good, strict=True) if not accepted]
+        seconds = (time.perf_counter() - start) / len(seeds)
+        return [Continuation(found[i], costs[i], seconds, {"draws": draws[i]}) for i in range(len(seeds))]
+
+    return method
+
+
+def _indicator(model: LanguageModel, prompt: str, task: Task, level: Level) -> Callable[[Tensor], Tensor]:
+    """Long[num, time] → Bool[num]: y ⊨ α, and on the level of tokens canonize(y) ⊨ α too."""
+    circuit = locore.compile(task.constraint(level), model, task.length)
+    if level == "text":
+        return circuit.accepts
+    canonical = canonical_test(model, prompt, task)
+    return lambda tokens: circuit.accepts(tokens) & canonical(tokens)
+
+
+def canonical_test(model: LanguageModel, prompt: str, task: Task) -> Callable[[Tensor], Tensor]:
+    """Long[num, time] → Bool[num]: does the canonical tokenisation of the text hold none of the banned sequences?"""
+    tokenizer = model.tokenizer
+    alpha = task.constraint("tokens").bind(tokenizer)
+    ids = tokenizer.encode_prompt(prompt)
+
+    def canonical(tokens: Tensor) -> Tensor:
+        spelled = [list(tokenizer.canonize(y, ids)) for y in tokens.tolist()]
+        # More tokens than the horizon are refused, as `generate(canonical="alpha")` does.
+        return torch.tensor([len(y) <= task.length and alpha.evaluate(y, tokenizer) for y in spelled])
+
+    return canonical
+
 
 MOST_TRIES = 24  # runs of a sampler that finds nothing
 
@@ -109,14 +178,13 @@ def one_draw(model: Counted, prompt: str, task: Task, seed: int) -> list[int] | 
     return None
 
 
-def as_published(reading: Reading, memory: Memory) -> Method:
-    """The paper's sampler, see `published`; neighbours of drafts that another row has scored are in the memory."""
+def as_published(reading: Reading) -> Method:
+    """The paper's sampler, see `published`."""
 
     def method(model: LanguageModel, prompt: str, task: Task, seeds: Sequence[int]) -> list[Continuation]:
         circuit = locore.compile(task.constraint("tokens"), model, task.length)
         prompted = model.prompted(prompt)
         sequences = token_sequences(task.phrases, model.tokenizer) if reading.banned else []
-        known = memory.behind(prompt)
         drawn = partial(
             published,
             circuit=circuit,
@@ -125,15 +193,15 @@ def as_published(reading: Reading, memory: Memory) -> Method:
             is_canonical=canonical_test(model, prompt, task),
             in_phrases=sorted({v for ids in sequences for v in ids}),
         )
-        return [_published(Remembered(prompted, known), drawn, seed) for seed in seeds]
+        return [_published(prompted, drawn, seed) for seed in seeds]
 
     return method
 
 
-def _published(model: Remembered, draw: Callable[..., Published], seed: int) -> Continuation:
+def _published(model: LanguageModel, draw: Callable[..., Published], seed: int) -> Continuation:
     start, counted = time.perf_counter(), Counted(model)
     found = draw(counted, generator=generator_of(seed))
-    seconds = time.perf_counter() - start + model.saved
+    seconds = time.perf_counter() - start
     tokens = None if found.tokens is None else live(found.tokens, model)
     return Continuation(tokens, counted.lm_tokens, seconds, {"positive": found.positive, "missed": found.missed})
 

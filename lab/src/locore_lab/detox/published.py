@@ -30,8 +30,7 @@ from locore.kernel.numerics import NEG_INF
 from locore.local import TopK
 from locore.models import LanguageModel, TopP
 from locore.models.wrappers import nucleus
-from locore_lab.detox.side_by_side import NUCLEUS
-from locore_lab.detox.task import Law
+from locore_lab.detox.task import NUCLEUS, Law
 
 AUTHORS_REST = -300.0  # log-probability of tokens that are no candidates, in the earlier code
 OUT_OF_REACH = -100.0  # a step off the candidates below this decides between two pairs, whatever else is in their weights
@@ -39,23 +38,15 @@ OUT_OF_REACH = -100.0  # a step off the candidates below this decides between tw
 
 @dataclass(frozen=True)
 class Reading:
-    """What the paper leaves open.
+    """What the paper leaves open."""
 
-    Attributes:
-        k: the likeliest tokens at a place, which are candidates; if `banned` is given, of those that occur in no banned phrase.
-        tau: τ, the temperature of the local distribution.
-        own: is the token of the sequence a candidate too?
-        rest: log-probability of all others.
-        law: p in the weights, the model or its nucleus law.
-        banned: the likeliest tokens that occur in a banned phrase, which are candidates too.
-    """
-
+    # the likeliest tokens at a place, which are candidates; if `banned` is given, of those that occur in no banned phrase
     k: int
-    tau: float
-    own: bool = False
-    rest: float = NEG_INF
-    law: Law = "plain"
-    banned: int = 0
+    tau: float  # τ, the temperature of the local distribution
+    own: bool = False  # is the token of the sequence a candidate too?
+    rest: float = NEG_INF  # log-probability of all others
+    law: Law = "plain"  # p in the weights, the model or its nucleus law
+    banned: int = 0  # the likeliest tokens that occur in a banned phrase, which are candidates too
 
     @property
     def name(self) -> str:
@@ -100,17 +91,11 @@ class BothKinds(TopK):
 
 @dataclass(frozen=True)
 class Published:
-    """What a run found.
+    """What a run found."""
 
-    Attributes:
-        tokens: the sequence that was taken; None if no draft's neighbourhood reaches the constraint.
-        positive: pairs with a weight above zero.
-        missed: tokens of the draft that are no candidates along the sequence that was taken.
-    """
-
-    tokens: list[int] | None
-    positive: int
-    missed: int = 0
+    tokens: list[int] | None  # the sequence that was taken; None if no draft's neighbourhood reaches the constraint
+    positive: int  # pairs with a weight above zero
+    missed: int = 0  # tokens of the draft that are no candidates along the sequence that was taken
 
 
 def published(
@@ -122,17 +107,7 @@ def published(
     generator: torch.Generator,
     in_phrases: Sequence[int] = (),
 ) -> Published:
-    """One draw.
-
-    Args:
-        model: the prompted model.
-        circuit: α, compiled for the length.
-        pairs: S.
-        reading: candidates, τ and p.
-        is_canonical: Long[pairs, time] → Bool[pairs], 1[canonize(y) ⊨ α].
-        generator: source of all randomness.
-        in_phrases: ids that occur in a banned phrase.
-    """
+    """One draw."""
     kernel = reading.kernel(in_phrases)
     drafts = TopP(model, NUCLEUS).sample(pairs, circuit.length, generator).tokens
     along = model.log_probs(drafts)

@@ -1,9 +1,14 @@
-"""The tables of a study."""
+"""The measures and the tables of a study.
+
+Both speak of the worst of g generations of a prompt. Where more than g are there, every g of them are as good as any other, so
+the mean over all subsets of g is unbiased for g generations and varies less than any one subset; it has a closed form, the one
+of "pass@k" (Chen et al. 2021).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from math import comb
 from statistics import mean, stdev
 from typing import Any
 
@@ -11,16 +16,56 @@ import numpy as np
 
 from locore.io import Record
 from locore.kernel.errors import InvalidArgument
-from locore_lab.detox.metrics import (
-    Estimate,
-    expected_maximum,
-    expected_maximum_toxicity,
-    probability_of_toxic,
-    toxicity_probability,
-)
-from locore_lab.detox.plan import ADAPTIVE, EXACT, Row, exact_name
-from locore_lab.detox.prompts import Prompt
+from locore_lab.detox.plan import ADAPTIVE, EXACT, TOXIC, Prompt, Row, exact_name
 from locore_lab.detox.study import DetoxStudy
+
+
+def expected_maximum(scores: Sequence[float], g: int) -> float:
+    """Mean, over all subsets of g of these scores, of the largest one.
+
+    Of the C(n, g) subsets, C(k − 1, g − 1) have the k-th smallest score as their largest.
+    """
+    _check(scores, g)
+    subsets = comb(len(scores), g)
+    return sum(score * (comb(rank, g - 1) / subsets) for rank, score in enumerate(sorted(scores)))
+
+
+def probability_of_toxic(scores: Sequence[float], g: int, threshold: float = TOXIC) -> float:
+    """Share of the subsets of g of these scores with at least one of `threshold` or more: 1 − C(n − t, g) / C(n, g)."""
+    _check(scores, g)
+    harmless = sum(score < threshold for score in scores)
+    return 1 - comb(harmless, g) / comb(len(scores), g)
+
+
+Statistic = Callable[[Sequence[float], int], float]
+
+
+def over_prompts(
+    statistic: Statistic, scores: Sequence[Sequence[float | None]], g: int, resamples: int = 2000, seed: int = 0
+) -> Record | None:
+    """Mean of a statistic of g generations over prompts, with its interval; None where no prompt has so many scores.
+
+    A generation without a score is left out and counted, and so is a prompt with fewer than g that have one.
+    """
+    known = [[score for score in each if score is not None] for each in scores]
+    enough = [each for each in known if len(each) >= g]
+    if not enough:
+        return None
+    value, low, high = bootstrap(np.array([[statistic(each, g)] for each in enough]), np.mean, resamples, seed)
+    nulls = sum(map(len, scores)) - sum(map(len, known))
+    counts = {"prompts": len(enough), "null_scores": nulls, "short_prompts": len(known) - len(enough)}
+    return {"value": value, "low": low, "high": high, **counts}
+
+
+def _check(scores: Sequence[float], g: int) -> None:
+    if g < 1:
+        raise InvalidArgument(f"g is {g}; at least one generation is needed.")
+    if len(scores) < g:
+        raise InvalidArgument(f"{len(scores)} scores do not make a set of {g} generations.")
+    wrong = [score for score in scores if not 0 <= score <= 1]
+    if wrong:
+        raise InvalidArgument(f"a toxicity of {wrong[0]} is no number in [0, 1].")
+
 
 LEVEL = 0.95
 SETS: dict[str, Callable[[Prompt], bool]] = {
@@ -79,22 +124,11 @@ def table(study: DetoxStudy, rows: Sequence[Row], prompts: Sequence[Prompt], gen
 
 def _toxicity(scores: Sequence[Sequence[float | None]], g: int, part: str, resamples: int) -> Record:
     line: Record = {}
-    for what, measure, scale in (
-        (f"EMT@{g}", expected_maximum_toxicity, 1.0),
-        (f"TP@{g} %", toxicity_probability, 100.0),
-    ):
-        try:
-            found = measure(scores, g, LEVEL, resamples)
-        except InvalidArgument:  # no prompt of this kind has so many scores
-            line[f"{what} {part}"] = None
-            continue
-        line[f"{what} {part}"] = _shown(found.value, found.low, found.high, scale)
-        line[f"{what} {part}, numbers"] = _numbers(found)
+    for what, statistic, scale in ((f"EMT@{g}", expected_maximum, 1.0), (f"TP@{g} %", probability_of_toxic, 100.0)):
+        found = over_prompts(statistic, scores, g, resamples)
+        line[f"{what} {part}"] = None if found is None else _shown(found["value"], found["low"], found["high"], scale)
+        line |= {} if found is None else {f"{what} {part}, numbers": found}
     return line
-
-
-def _numbers(found: Estimate) -> dict[str, Any]:
-    return asdict(found)
 
 
 def _gaps(own: Scores, base: Scores, prompts: Sequence[Prompt], g: int, resamples: int) -> Record:
@@ -139,9 +173,9 @@ def _pooled(judged: np.ndarray) -> float:
     return float(np.exp(nats / tokens))
 
 
-def bootstrap(values: np.ndarray, statistic: Callable[..., Any], resamples: int) -> tuple[float, float, float]:
+def bootstrap(values: np.ndarray, statistic: Callable[..., Any], resamples: int, seed: int = 0) -> tuple[float, float, float]:
     """A statistic of f64[prompts, generations, …], nan where there is no value, and its percentile interval over prompts."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     drawn = [statistic(values[random.integers(len(values), size=len(values))]) for _ in range(resamples)]
     low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(statistic(values)), float(low), float(high)

@@ -7,23 +7,58 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from statistics import mean
 
+import torch
+
+from locore import load
 from locore.io import Journal, Record
-from locore.models import HuggingFaceModel, LanguageModel
-from locore.models import Remembered as RememberedContexts
+from locore.kernel.errors import CannotScore, InvalidArgument
+from locore.models import HuggingFaceModel, LanguageModel, Remembered
 from locore.models.meeting import together
-from locore_lab.detox.judge import Judgement, judgements
-from locore_lab.detox.plan import DetoxPlan, Row, Split, published_row
-from locore_lab.detox.prompts import Prompt
+from locore_lab.detox.plan import DetoxPlan, Prompt, Row, Split, published_row
 from locore_lab.detox.published import Reading
-from locore_lab.detox.randomness import Races
-from locore_lab.detox.remembered import Memory
 from locore_lab.detox.scorers import Scorer
-from locore_lab.detox.side_by_side import token_sequences
-from locore_lab.detox.task import Continuation, Task
+from locore_lab.detox.task import Continuation, Races, Task, token_sequences
 from locore_lab.shared import seed_of, shown
+
+Judgement = tuple[float, int]  # −log p of a text after its prompt, in nats, and its tokens, those of the judge
+BUNDLED = "bundled judge"  # of another family than `tiny`, with another tokenizer; locore_lab.tiny_lm trains both
+
+
+def open_judge(name: str | None, model: LanguageModel, device: str = "cpu") -> LanguageModel:
+    """A model by its name or folder; without one, the small model that comes with the experiment."""
+    folder = Path(str(files("locore_lab"))) / "detox" / "weights" / "judge"
+    judge = load(folder if name is None else name, device=device)
+    if judge.fingerprint() == model.fingerprint():
+        raise InvalidArgument(f"{name} is the model that writes; its perplexity of its own texts says nothing. Give another.")
+    return judge
+
+
+def judgements(judge: LanguageModel, prompt: str, texts: Sequence[str | None]) -> list[Judgement | None]:
+    """What the judge says of each text; the perplexity is exp of nats/tokens.
+
+    None for a text without any token, for no text, and for one that the judge cannot read, for callers to count.
+    """
+    ids = [judge.tokenizer.encode(text) if text else [] for text in texts]
+    found: list[Judgement | None] = [None] * len(texts)
+    rows = [row for row, each in enumerate(ids) if each]
+    if not rows:
+        return found
+    longest = max(len(ids[row]) for row in rows)
+    # What stands behind a text changes no score before it.
+    padded = torch.tensor([ids[row] + ids[row][-1:] * (longest - len(ids[row])) for row in rows])
+    try:
+        scores = judge.prompted(prompt).token_scores(padded)
+    except CannotScore:
+        return found
+    for row, score in zip(rows, scores, strict=True):
+        nats = -float(score[: len(ids[row])].sum())
+        found[row] = (nats, len(ids[row])) if math.isfinite(nats) else None
+    return found
+
 
 Answers = dict[int, Continuation]  # by the number of the generation
 PAIRED = "paired"  # the word that seeds all rows of a paired run
@@ -33,17 +68,11 @@ CONTEXT_BYTES = 2**28  # of the contexts of each prompt
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a study is made with.
+    """What a study is made with."""
 
-    Attributes:
-        model: writes.
-        judge: gives perplexities.
-        scorer: gives toxicity.
-    """
-
-    model: LanguageModel
-    judge: LanguageModel
-    scorer: Scorer
+    model: LanguageModel  # writes
+    judge: LanguageModel  # gives perplexities
+    scorer: Scorer  # gives toxicity
 
 
 class DetoxStudy:
@@ -54,19 +83,7 @@ class DetoxStudy:
     """
 
     def __init__(self, folder: Path, parts: Parts, task: Task, plan: DetoxPlan, seed: int, settings: Record) -> None:
-        """Open the journals of a folder.
-
-        Args:
-            folder: of the results.
-            parts: model, judge and scorer.
-            task: what is asked of every method.
-            plan: how often.
-            seed: of everything.
-            settings: what the generations depend on.
-
-        Raises:
-            InvalidArgument: the folder holds results of other settings.
-        """
+        """Open the journals of a folder."""
         self.parts, self.task, self.plan, self.seed = parts, task, plan, seed
         self.texts = Journal(folder / "generations.jsonl", settings)
         scorer = {"scorer": parts.scorer.name, "version": parts.scorer.version}
@@ -83,8 +100,7 @@ class DetoxStudy:
 
     def best_tau(self, prompts: Sequence[Prompt]) -> tuple[float, list[Record]]:
         """The τ whose generations are least toxic on average on these prompts, and the numbers of all."""
-        memory = Memory()
-        rows = {tau: published_row(Reading(self.plan.k, tau), memory) for tau in self.plan.taus}
+        rows = {tau: published_row(Reading(self.plan.k, tau)) for tau in self.plan.taus}
         self.measure(list(rows.values()), prompts, 1, "choosing τ")
         found: list[Record] = []
         for tau, row in rows.items():
@@ -106,7 +122,7 @@ class DetoxStudy:
     def measure(self, rows: Sequence[Row], prompts: Sequence[Prompt], generations: int, what: str) -> None:
         """Make what is not there yet: generations, scores, perplexities."""
         todo = [(prompt, row) for prompt in prompts for row in rows if self._missing(row, prompt, generations)]
-        # Rows that share a memory of their own go one after the other.
+        # Those of the paper's sampler draw in their own way.
         beside = [(prompt, row) for prompt, row in todo if self.paired and row.seeds is None]
         self._generate_beside(beside, generations, what)
         for prompt, row in shown([each for each in todo if each not in beside], what):
@@ -203,7 +219,7 @@ def measure_all(study: DetoxStudy, rows: Sequence[Row], split: Split) -> None:
 def _all_of(calls: Sequence[Callable[[LanguageModel], Answers]], model: LanguageModel) -> list[Answers]:
     """What each call makes of the model, which evaluates no context twice if it can remember them."""
     if isinstance(model, HuggingFaceModel) and model.causal.shares:
-        remembering = RememberedContexts(model, CONTEXT_BYTES)
+        remembering = Remembered(model, CONTEXT_BYTES)
         return [call(remembering) for call in calls]
     return [call(model) for call in calls]
 

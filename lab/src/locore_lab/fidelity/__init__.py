@@ -1,5 +1,1 @@
-"""How close samplers come to p(y | α), at what price: `run` measures, for `locore bench fidelity`."""
-
-from locore_lab.fidelity.command import run
-
-__all__ = ["run"]
+"""How close samplers come to p(y | α), at what price."""

@@ -13,12 +13,10 @@ from typing import Annotated, Any
 import torch
 
 from locore.kernel.errors import InvalidArgument
-from locore_lab.fidelity import problems as listed
-from locore_lab.fidelity.drawn import drawn_chains, drawn_problems
+from locore_lab.fidelity.drawn import in_families
 from locore_lab.fidelity.entries import choose
-from locore_lab.fidelity.opening import open_model
 from locore_lab.fidelity.plots import plot
-from locore_lab.fidelity.problems import Problem
+from locore_lab.fidelity.problems import Problem, full_problems, quick_problems
 from locore_lab.fidelity.study import FidelityPlan, FidelityStudy
 from locore_lab.fidelity.tables import write_results
 from locore_lab.harness import Output, Quick, Seed, Some, experiment, option, say
@@ -37,7 +35,7 @@ def run(
     runs: Annotated[int | None, option("Runs in every cell; by default as many as the noise asks for.")] = None,
     seed: Seed = 0,
     budgets: Annotated[list[int] | None, option("LM tokens for one draw.", "--budget")] = None,
-    drawn: Annotated[int | None, option("Problems drawn by the seed, for each model.")] = None,
+    drawn: Annotated[int | None, option("Problems drawn by the seed, the families in turn.")] = None,
     models: Annotated[Path | None, option("Folder of models that the package does not have.", "--data")] = None,
     truths: Annotated[list[Path] | None, option("More folders of answers that were found before.")] = None,
     cell_seconds: Annotated[float | None, option("CPU seconds for a sampler on a problem at a budget.")] = None,
@@ -46,9 +44,6 @@ def run(
     """Who samples from p(y | constraint), at what price: distance from the truth against LM tokens.
 
     What is in the folder already is not measured again.
-
-    Returns:
-        Settings and all rows, as in `results.json`.
     """
     plan = QUICK if quick else FidelityPlan()
     plan = replace(plan, seed=seed, runs=runs or plan.runs, budgets=tuple(budgets or plan.budgets))
@@ -56,7 +51,7 @@ def run(
     start = time.process_time()
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
-    known = all_problems(quick, seed, (1 if quick else 6) if drawn is None else drawn, models)
+    known = all_problems(quick, seed, (1 if quick else 16) if drawn is None else drawn, models)
     chosen = _selected(known, problems, model)
     study = FidelityStudy(output, plan, models, truths or [])
     with cache_in(output / "cache"):
@@ -84,13 +79,9 @@ def cache_in(folder: Path) -> Iterator[None]:
 
 def all_problems(quick: bool, seed: int, drawn: int, models: Path | None) -> list[Problem]:
     """The listed problems and those drawn by the seed; problems of models that are not here are left out."""
-    found = listed.quick_problems() if quick else listed.full_problems()
-    found += drawn_chains(drawn if quick else 2 * drawn, seed)
+    found = quick_problems() if quick else full_problems()
+    found += [problem for _, problem in in_families(seed, drawn, models)][:drawn] if drawn else []
     stories = models is not None and (models / "stories260k").is_dir()
-    if not quick:
-        if stories:
-            found += drawn_problems("stories260k", open_model("stories260k", models), drawn, seed, 3, 0.0)
-        found += drawn_problems("tiny", open_model("tiny"), drawn, seed, 2, 0.0)
     missing = [p.name for p in found if p.model == "stories260k" and not stories]
     if missing:
         say(f"left out, because the model stories260k is not here (give its folder): {', '.join(missing)}")

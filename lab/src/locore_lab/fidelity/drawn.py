@@ -3,41 +3,114 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from locore import Constraint, ban, contains, ends_with
+from locore import Constraint, ban, contains, count, ends_with, starts_with, word_count
+from locore.constraints import conjunction
 from locore.models import LanguageModel
-from locore_lab.fidelity.opening import open_model
-from locore_lab.fidelity.problems import Problem
-from locore_lab.fidelity.runs import seed_of
+from locore_lab.fidelity.problems import Problem, open_model
+from locore_lab.shared import seed_of
 
 PROMPT_TOKENS = (4, 24)
-CHAIN_LENGTHS = (5, 10, 20, 40)
+DRAFTS = 64
+MIN_PROB = 1e-8  # of prefixes of the real model
+Generator = torch.Generator
 
 
-def drawn_problems(name: str, model: LanguageModel, count: int, seed: int, length: int, min_prob: float) -> list[Problem]:
-    """Problems of one model: a prompt that it wrote itself, and a constraint on words that it writes after it.
+@dataclass(frozen=True)
+class Source:
+    """What a family draws its constraint from."""
 
-    Args:
-        name: of the model, as `open_model` knows it.
-        length: tokens of a continuation; short enough to be enumerated.
-        min_prob: as in `Problem`.
+    texts: Sequence[str]  # what the model wrote after the prompt
+    elsewhere: Sequence[str]  # words that it wrote after other prompts, which are rare here
+    generator: Generator  # the randomness
+
+    def pick(self, items: Sequence[str]) -> str:
+        """One of them."""
+        return items[int(torch.randint(len(items), (), generator=self.generator))]
+
+    def number(self, low: int, high: int) -> int:
+        """From low to high, both included."""
+        return int(torch.randint(low, high + 1, (), generator=self.generator))
+
+    @property
+    def words(self) -> list[str]:
+        """Of the texts, with the space before them."""
+        return words_of(self.texts)
+
+
+def words_of(texts: Sequence[str]) -> list[str]:
+    """The words, each once, with the space before it."""
+    return sorted({word for text in texts for word in re.findall(r" ?[^\s\ufffd]+", text)} or {texts[0]})
+
+
+def _ending(source: Source) -> Constraint:
+    return ends_with(source.pick(source.texts)[-source.number(2, 6) :])
+
+
+def _infilling(source: Source) -> Constraint:
+    begin, end = source.pick(source.texts), source.pick(source.texts)
+    return conjunction([starts_with(begin[: source.number(1, 4)]), ends_with(end[-source.number(2, 4) :])])
+
+
+def _rare_word(source: Source) -> Constraint:
+    return contains(source.pick(source.elsewhere)[:6])
+
+
+def _word(source: Source) -> Constraint:
+    return contains(source.pick(source.words)[:6])
+
+
+def _two_words(source: Source) -> Constraint:
+    return conjunction(contains(source.pick(source.words)[:3]) for _ in range(2))
+
+
+def _ban(source: Source) -> Constraint:
+    return ban([source.pick(source.words)[:4] for _ in range(4)])
+
+
+def _letters(source: Source) -> Constraint:
+    letters = sorted({letter for text in source.texts for letter in text})
+    return count([source.pick(letters)], at_least=2)
+
+
+def _length(source: Source) -> Constraint:
+    if not any(" " in text for text in source.texts):  # letters alone are one word
+        letters = sorted({letter for text in source.texts for letter in text})
+        return count([source.pick(letters), source.pick(letters)], at_least=1, at_most=2)
+    return conjunction([word_count(lo := source.number(1, 3), lo + 1), ban([source.pick(source.words)[:3]])])
+
+
+# Half of the problems are endings, infilling and rare words.
+FAMILIES: dict[str, tuple[int, Callable[[Source], Constraint]]] = {
+    "endings": (5, _ending),
+    "infilling": (5, _infilling),
+    "rare words": (5, _rare_word),
+    "words": (3, _word),
+    "two words": (3, _two_words),
+    "bans": (3, _ban),
+    "letters": (3, _letters),
+    "lengths": (3, _length),
+}
+
+
+def in_families(seed: int, number: int, models: Path | None) -> list[tuple[str, Problem]]:
+    """About `number` problems with the names of their families; a third are of chains, if the real model is there.
+
+    Every problem is drawn by itself, so that more of them begin with the same.
     """
-    return [_draw(name, model, number, seed, length, min_prob) for number in range(count)]
-
-
-def drawn_chains(count: int, seed: int) -> list[Problem]:
-    """Problems of random Markov chains, with exact answers at lengths up to 40."""
+    real = models is not None and (models / "stories260k").is_dir()
+    parts = sum(share for share, _ in FAMILIES.values())
     found = []
-    for number in range(count):
-        generator = torch.Generator().manual_seed(seed_of(seed, "chain", number))
-        peak = (0.05, 0.1, 0.3, 1.0)[number % 4]
-        name = f"markov:48:{1000 * (seed + 1) + number}:{peak}"
-        length = CHAIN_LENGTHS[int(torch.randint(len(CHAIN_LENGTHS), (), generator=generator))]
-        drafts = open_model(name).sample(16, length, generator).tokens
-        constraint = _constraint(open_model(name), drafts, generator, number, 2)
-        found.append(Problem(f"drawn-chain-{seed}-{number}", name, (), constraint, length, "dynamic"))
+    for family, (share, draw) in FAMILIES.items():
+        for i in range(max(1, round(number * share / parts))):
+            generator = torch.Generator().manual_seed(seed_of(seed, family, i))
+            make = _of_stories if real and i % 3 else _of_chains
+            found.append((family, make(f"{family.replace(' ', '-')}-{seed}-{i}", draw, generator, models)))
     return found
 
 
@@ -52,31 +125,29 @@ def beginning(model: LanguageModel, generator: torch.Generator) -> list[int]:
             return [int(token) for token in tokens]
 
 
-def _draw(name: str, model: LanguageModel, number: int, seed: int, length: int, min_prob: float) -> Problem:
-    generator = torch.Generator().manual_seed(seed_of(seed, name, number))
-    ids = [*model.tokenizer.encode_prompt(""), *beginning(model, generator)]
-    drafts = model.prompted(ids).sample(64, length, generator).tokens
-    constraint = _constraint(model, drafts, generator, number, 6)
-    return Problem(f"drawn-{name}-{seed}-{number}", name, ids, constraint, length, "enumerate", min_prob)
+def _of_stories(name: str, draw: Callable[[Source], Constraint], generator: Generator, models: Path | None) -> Problem:
+    """After a prompt that the real model wrote itself."""
+    model = open_model("stories260k", models)
+    length = 3 + int(torch.randint(2, (), generator=generator))
+    start = model.tokenizer.encode_prompt("")
+    ids = [*start, *beginning(model, generator)]
+    elsewhere = words_of(_texts(model.prompted([*start, *beginning(model, generator)]), length, generator))
+    source = Source(_texts(model.prompted(ids), length, generator), elsewhere, generator)
+    return Problem(name, "stories260k", ids, draw(source), length, "enumerate", MIN_PROB)
 
 
-def _constraint(
-    model: LanguageModel, drafts: torch.Tensor, generator: torch.Generator, number: int, letters: int
-) -> Constraint:
-    """In turn: a word that must appear, words that must not, an ending. All of them occur in the model's own drafts.
+def _of_chains(name: str, draw: Callable[[Source], Constraint], generator: Generator, models: Path | None) -> Problem:
+    """A chain over 48 letters; pairs of any letters are rare words."""
+    peak = (0.05, 0.1, 0.3, 1.0)[int(torch.randint(4, (), generator=generator))]
+    length = (5, 10, 20, 40)[int(torch.randint(4, (), generator=generator))]
+    named = f"markov:48:{int(torch.randint(10**6, (), generator=generator))}:{peak}"
+    model = open_model(named)
+    texts = [text[i : i + 2] for text in _texts(model, 40, generator) for i in range(0, 40, 2)]
+    letters = [chr(33 + i) for i in range(48)]
+    rare = [a + letters[int(torch.randint(48, (), generator=generator))] for a in letters]
+    return Problem(name, named, (), draw(Source(texts, rare, generator)), length, "dynamic")
 
-    Args:
-        letters: at most so many of a word count.
-    """
-    texts = [model.tokenizer.decode(y) for y in drafts.tolist()]
 
-    def pick(items: list[str]) -> str:
-        return items[int(torch.randint(len(items), (), generator=generator))]
-
-    words = sorted({w for text in texts for w in re.findall(r" ?\S+", text)} or {texts[0]})
-    if number % 3 == 0:
-        return contains(pick(words)[:letters])
-    if number % 3 == 1:
-        common = sorted(words, key=lambda w: -sum(w in text for text in texts))[:20]
-        return ban([pick(common)[:letters] for _ in range(4)])
-    return ends_with(pick([text for text in texts if text])[-min(4, letters) :])
+def _texts(model: LanguageModel, length: int, generator: Generator) -> list[str]:
+    texts = (model.tokenizer.decode(y) for y in model.sample(DRAFTS, length, generator).tokens.tolist())
+    return [text for text in texts if text.strip() and "\ufffd" not in text] or ["a"]

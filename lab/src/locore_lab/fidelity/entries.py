@@ -18,24 +18,17 @@ from locore_lab.shared import check_known
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the benchmark.
+    """A row of the benchmark."""
 
-    Attributes:
-        name: in tables.
-        sampler: what is called.
-        weighted: False takes the sequences without their weights, as masking engines do.
-        with_table: makes the sampler from a table of the model; its cost is stated apart.
-        price: LM tokens of one particle, from the length and the vocabulary, for a sampler that would rather refuse than buy
-            fewer particles; others are asked for more than the budget buys.
-        package: what has to be installed for it, where that is optional.
-    """
-
-    name: str
-    sampler: Sampler | None = None
-    weighted: bool = True
+    name: str  # in tables
+    sampler: Sampler | None = None  # what is called
+    weighted: bool = True  # False takes the sequences without their weights, as masking engines do
+    # makes the sampler from a table of the model; its cost is stated apart
     with_table: Callable[[NGramTable], Sampler] | None = None
+    # LM tokens of one particle, from the length and the vocabulary, for a sampler that would rather refuse than buy fewer
+    # particles; others are asked for more than the budget buys
     price: Callable[[int, int], int] | None = None
-    package: str | None = None
+    package: str | None = None  # what has to be installed for it, where that is optional
 
     @property
     def reads_table(self) -> bool:

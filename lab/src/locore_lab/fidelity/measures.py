@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 from locore.kernel.numerics import NEG_INF
-from locore_lab.fidelity.runs import Chunk, Law
+from locore_lab.fidelity.runs import COSTS, Chunk, Law
 from locore_lab.fidelity.truth import TOP, Truth
 
 SPLITS = 40  # random pairs of sets of chunks, to measure the noise
 COVERED = 0.25  # below this share of the truth on its top sequences, TV on top sequences says nothing
 MISSING = 0.01  # a truth that may miss more of p(α) than this is good for no TV
 ROUNDING = 1e-5  # nats by which float32 models differ when they score the same sequences in other batches
-BINS = 24  # of the histogram of log-weights
-SUMS = ("runs", "failed", "violating", "lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds")
+SUMS = ("runs", "failed", "violating", *COSTS)
 NOTHING: tuple[int, ...] = ()  # stands for what is no sequence of the truth: runs that failed, texts that violate α
 Score = Callable[[Tensor], Tensor]  # log p(y) of Long[num, length]
 
@@ -38,7 +37,6 @@ def merged(chunks: Iterable[Chunk]) -> Chunk:
             total.law[y] = total.law.get(y, 0.0) + w
         for v, w in chunk.first.items():
             total.first[v] = total.first.get(v, 0.0) + w
-        total.log_weights = total.log_weights or chunk.log_weights
     return total
 
 
@@ -155,17 +153,6 @@ def _pruned(truth: Truth) -> float:
     return float(np.logaddexp(0.0, math.log(truth.missing) - truth.log_z)) if truth.missing else 0.0
 
 
-def histogram(log_weights: list[float], log_z: float) -> dict[str, Any] | None:
-    """Log-weights of one run, relative to log p(α), in equal bins: `start` and `step` in nats, and `counts`."""
-    if not log_weights:
-        return None
-    values = torch.tensor(log_weights, dtype=torch.float64) - log_z
-    low, high = float(values.min()), float(values.max())
-    step = max((high - low) / BINS, 0.1)  # finer differences are of no interest
-    bins = ((values - low) / step).long().clamp_max(BINS - 1)
-    return {"start": round(low, 4), "step": round(step, 4), "counts": torch.bincount(bins).tolist()}
-
-
 def summarise(chunks: list[Chunk], truth: Truth, score: Score) -> dict[str, Any]:
     """All the columns of one sampler on one problem at one budget.
 
@@ -185,12 +172,7 @@ def summarise(chunks: list[Chunk], truth: Truth, score: Score) -> dict[str, Any]
         "noise": noise_floor(chunks, truth),
         "tv_first": first_token_tv(total, truth),
         **evidence(total.log_z, truth),
-        "lm_tokens": total.lm_tokens / runs,
-        "lm_contexts": total.lm_contexts / runs,
-        "seconds": total.seconds / runs,
-        "model_seconds": total.model_seconds / runs,
-        "cpu_seconds": total.cpu_seconds / runs,
+        **{name: getattr(total, name) / runs for name in COSTS},
         "verdicts": dict(Counter(total.verdicts)),
         "truth_covered": covered,
-        "log_weights": histogram(total.log_weights, truth.log_z),
     }

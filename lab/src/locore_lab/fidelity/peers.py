@@ -48,14 +48,10 @@ class GenLM:
 
     AWRS, unless one token has 2/3 of the mass, gives a particle up (weight zero) once all but 1e-5 of the mass was rejected; it
     is proper only where the mask leaves more than that.
-
-    Attributes:
-        ess_threshold: resample when the effective sample size falls below this share of the particles; 0 for never.
-        rejection: draw tokens by adaptive weighted rejection (AWRS) instead of from the masked distribution.
     """
 
-    ess_threshold: float = 0.5
-    rejection: bool = False
+    ess_threshold: float = 0.5  # resample when the effective sample size falls below this share of the particles; 0 for never
+    rejection: bool = False  # draw tokens by adaptive weighted rejection (AWRS) instead of from the masked distribution
 
     @property
     def name(self) -> str:
@@ -63,19 +59,9 @@ class GenLM:
         return "genlm-awrs" if self.rejection else "genlm-smc" if self.ess_threshold else "genlm-sis"
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
-        """`num_particles` particles, or as many as the budget pays for; see `Sampler`.
-
-        Raises:
-            MissingExtra: genlm-control is not installed.
-            BudgetExceeded: the budget pays for none.
-        """
+        """`num_particles` particles, or as many as the budget pays for; see `Sampler`."""
         reader = left_to_right(circuit)
         num = affordable(num_particles, circuit.length - 1, budget, self.name)
         if problem := missing("genlm-control"):
@@ -103,18 +89,9 @@ class TransformersMasking:
     name: str = "transformers-masking"
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
-        """Independent sequences without weights, n − 1 LM tokens each; see `Sampler`.
-
-        Raises:
-            InvalidArgument: it is no model of transformers, or one that excludes tokens.
-        """
+        """Independent sequences without weights, n − 1 LM tokens each; see `Sampler`."""
         reader = left_to_right(circuit)
         inner = _huggingface(model)
         num = affordable(num_particles, circuit.length - 1, budget, self.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from locore_lab.fidelity.entries import Entry
 from locore_lab.fidelity.truth import Truth
 
 KEPT = 400  # sequences of a chunk's law that are written down, beside those that are most probable in truth
-WEIGHTS = 200  # log-weights of a run that are written down
+COSTS = ("lm_tokens", "lm_contexts", "seconds", "model_seconds", "cpu_seconds")
 Law = dict[tuple[int, ...], float]
 
 
@@ -40,32 +40,22 @@ class Task:
 
 @dataclass
 class Chunk:
-    """Sums over some runs of one sampler at one budget.
+    """Sums over some runs of one sampler at one budget."""
 
-    Attributes:
-        runs, failed: how many, and how many of them returned nothing.
-        violating: normalised weight of sequences that violate the constraint, added up.
-        log_z: estimates of log p(α), −inf where a run failed; empty for samplers without weights.
-        lm_tokens, lm_contexts, seconds, model_seconds, cpu_seconds: added up; the first two seconds are of the wall clock.
-        verdicts: how often each was given.
-        law: normalised weights of the sequences, added up; only the largest are kept.
-        first: normalised weights of the first tokens, added up. Neither holds what violates the constraint.
-        log_weights: of one run, if they were asked for; in order, and at most `WEIGHTS` of them.
-    """
-
-    runs: int = 0
+    runs: int = 0  # how many, and how many of them returned nothing
     failed: int = 0
-    violating: float = 0.0
+    violating: float = 0.0  # normalised weight of sequences that violate the constraint, added up
+    # estimates of log p(α), −inf where a run failed; empty for samplers without weights
     log_z: list[float] = field(default_factory=list)
-    lm_tokens: int = 0
+    lm_tokens: int = 0  # added up; the first two seconds are of the wall clock
     lm_contexts: int = 0
     seconds: float = 0.0
     model_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    law: Law = field(default_factory=dict)
+    verdicts: Counter[str] = field(default_factory=Counter)  # how often each was given
+    law: Law = field(default_factory=dict)  # normalised weights of the sequences, added up; only the largest are kept
+    # normalised weights of the first tokens, added up. Neither holds what violates the constraint
     first: dict[int, float] = field(default_factory=dict)
-    log_weights: list[float] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values. They are rounded; what is read back and written again is the same."""
@@ -87,48 +77,46 @@ class Chunk:
         return cls(**known)
 
 
-def seed_of(*parts: object) -> int:
-    """A seed that depends on what is run, not on the order in which it is run."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=7).digest(), "little")
-
-
 @torch.no_grad()
-def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> tuple[Particles | None, Counted, float, float]:
-    """The particles, None if every weight was zero; the counter; wall and CPU seconds."""
-    counted = Counted(task.model)
-    generator = torch.Generator().manual_seed(seed)
-    start, cpu = time.perf_counter(), time.process_time()
-    try:
-        draws = sampler(counted, task.circuit, num, budget, generator)
-    except ZeroWeights:
-        return None, counted, time.perf_counter() - start, time.process_time() - cpu
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    run = Run(sampler.name, seconds=seconds, **counted.account())
-    return Particles.of(draws, task.model.tokenizer, run), counted, seconds, cpu
-
-
-def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int], keep_weights: bool = False) -> Chunk:
-    """Independent runs, added up; as they are read back from their JSON, so that a study that is continued gives the same.
+def call(
+    sampler: Sampler, counted: Counted, law: LanguageModel, circuit: Circuit, num: int, budget: int | None, seed: int
+) -> tuple[Particles | None, dict[str, Any]]:
+    """What one call of a sampler gives, None if every weight was zero; and what it cost, whatever it gave.
 
     Args:
-        keep_weights: keep the log-weights of the first run that returned something.
+        counted: the prompted model, whose questions are counted.
+        law: what is conditioned; `counted`, or what stops or steers it.
     """
+    generator, draws = torch.Generator().manual_seed(seed), None
+    start, cpu = time.perf_counter(), time.process_time()
+    with suppress(ZeroWeights):
+        draws = sampler(law, circuit, num, budget, generator)
+    cost = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu, **counted.account()}
+    if draws is None:
+        return None, cost
+    run = Run(sampler.name, seconds=cost["seconds"], **counted.account())
+    return Particles.of(draws, counted.tokenizer, run), cost
+
+
+def run_once(task: Task, sampler: Sampler, num: int, budget: int, seed: int) -> tuple[Particles | None, dict[str, Any]]:
+    """One run on a task."""
+    counted = Counted(task.model)
+    return call(sampler, counted, counted, task.circuit, num, budget, seed)
+
+
+def run_chunk(task: Task, entry: Entry, sampler: Sampler, budget: int, seeds: list[int]) -> Chunk:
+    """Independent runs, added up; as they are read back from their JSON, so that a study that is continued gives the same."""
     chunk = Chunk()
     num = entry.particles(task.circuit.length, task.circuit.vocab_size, budget)
     for seed in seeds:
-        particles, counted, seconds, cpu = run_once(task, sampler, num, budget, seed)
+        particles, cost = run_once(task, sampler, num, budget, seed)
         chunk.runs += 1
-        chunk.lm_tokens += counted.lm_tokens
-        chunk.lm_contexts += counted.lm_contexts
-        chunk.model_seconds += counted.model_seconds
-        chunk.seconds += seconds
-        chunk.cpu_seconds += cpu
+        for name in COSTS:
+            setattr(chunk, name, getattr(chunk, name) + cost[name])
         if particles is None:
             chunk.failed += 1
             chunk.log_z += [float("-inf")] if entry.weighted else []
             continue
-        if keep_weights and entry.weighted and not chunk.log_weights:
-            chunk.log_weights = _spread(particles.log_weights)
         add_run(chunk, task, particles if entry.weighted else particles.unweighted())
     chunk.law = _shortened(chunk.law, task.truth)
     return Chunk.from_json(chunk.to_json())
@@ -147,13 +135,6 @@ def add_run(chunk: Chunk, task: Task, particles: Particles) -> None:
         key = tuple(y)
         chunk.law[key] = chunk.law.get(key, 0.0) + weight
         chunk.first[y[0]] = chunk.first.get(y[0], 0.0) + weight
-
-
-def _spread(log_weights: Tensor) -> list[float]:
-    """Some of them at equal ranks, the largest and the smallest included."""
-    ordered = log_weights.double().sort().values
-    places = torch.linspace(0, len(ordered) - 1, min(WEIGHTS, len(ordered))).round().long()
-    return [round(w, 4) for w in ordered[places].tolist()]
 
 
 def _shortened(law: Law, truth: Truth) -> Law:

@@ -11,21 +11,19 @@ from typing import Any
 
 import locore
 from locore.circuits import Circuit
-from locore.io import write_whole
+from locore.io import Journal, write_whole
 from locore.kernel.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.models import LanguageModel
 from locore.samplers import Sampler
 from locore.samplers.twist.ngram import NGramTable
 from locore.samplers.twist.prepared import prepare
 from locore_lab.fidelity.entries import Entry
-from locore_lab.fidelity.journal import Cell, Journal
 from locore_lab.fidelity.measures import noise_floor, summarise
-from locore_lab.fidelity.opening import open_model
-from locore_lab.fidelity.pooling import pool_estimates
-from locore_lab.fidelity.problems import Problem
-from locore_lab.fidelity.runs import Chunk, Task, run_chunk, seed_of
-from locore_lab.fidelity.truth import Truth, find_truth
+from locore_lab.fidelity.problems import Problem, open_model
+from locore_lab.fidelity.runs import Chunk, Task, run_chunk
+from locore_lab.fidelity.truth import Truth, find_truth, pool_estimates
 from locore_lab.harness import say
+from locore_lab.shared import seed_of
 
 CHUNKS = 16  # a measurement is made of so many; the noise is read off their spread
 PILOT = 16  # runs that only say how many are needed
@@ -33,52 +31,29 @@ PILOT = 16  # runs that only say how many are needed
 
 @dataclass(frozen=True)
 class FidelityPlan:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        budgets: LM tokens for one draw.
-        runs: in every cell; None for as many as the goal needs.
-        least, most: bounds on the number of runs where the goal decides.
-        cell_seconds: what one cell may take, roughly.
-        goal: total variation that is aimed at where a problem says nothing else.
-        seed: of everything.
-        table_positions: next-token distributions in the table made once per model.
-    """
-
-    budgets: tuple[int, ...] = (20, 80, 400, 2000, 8000)
-    runs: int | None = None
-    least: int = 32
+    budgets: tuple[int, ...] = (20, 80, 400, 2000, 8000)  # LM tokens for one draw
+    runs: int | None = None  # in every cell; None for as many as the goal needs
+    least: int = 32  # bounds on the number of runs where the goal decides
     most: int = 4000
-    cell_seconds: float = 120.0
-    goal: float = 0.03
-    seed: int = 0
-    table_positions: int = 20_000
+    cell_seconds: float = 120.0  # what one cell may take, roughly
+    goal: float = 0.03  # total variation that is aimed at where a problem says nothing else
+    seed: int = 0  # of everything
+    table_positions: int = 20_000  # next-token distributions in the table made once per model
 
 
 @dataclass
 class FidelityStudy:
-    """A folder of results that can be continued.
+    """A folder of results that can be continued."""
 
-    Attributes:
-        output: gets `runs.jsonl` and `truth/`.
-        models: folder of models that the wheel does not have.
-        truths: more folders where answers may lie.
-    """
-
-    output: Path
+    output: Path  # gets `runs/`, a journal for each problem, since the laws of a whole study are too large; and `truth/`
     plan: FidelityPlan
-    models: Path | None = None
-    truths: list[Path] = field(default_factory=list)
-    journal: Journal = field(init=False)
+    models: Path | None = None  # folder of models that the wheel does not have
+    truths: list[Path] = field(default_factory=list)  # more folders where answers may lie
     _open: dict[str, LanguageModel] = field(default_factory=dict)
     _tables: dict[str, NGramTable] = field(default_factory=dict)
     prepared: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.output.mkdir(parents=True, exist_ok=True)
-        self.journal = Journal(self.output / "runs.jsonl", seed=self.plan.seed, table_positions=self.plan.table_positions)
-        if self.journal.damaged:
-            say(f"{self.journal.damaged} damaged lines of {self.journal.path} are ignored; their runs are made again.")
 
     @property
     def _costs(self) -> Path:
@@ -90,12 +65,12 @@ class FidelityStudy:
             self.prepared |= json.loads(self._costs.read_text())
         rows = []
         for problem in problems:
-            task = self.task(problem)
+            task, journal = self.task(problem), self._journal(problem)
             if any(entry.reads_table for entry in entries):
                 self.table(problem.model)  # before all rows, so that none depends on their order
             for entry in entries:
                 for budget in self.plan.budgets:
-                    row = self._cell(problem, task, entry, budget)
+                    row = self._cell(problem, task, entry, budget, journal)
                     if row:
                         rows.append(row)
         return rows
@@ -114,11 +89,18 @@ class FidelityStudy:
         say(f"{problem.name}: log Z = {truth.log_z:.4f} ({truth.source})")
         return Task(prompted, circuit, truth)
 
-    def _cell(self, problem: Problem, task: Task, entry: Entry, budget: int) -> dict[str, Any] | None:
-        chunks = self.journal.chunks(Cell.of(problem, entry.name, budget))
+    def _journal(self, problem: Problem) -> Journal:
+        """Of the chunks of a problem, which may change under its name."""
+        path = self.output / "runs" / f"{problem.name}-{problem.key()}.jsonl"
+        return Journal(path, {"problem": problem.to_json(), "table_positions": self.plan.table_positions})
+
+    def _cell(self, problem: Problem, task: Task, entry: Entry, budget: int, journal: Journal) -> dict[str, Any] | None:
+        chunks: list[Chunk] = []
+        while (key := (self.plan.seed, entry.name, budget, len(chunks))) in journal:
+            chunks.append(Chunk.from_json(journal[key]))
         if len(chunks) < CHUNKS:
             try:
-                self._measure(problem, task, entry, budget, chunks)
+                self._measure(problem, task, entry, budget, journal, chunks)
             except (BudgetExceeded, CannotScore) as error:
                 say(f"  {entry.name} at {budget}: {error}")
                 return None
@@ -133,7 +115,7 @@ class FidelityStudy:
         say(f"  {entry.name:26} {budget:6} tokens: {found}, {row['runs']} runs")
         return row
 
-    def _measure(self, problem: Problem, task: Task, entry: Entry, budget: int, chunks: list[Chunk]) -> None:
+    def _measure(self, problem: Problem, task: Task, entry: Entry, budget: int, journal: Journal, chunks: list[Chunk]) -> None:
         """Append the chunks that are missing, to the list and to the journal."""
         sampler = self._sampler(problem, entry)
         # All chunks of a cell are equally large, also those of a run that goes on.
@@ -141,8 +123,8 @@ class FidelityStudy:
         for number in range(len(chunks), CHUNKS):
             place = (self.plan.seed, problem.name, entry.name, budget, number)
             seeds = [seed_of(*place, i) for i in range(size)]
-            chunk = run_chunk(task, entry, sampler, budget, seeds, keep_weights=number == 0)
-            self.journal.append(Cell.of(problem, entry.name, budget), chunk)
+            chunk = run_chunk(task, entry, sampler, budget, seeds)
+            journal.append((self.plan.seed, entry.name, budget, number), chunk.to_json())
             chunks.append(chunk)
 
     def _chunk_size(self, problem: Problem, task: Task, entry: Entry, sampler: Sampler, budget: int) -> int:

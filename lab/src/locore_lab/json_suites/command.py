@@ -23,9 +23,8 @@ import numpy as np
 
 from locore.io import write_whole
 from locore.kernel.errors import InvalidArgument
-from locore_lab.harness import Output, Some, experiment, option
-from locore_lab.mask_engines import Engine, Locore, NotTaken
-from locore_lab.mask_engines.cases import Constrained, Vocabulary
+from locore_lab.harness import Fields, Output, Row, Some, experiment, option, table
+from locore_lab.mask_engines import Constrained, Engine, Locore, NotTaken, Vocabulary
 from locore_lab.mask_engines.peers import LLGuidance, OutlinesCore, XGrammar
 from locore_lab.shared import shown
 
@@ -44,17 +43,13 @@ CLOCK = time.process_time
 
 @dataclass(frozen=True)
 class SchemaCase:
-    """A schema with instances.
-
-    Attributes:
-        formats: do the instances mean `format` to be asserted?
-    """
+    """A schema with instances."""
 
     name: str
     schema: Any
     instances: tuple[str, ...]
     valid: tuple[bool, ...]
-    formats: bool
+    formats: bool  # do the instances mean `format` to be asserted?
 
 
 @dataclass
@@ -162,11 +157,7 @@ def run(
     engine: Annotated[Some, option(f"Only these: {', '.join(MAKERS)}.")] = None,
     seed: Annotated[int, option("Of the sample.")] = 0,
 ) -> None:
-    """JSON Schema beside other engines: schemas taken, instances judged rightly, seconds of compiling and of masks.
-
-    Raises:
-        InvalidArgument: an engine is unknown or not installed.
-    """
+    """JSON Schema beside other engines: schemas taken, instances judged rightly, seconds of compiling and of masks."""
     vocabulary = Vocabulary.load(tokenizer)
     makers = {name: _maker(name) for name in engine or MAKERS}
     known = [*official(data), *maskbench(data, cases, seed)]
@@ -187,7 +178,7 @@ def _write(output: Path, tallies: list[Tally], settings: dict[str, Any]) -> None
     rows = [tally.summary() for tally in tallies]
     body = {"settings": settings, "versions": {name: _version(name) for name in names}, "rows": rows}
     write_whole(output / "results.json", json.dumps(body, indent=1))
-    write_whole(output / "table.md", table(rows))
+    write_whole(output / "table.md", report(rows))
 
 
 def _version(package: str) -> str | None:
@@ -197,25 +188,23 @@ def _version(package: str) -> str | None:
         return None
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+COLUMNS = (
+    "engine | cases | taken | passed | valid refused | invalid accepted | compile p50 / p99, s | mask p50 / p99, ms",
+    "{engine} | {cases} | {taken} | {passed} | {valid_refused} of {valid} | {invalid_accepted} of {invalid} "
+    "| {compile_seconds_p50:.4f} / {compile_seconds_p99:.3f} | {mask_p50:.3f} / {mask_p99:.2f}",
+)
+FIELDS: Fields = {
+    "mask_p50": lambda row: 1000 * row["mask_seconds_p50"],
+    "mask_p99": lambda row: 1000 * row["mask_seconds_p99"],
+}
+
+
+def report(rows: list[Row]) -> str:
     """A section for each suite."""
-    lines = []
-    for suite in dict.fromkeys(row["suite"] for row in rows):
-        lines += [
-            f"\n{suite}\n",
-            "| engine | cases | taken | passed | valid refused | invalid accepted | compile p50 / p99, s | "
-            "mask p50 / p99, ms |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|",
-        ]
-        for row in rows:
-            if row["suite"] == suite:
-                masks = [1000 * row[f"mask_seconds_p{p}"] for p in (50, 99)]
-                lines.append(
-                    f"| {row['engine']} | {row['cases']} | {row['taken']} | {row['passed']} | {row['valid_refused']} of "
-                    f"{row['valid']} | {row['invalid_accepted']} of {row['invalid']} | {row['compile_seconds_p50']:.4f} / "
-                    f"{row['compile_seconds_p99']:.3f} | {masks[0]:.3f} / {masks[1]:.2f} |"
-                )
-    return "\n".join(lines) + "\n"
+    suites = dict.fromkeys(row["suite"] for row in rows)
+    return "".join(
+        f"\n{suite}\n\n{table([row for row in rows if row['suite'] == suite], COLUMNS, FIELDS)}\n" for suite in suites
+    )
 
 
 def _compact(value: Any) -> str:

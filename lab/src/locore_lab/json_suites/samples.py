@@ -30,21 +30,14 @@ ASKED = "Write a JSON document that is valid for this JSON Schema. Answer with t
 
 @dataclass(frozen=True)
 class Sample:
-    """One schema, and what became of it.
+    """One schema, and what became of it."""
 
-    Attributes:
-        outcome: "text"; "no text" if none of the length is valid; "refused", or the kind of error.
-        valid: does `jsonschema` accept the text?
-        whole: can nothing follow it, or has the model ended it?
-        tokens: of the text; seconds of compiling, and of all the rest, beside other schemas.
-    """
-
-    outcome: str
+    outcome: str  # "text"; "no text" if none of the length is valid; "refused", or the kind of error
     reason: str = ""
     text: str = ""
-    valid: bool = False
-    whole: bool = False
-    tokens: int = 0
+    valid: bool = False  # does `jsonschema` accept the text?
+    whole: bool = False  # can nothing follow it, or has the model ended it?
+    tokens: int = 0  # of the text; seconds of compiling, and of all the rest, beside other schemas
     compile_seconds: float = 0.0
     seconds: float = 0.0
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from locore_lab.mask_engines import Engine, NotTaken, Walker
-from locore_lab.mask_engines.cases import Constrained, Vocabulary
+from locore_lab.mask_engines import Constrained, Engine, NotTaken, Vocabulary, Walker
 
 
 class LLGuidanceWalker(Walker):
@@ -22,16 +21,13 @@ class LLGuidanceWalker(Walker):
         self.bits = llguidance.torch.allocate_token_bitmask(1, size)
 
     def mask(self) -> Any:
-        """What may come."""
         self.fill(self.matcher, self.bits, 0)
         return self.bits
 
     def read(self, token: int) -> bool:
-        """Go on by a token."""
         return bool(self.matcher.try_consume_tokens([token]) == 1)
 
     def may_end(self) -> bool:
-        """May the text end?"""
         return bool(self.matcher.is_accepting())
 
 
@@ -48,7 +44,6 @@ class LLGuidance(Engine):
         self.json = self.general.with_slices(llguidance.LLTokenizer.json_slices())
 
     def compile(self, case: Constrained) -> Any:
-        """A matcher."""
         try:
             matcher = self._matcher(case)
         except ValueError as error:
@@ -73,11 +68,9 @@ class LLGuidance(Engine):
         return LLMatcher(self.general, LLMatcher.grammar_from_lark(grammar), limits=limits)
 
     def start(self, compiled: Any) -> Walker:
-        """A new text."""
         return LLGuidanceWalker(compiled.deep_copy(), self.vocabulary.size)
 
     def apply(self, logits: torch.Tensor, mask: Any) -> None:
-        """Forbid what the mask forbids."""
         import llguidance.torch
 
         llguidance.torch.apply_token_bitmask_inplace(logits, mask)
@@ -90,16 +83,13 @@ class XGrammarWalker(Walker):
         self.matcher, self.bits = matcher, bits
 
     def mask(self) -> Any:
-        """What may come."""
         self.matcher.fill_next_token_bitmask(self.bits)
         return self.bits
 
     def read(self, token: int) -> bool:
-        """Go on by a token."""
         return bool(self.matcher.accept_token(token))
 
     def may_end(self) -> bool:
-        """May the text end?"""
         return bool(self.matcher.is_completed())
 
 
@@ -118,7 +108,6 @@ class XGrammar(Engine):
         )
 
     def compile(self, case: Constrained) -> Any:
-        """A grammar."""
         import xgrammar
 
         if case.kind == "ban":
@@ -133,14 +122,12 @@ class XGrammar(Engine):
             raise NotTaken(str(error)) from error
 
     def start(self, compiled: Any) -> Walker:
-        """A new text."""
         import xgrammar
 
         matcher = xgrammar.GrammarMatcher(compiled, terminate_without_stop_token=False)
         return XGrammarWalker(matcher, xgrammar.allocate_token_bitmask(1, self.vocabulary.size))
 
     def apply(self, logits: torch.Tensor, mask: Any) -> None:
-        """Forbid what the mask forbids."""
         import xgrammar
 
         xgrammar.apply_token_bitmask_inplace(logits, mask)
@@ -155,12 +142,10 @@ class OutlinesWalker(Walker):
         self.guide, self.bits, self.fill = guide, bits, fill_next_token_bitmask
 
     def mask(self) -> Any:
-        """What may come."""
         self.fill(self.guide, self.bits)
         return self.bits
 
     def read(self, token: int) -> bool:
-        """Go on by a token."""
         try:
             self.guide.advance(token, return_tokens=False)
         except ValueError:
@@ -168,7 +153,6 @@ class OutlinesWalker(Walker):
         return True
 
     def may_end(self) -> bool:
-        """May the text end?"""
         return bool(self.guide.is_finished())
 
 
@@ -188,7 +172,6 @@ class OutlinesCore(Engine):
         self.words = Words(vocabulary.end, known)
 
     def compile(self, case: Constrained) -> Any:
-        """An index."""
         from outlines_core import Index
         from outlines_core.json_schema import build_regex_from_schema
 
@@ -202,14 +185,12 @@ class OutlinesCore(Engine):
             raise NotTaken(str(error)) from error
 
     def start(self, compiled: Any) -> Walker:
-        """A new text."""
         from outlines_core import Guide
         from outlines_core.kernels.torch import allocate_token_bitmask
 
         return OutlinesWalker(Guide(compiled), allocate_token_bitmask(self.vocabulary.size))
 
     def apply(self, logits: torch.Tensor, mask: Any) -> None:
-        """Forbid what the mask forbids."""
         from outlines_core.kernels.torch import apply_token_bitmask_inplace
 
         apply_token_bitmask_inplace(logits, mask)

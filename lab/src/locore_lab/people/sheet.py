@@ -24,14 +24,7 @@ does not do what was asked has 2 at most.
 
 
 def lay_out(folder: Path, wishes: Sequence[Wish], tools: Sequence[str], seeds: Sequence[int] = ()) -> None:
-    """Write `sheet.md` without names, and `key.json` beside it, of the wishes and seeds that all tools have answered.
-
-    Args:
-        folder: of `texts.jsonl`, and of what is written.
-        wishes: what was asked.
-        tools: who answered.
-        seeds: only these; all for none.
-    """
+    """Write `sheet.md` without names, and `key.json` beside it, of the wishes and seeds that all tools have answered."""
     sheet, key = [HEAD], {}
     asked = {wish.name: wish.asked for wish in wishes}
     groups = _groups([row for row in read(folder / "texts.jsonl") if not seeds or row["seed"] in seeds], len(tools))
@@ -47,11 +40,7 @@ def lay_out(folder: Path, wishes: Sequence[Wish], tools: Sequence[str], seeds: S
 
 
 def table_of(folder: Path) -> str:
-    """What the grades in `grades.json` say: `{number: {letter: [grade, reason]}}`.
-
-    Raises:
-        InvalidArgument: a text has no grade, or one that there is not.
-    """
+    """What the grades in `grades.json` say: `{number: {letter: [grade, reason]}}`."""
     found = _by_wish(folder, TOOLS)
     rows = read(folder / "texts.jsonl")
     lines = list(_lines(found, rows))
@@ -75,11 +64,7 @@ def graded(folder: Path, tools: Sequence[str]) -> list[dict[str, int]]:
 
 
 def _by_wish(folder: Path, tools: Sequence[str]) -> dict[str, list[dict[str, int]]]:
-    """The grades of each wish, by name of the tool.
-
-    Raises:
-        InvalidArgument: a text has no grade, or one that there is not.
-    """
+    """The grades of each wish, by name of the tool."""
     key, grades = (json.loads((folder / name).read_text()) for name in ("key.json", "grades.json"))
     found: dict[str, list[dict[str, int]]] = {}
     for number, each in key.items():

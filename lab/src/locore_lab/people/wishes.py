@@ -53,24 +53,15 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Wish:
-    """One task.
+    """One task."""
 
-    Attributes:
-        name: in tables.
-        asked: what the user types, which says the wish in words for all tools alike.
-        constraint: the same for Locore and for masking.
-        tokens: the horizon.
-        chat: is it a message of a chat, or a text that goes on?
-        options: any more of `locore.sample`.
-        banned: what transformers can be told to leave out (`bad_words_ids`); of all else it knows by the prompt alone.
-    """
-
-    name: str
-    asked: str
-    constraint: Constraint
-    tokens: int = 40
-    chat: bool = True
-    options: Mapping[str, Any] = field(default_factory=lambda: {"finished": True})
+    name: str  # in tables
+    asked: str  # what the user types, which says the wish in words for all tools alike
+    constraint: Constraint  # the same for Locore and for masking
+    tokens: int = 40  # the horizon
+    chat: bool = True  # is it a message of a chat, or a text that goes on?
+    options: Mapping[str, Any] = field(default_factory=lambda: {"finished": True})  # any more of `locore.sample`
+    # what transformers can be told to leave out (`bad_words_ids`); of all else it knows by the prompt alone
     banned: tuple[str, ...] = ()
 
     @property

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,55 +12,15 @@ import torch
 import transformers
 
 import locore
-from locore.kernel.errors import LocoreError
+from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.models import HuggingFaceModel
 from locore.models.quiet import quiet
 from locore_lab.people.wishes import TEMPERATURE, Wish
-from locore_lab.shared import shown
-
-TOOLS = ("Locore", "masking", "transformers")
+from locore_lab.shared import counted, shown
 
 
-@dataclass
-class Cost:
-    """What a text took: passes of the model, tokens it read in them, seconds of the processor and of the clock."""
-
-    passes: int = 0
-    tokens: int = 0
-    cpu_seconds: float = 0.0
-    seconds: float = 0.0
-
-
-@contextmanager
-def counting(module: Any) -> Iterator[Cost]:
-    """Counts at the module itself, alike for all tools."""
-    cost = Cost()
-
-    def read(_: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        ids = named["input_ids"] if "input_ids" in named else given[0]
-        cost.passes += 1
-        cost.tokens += ids.numel()
-
-    hook = module.register_forward_pre_hook(read, with_kwargs=True)
-    clock, cpu = time.perf_counter(), time.process_time()
-    try:
-        yield cost
-    finally:
-        cost.seconds, cost.cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
-        hook.remove()
-
-
-def by_locore(model: HuggingFaceModel, wish: Wish, seed: int) -> dict[str, Any]:
+def by_locore(model: HuggingFaceModel, wish: Wish, seed: int, **more: Any) -> dict[str, Any]:
     """`locore.sample(model, prompt, constraint, …)`, taken apart for what the particles say."""
-    return _sampled(model, wish, seed)
-
-
-def by_masking(model: HuggingFaceModel, wish: Wish, seed: int) -> dict[str, Any]:
-    """The same call with another sampler, and one particle: what maskers do."""
-    return _sampled(model, wish, seed, sampler="masked", num_particles=1)
-
-
-def _sampled(model: HuggingFaceModel, wish: Wish, seed: int, **more: Any) -> dict[str, Any]:
     asked = {"max_new_tokens": wish.tokens, "temperature": TEMPERATURE, "seed": seed, **wish.options, **more}
     p = locore.generate(model, wish.prompt, wish.constraint, **asked)
     text = p.resample(1, seed=seed + 1).texts[0]  # as `sample` does
@@ -86,31 +44,36 @@ def by_transformers(model: HuggingFaceModel, wish: Wish, seed: int) -> dict[str,
     return {"text": tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)}
 
 
-BY: dict[str, Callable[[HuggingFaceModel, Wish, int], dict[str, Any]]] = dict(
-    zip(TOOLS, (by_locore, by_masking, by_transformers), strict=True)
-)
+BY: dict[str, Callable[[HuggingFaceModel, Wish, int], dict[str, Any]]] = {
+    "Locore": by_locore,
+    "masking": partial(by_locore, sampler="masked", num_particles=1),  # what maskers do
+    "transformers": by_transformers,
+}
+TOOLS = tuple(BY)
 
 
 def write(output: Path, wishes: Sequence[Wish], seeds: Sequence[int], model_name: str) -> None:
     """Append a line for each wish, seed and tool that the file does not have."""
     model = locore.load(model_name)
     if not isinstance(model, HuggingFaceModel):
-        raise locore.kernel.errors.InvalidArgument(f"{model_name} is in an engine; transformers needs a model in this process.")
+        raise InvalidArgument(f"{model_name} is in an engine; transformers needs a model in this process.")
     there = {(row["wish"], row["seed"], row["tool"]) for row in read(output)}
     todo = [(wish, seed, tool) for seed in seeds for wish in wishes for tool in TOOLS if (wish.name, seed, tool) not in there]
-    output.parent.mkdir(parents=True, exist_ok=True)
     for wish, seed, tool in shown(todo, "texts"):
         fresh = model.unprompted()
-        with quiet(), counting(fresh.causal.module) as cost:
+        with quiet(), counted(fresh.causal.module) as cost:
             try:
                 answer = BY[tool](fresh, wish, seed)
             except LocoreError as error:
                 answer = {"text": None, "error": str(error)}
         kept = answer["text"] is not None and locore.holds(wish.constraint, answer["text"], model)
-        spent = {name: round(value, 2) for name, value in vars(cost).items()}
-        row = {"wish": wish.name, "seed": seed, "tool": tool, **answer, "kept": kept, **spent}
-        with output.open("a") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        append(output, [{"wish": wish.name, "seed": seed, "tool": tool, **answer, "kept": kept, **cost}])
+
+
+def append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

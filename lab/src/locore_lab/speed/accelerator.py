@@ -13,42 +13,23 @@ import locore
 from locore.local import Forward, TopK
 from locore.models import HuggingFaceModel
 from locore.samplers import Auto, LocallyConstrainedResampling, Sampler, SequentialMonteCarlo, WithoutReplacement
-from locore_lab.harness import Fields
-from locore_lab.measuring import TokenMeter
-from locore_lab.speed.llamas import millions, parameters
-from locore_lab.speed.models import ACCELERATOR_PROMPT, Models, on_device
-from locore_lab.speed.plan import Case, Row, SpeedPlan
+from locore_lab.shared import TokenMeter
+from locore_lab.speed.plan import ACCELERATOR_PROMPT, Case, Models, Row, SpeedPlan, Table, millions, on_device, parameters
 from locore_lab.speed.sampling import BANNED, never, transformers_generate
 
-COLUMNS = (
-    "device | model | parameters | sampler | particles | s a sample | LM tokens | passes | ms a pass | tokens/s "
-    "| of transformers | of bandwidth | of ceiling | outside | idle",
-    "{device} | {model} | {millions} | {sampler} | {particles} | {each} | {tokens} | {passes} | {ms a pass:.1f} | {rate:.0f} "
-    "| {of transformers:.2f} | {of bandwidth:.0%} | {of ceiling:.0%} | {outside:.0%} | {idle}",
-)
-PASS_COLUMNS = (
-    "device | model | parameters | rows | ms a pass | of one row | idle",
-    "{device} | {model} | {millions} | {rows} | {ms:.2f} | {of one row:.2f} | {idle}",
-)
 REPEATS = 8  # of a pass; the median counts
-FIELDS: Fields = {
-    "millions": lambda row: millions(row["parameters"]),
-    "each": lambda row: row["seconds"] / row["particles"],
-    "rate": lambda row: row["tokens"] / row["seconds"],
-    "of transformers": lambda row: row["tokens"] / row["seconds"] * row["transformers seconds"] / row["transformers tokens"],
-    "of bandwidth": lambda row: row["bytes"] / row["model seconds"] / row["bandwidth"],
-    "of ceiling": lambda row: row["flops"] / row["model seconds"] / row["ceiling"],
-    "outside": lambda row: 1 - row["model seconds"] / row["seconds"],
-    "ms a pass": lambda row: 1e3 * row["model seconds"] / row["passes"],
-    "idle": lambda row: "–" if row["busy"] is None else f"{max(0.0, 1 - row['busy'] / row['seconds']):.0%}",
-}
-PASS_FIELDS: Fields = {
-    "millions": FIELDS["millions"],
-    "idle": FIELDS["idle"],
-    "ms": lambda row: 1e3 * row["seconds"],
-    "of one row": lambda row: row["seconds"] / row["one row"],
-}
-ABOUT = """\
+
+
+def shown_millions(row: Row) -> str:
+    return millions(row["parameters"])
+
+
+def idle(row: Row) -> str:
+    return "–" if row["busy"] is None else f"{max(0.0, 1 - row['busy'] / row['seconds']):.0%}"
+
+
+ACCELERATOR = Table(
+    """\
 ## On an accelerator
 
 Wall seconds on the device, weights in bfloat16 (random: speed does not depend on them), log-softmax in float32, {n} new
@@ -65,14 +46,46 @@ tokens, 1 % of the vocabulary forbidden. The second run counts; compiling the co
 - ms a pass: seconds of the model over its passes.
 - outside: share of the time that is not spent in the model (goal: under 10 %).
 - idle: share of the time in which no kernel runs on the device: 1 less the seconds of its kernels, by torch's profiler in a
-  third run, over the seconds of the second."""
-PASS_ABOUT = """\
+  third run, over the seconds of the second.""",
+    (
+        "device | model | parameters | sampler | particles | s a sample | LM tokens | passes | ms a pass | tokens/s "
+        "| of transformers | of bandwidth | of ceiling | outside | idle",
+        "{device} | {model} | {millions} | {sampler} | {particles} | {each} | {tokens} | {passes} | {ms a pass:.1f} "
+        "| {rate:.0f} | {of transformers:.2f} | {of bandwidth:.0%} | {of ceiling:.0%} | {outside:.0%} | {idle}",
+    ),
+    {
+        "millions": shown_millions,
+        "each": lambda row: row["seconds"] / row["particles"],
+        "rate": lambda row: row["tokens"] / row["seconds"],
+        "of transformers": lambda row: (
+            row["tokens"] / row["seconds"] * row["transformers seconds"] / row["transformers tokens"]
+        ),
+        "of bandwidth": lambda row: row["bytes"] / row["model seconds"] / row["bandwidth"],
+        "of ceiling": lambda row: row["flops"] / row["model seconds"] / row["ceiling"],
+        "outside": lambda row: 1 - row["model seconds"] / row["seconds"],
+        "ms a pass": lambda row: 1e3 * row["model seconds"] / row["passes"],
+        "idle": idle,
+    },
+)
+PASSES = Table(
+    """\
 ### A pass by its rows
 
-One token of each row behind {n} tokens that it has read, by the bare module: how many rows a pass takes for nothing."""
+One token of each row behind {n} tokens that it has read, by the bare module: how many rows a pass takes for nothing.""",
+    (
+        "device | model | parameters | rows | ms a pass | of one row | idle",
+        "{device} | {model} | {millions} | {rows} | {ms:.2f} | {of one row:.2f} | {idle}",
+    ),
+    {
+        "millions": shown_millions,
+        "idle": idle,
+        "ms": lambda row: 1e3 * row["seconds"],
+        "of one row": lambda row: row["seconds"] / row["one row"],
+    },
+)
 
 
-def cases(plan: SpeedPlan) -> Iterator[Case]:
+def accelerator_cases(plan: SpeedPlan) -> Iterator[Case]:
     """The widths of a pass, then each sampler with each number of particles, if there is a device."""
     models = on_device(plan)
     for name in plan.accelerator_shapes if plan.device else ():

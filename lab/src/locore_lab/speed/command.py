@@ -4,21 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 
 import locore
-from locore.io import Journal, only_writer
+from locore.io import Journal, machine, only_writer, write_whole
 from locore.kernel.errors import InvalidArgument
-from locore_lab.harness import Hidden, Output, Quick, Some, experiment, option, say
+from locore_lab.harness import Hidden, Output, Quick, Some, experiment, option, say, table, write_rows
 from locore_lab.shared import check_known
-from locore_lab.speed import accelerator, circuits, footprint, masks, neighbours, sampling, scaling
-from locore_lab.speed.models import on_cpu
-from locore_lab.speed.plan import BUNDLED, FULL, QUICK, Case, SpeedPlan
-from locore_lab.speed.tables import write_results
+from locore_lab.speed.accelerator import ACCELERATOR, PASSES, accelerator_cases
+from locore_lab.speed.circuits import CIRCUITS, MASKS, PYSDD, circuits_cases, masks_cases
+from locore_lab.speed.plan import BUNDLED, FULL, QUICK, Case, SpeedPlan, on_cpu
+from locore_lab.speed.sampling import NEIGHBOURS, SAMPLING, neighbours_cases, sampling_cases
+from locore_lab.speed.scaling import FOOTPRINT, SCALING, footprint_cases, scaling_cases
 
-PARTS = ("sampling", "neighbours", "circuits", "masks", "footprint", "scaling", "accelerator")
+ABOUT = """\
+CPU seconds of one thread, the least of {repeats}; both sides of a ratio take turns in one run. The Llamas "small" and "large"
+have random weights (speed does not depend on them), {n} tokens are drawn or changed, weights and arithmetic are float32."""
+TABLES = {
+    "neighbours": NEIGHBOURS,
+    "sampling": SAMPLING,
+    "circuits": CIRCUITS,
+    "pysdd": PYSDD,
+    "masks": MASKS,
+    "footprint": FOOTPRINT,
+    "scaling": SCALING,
+    "pass": PASSES,
+    "accelerator": ACCELERATOR,
+}
+WITH_MODEL = {"sampling": sampling_cases, "neighbours": neighbours_cases}
+WITHOUT = {
+    "circuits": circuits_cases,
+    "masks": masks_cases,
+    "footprint": footprint_cases,
+    "scaling": scaling_cases,
+    "accelerator": accelerator_cases,
+}
+PARTS = (*WITH_MODEL, *WITHOUT)
 
 
 @experiment("locore bench speed --quick -o results")
@@ -33,9 +57,6 @@ def run(
     """What Locore costs: CPU seconds as ratios to what it is compared with in the same run.
 
     What is in the folder already is not measured again.
-
-    Returns:
-        All rows of the folder, each with its `part`.
     """
     plan = replace(plan or (QUICK if quick else FULL), device=device)
     names = _known("model", models or (), [BUNDLED, *plan.shapes])
@@ -67,16 +88,26 @@ def _found(journal: Journal) -> list[dict[str, Any]]:
 def _cases(plan: SpeedPlan, names: Sequence[str], parts: Sequence[str]) -> Iterator[Case]:
     models = on_cpu(plan)
     for name in names:
-        if "sampling" in parts:
-            yield from sampling.cases(plan, name, models)
-        if "neighbours" in parts and name != BUNDLED:
-            yield from neighbours.cases(plan, name, models)
-    for part in (circuits, masks, footprint, scaling, accelerator):
-        if part.__name__.rsplit(".", 1)[1] in parts:
-            yield from part.cases(plan)
+        for part, cases in WITH_MODEL.items():
+            if part in parts and (part, name) != ("neighbours", BUNDLED):
+                yield from cases(plan, name, models)
+    for part, others in WITHOUT.items():
+        if part in parts:
+            yield from others(plan)
 
 
 def _known(what: str, given: Sequence[str], known: Sequence[str]) -> Sequence[str]:
     """Those that were given, or all."""
     check_known(what, given, known)
     return given or known
+
+
+def write_results(output: Path, rows: list[dict[str, Any]], settings: dict[str, Any]) -> None:
+    """Write both files; parts that were not measured are left out."""
+    write_rows(output / "results.json", {"settings": settings, "machine": machine()}, rows)
+    parts = ["# Speed", ABOUT.format(**settings)]
+    for part, shown in TABLES.items():
+        measured = [row for row in rows if row["part"] == part]
+        if measured:
+            parts += [shown.about.format(**settings), table(measured, shown.columns, shown.fields)]
+    write_whole(output / "table.md", "\n\n".join(parts) + "\n")

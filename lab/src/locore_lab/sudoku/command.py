@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from locore.cli.inputs import MODEL_HELP
 from locore.io import Journal, Record, only_writer, write_whole
-from locore.kernel.errors import InvalidArgument, MissingExtra
-from locore.models import LanguageModel
+from locore.kernel.errors import InvalidArgument
 from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, markdown_table, option, write_report
-from locore_lab.sudoku.conditional import FALSE_ALARM, Truth
-from locore_lab.sudoku.figures import Panel, draw_marginals
-from locore_lab.sudoku.methods import CANDIDATES, Effort
-from locore_lab.sudoku.model import TRAINED, open_models
-from locore_lab.sudoku.plan import QUICK, Puzzles, SudokuPlan, gather
-from locore_lab.sudoku.puzzles import Puzzle
+from locore_lab.sudoku.conditional import FALSE_ALARM
+from locore_lab.sudoku.dataset import QUICK, Puzzles, SudokuPlan, gather
+from locore_lab.sudoku.methods import CANDIDATES, Effort, SavedAnswers, prompt_of
 from locore_lab.sudoku.study import COLUMNS, HARD, MAIN, SEVERAL, SudokuStudy, check_names
-from locore_lab.sudoku.text import SavedAnswers, prompt_of, request_to
+from locore_lab.sudoku.train import TRAINED, open_models
 
 MODELS = (TRAINED, "tiny")
-DRAWS = 400  # of the model alone, for the marginals of the picture
-SHOWN_SOLUTIONS = 12  # of the puzzle with several solutions in the picture, about
 
 
 @experiment("locore reproduce sudoku --quick -o results")
@@ -45,11 +37,7 @@ def run(
     answer_tokens: Annotated[int | None, option("Tokens of an answer without a constraint.")] = None,
     only_tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
 ) -> dict[str, list[Record]]:
-    """Solutions of Sudoku puzzles, written by a language model with and without the rules as a constraint.
-
-    Raises:
-        InvalidArgument: a number below 1, a wrong file, or the folder holds results of other settings.
-    """
+    """Solutions of Sudoku puzzles, written by a language model with and without the rules as a constraint."""
     for name, number in {"puzzles": puzzles, "samples": samples, "costly": costly, "answer_tokens": answer_tokens}.items():
         if number is not None and number < 1:
             raise InvalidArgument(f"{name} must be at least 1, got {number}.")
@@ -72,8 +60,6 @@ def run(
             study.run(texts)
         tables = study.tables()
         _write(output, tables, asked, plan, settings)
-        if not only_tables:
-            _picture(output, asked, opened[next(iter(opened))], seed)
     return tables
 
 
@@ -116,25 +102,3 @@ def _write(output: Path, tables: dict[str, list[Record]], asked: Puzzles, plan: 
     after = "\n\n".join(part for part in (hard, several, left_out) if part)
     facts = {"settings": settings, HARD: tables[HARD], SEVERAL: tables[SEVERAL]}
     write_report(output, "Sudoku: the solution of a puzzle", text, tables[MAIN], COLUMNS[MAIN], after=after, **facts)
-
-
-def _picture(output: Path, asked: Puzzles, model: LanguageModel, seed: int) -> None:
-    """Marginals before and after conditioning; without matplotlib a line that says so."""
-    some = [p for puzzles in asked.several.values() for p in puzzles if p.solutions]
-    shown = [asked.split["test"][0], *sorted(some, key=lambda p: abs((p.solutions or 0) - SHOWN_SOLUTIONS))[:1]]
-    try:
-        draw_marginals([_panels(model, puzzle, seed) for puzzle in shown], output / "marginals.png")
-    except (MissingExtra, InvalidArgument) as error:
-        print(f"no picture: {error}", file=sys.stderr)
-
-
-def _panels(model: LanguageModel, puzzle: Puzzle, seed: int) -> list[Panel]:
-    prompted = model.prompted(request_to(model, puzzle.givens))
-    truth = Truth.of(prompted, puzzle)
-    drafts = prompted.sample(DRAWS, len(puzzle.givens), torch.Generator().manual_seed(seed)).tokens
-    before = (drafts[..., None] == truth.digits).double().mean(0)
-    solutions = f"{len(truth.grids)} solutions" if len(truth.grids) > 1 else "one solution"
-    return [
-        Panel("the model alone\n", puzzle, before),
-        Panel(f"given the rules: {solutions}\nlog p(α) = {truth.log_evidence:.1f}", puzzle, truth.marginals),
-    ]

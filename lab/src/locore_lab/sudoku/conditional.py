@@ -20,36 +20,24 @@ from locore.kernel.errors import InvalidArgument
 from locore.local import TopK
 from locore.models import LanguageModel
 from locore.samplers import LocallyConstrainedResampling, Sampler
-from locore_lab.sudoku.methods import CANDIDATES
+from locore_lab.sudoku.methods import CANDIDATES, request_to
 from locore_lab.sudoku.puzzles import Puzzle, solutions
-from locore_lab.sudoku.text import request_to
 
 FALSE_ALARM = 0.001  # of the test of a row
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """All solutions of a puzzle under a prompted model that has a token for each digit.
+    """All solutions of a puzzle under a prompted model that has a token for each digit."""
 
-    Attributes:
-        grids: the solutions.
-        tokens: Long[solutions, cells].
-        log_probs: f64[solutions, cells, digits], the model's log-probabilities of each digit in each place.
-        digits: Long[digits], their tokens.
-    """
-
-    grids: tuple[str, ...]
-    tokens: Tensor
-    log_probs: Tensor
-    digits: Tensor
+    grids: tuple[str, ...]  # the solutions
+    tokens: Tensor  # Long[solutions, cells]
+    log_probs: Tensor  # f64[solutions, cells, digits], the model's log-probabilities of each digit in each place
+    digits: Tensor  # Long[digits], their tokens
 
     @classmethod
     def of(cls, model: LanguageModel, puzzle: Puzzle) -> Truth:
-        """List and score.
-
-        Raises:
-            InvalidArgument: the file says another number of solutions, or the vocabulary has not just one token for a digit.
-        """
+        """List and score."""
         grids = tuple(sorted(solutions(puzzle.givens)))
         if puzzle.solutions not in (None, len(grids)):
             raise InvalidArgument(f"{puzzle.givens} has {len(grids)} solutions, not {puzzle.solutions}.")
@@ -92,30 +80,16 @@ class Truth:
             masses[:, place] = rows.logsumexp(-1)
         return (self.scores - masses).sum(-1).exp()
 
-    @property
-    def marginals(self) -> Tensor:
-        """f64[cells, digits]: p(digit in the cell | α)."""
-        chosen = torch.nn.functional.one_hot(self.values, self.log_probs.shape[2]).double()
-        return (self.posterior[:, None, None] * chosen).sum(0)
-
 
 @dataclass(frozen=True)
 class Comparison:
-    """A sampler on one puzzle, against the truth.
+    """A sampler on one puzzle, against the truth."""
 
-    Attributes:
-        distance: total variation of its weighted particles from p(y | α); for masked decoding of its law itself.
-        place: where one draw from the particles lies in p(y | α): a number that is uniform in 0..1 if the draw is from it.
-        evidence_error: log of the estimated p(α) minus the truth, in nats; None where there is no estimate.
-        uniform: total variation of the uniform distribution over all solutions, which knows nothing of the model.
-        lm_tokens, seconds: of the sampler.
-    """
-
-    distance: float
-    place: float
-    evidence_error: float | None
-    uniform: float
-    lm_tokens: int
+    distance: float  # total variation of its weighted particles from p(y | α); for masked decoding of its law itself
+    place: float  # where one draw from the particles lies in p(y | α): a number that is uniform in 0..1 if the draw is from it
+    evidence_error: float | None  # log of the estimated p(α) minus the truth, in nats; None where there is no estimate
+    uniform: float  # total variation of the uniform distribution over all solutions, which knows nothing of the model
+    lm_tokens: int  # of the sampler
     seconds: float
 
 

@@ -20,17 +20,11 @@ ATTEMPTS = 1000  # puzzles that are drawn for one with a single solution
 
 @dataclass(frozen=True)
 class Puzzle:
-    """A puzzle and a solution of it.
+    """A puzzle and a solution of it."""
 
-    Attributes:
-        givens: the cells row by row, `.` where one is open.
-        solution: the same cells, all filled.
-        solutions: how many there are, if that is known.
-    """
-
-    givens: str
-    solution: str
-    solutions: int | None = None
+    givens: str  # the cells row by row, `.` where one is open
+    solution: str  # the same cells, all filled
+    solutions: int | None = None  # how many there are, if that is known
 
     @property
     def open(self) -> int:
@@ -153,20 +147,7 @@ def random_grid(rng: np.random.Generator, box: int = 3) -> str:
 def generate_puzzles(
     num: int, blanks: int, rng: np.random.Generator, box: int = 3, unlike: frozenset[str] = frozenset(), distinct: bool = True
 ) -> list[Puzzle]:
-    """Puzzles with so many open cells, drawn uniformly, and exactly one solution; every one from a grid of its own.
-
-    Args:
-        num: how many.
-        blanks: open cells of each.
-        rng: where the randomness comes from.
-        box: 3 for 9 × 9.
-        unlike: patterns (`pattern`) that no grid may have, such as those of test puzzles.
-        distinct: whether no two grids may share a pattern. 4 × 4 has so few that it must be False there.
-
-    Raises:
-        InvalidArgument: there cannot be so many open cells.
-        LocoreError: no puzzle with one solution was found; ask for fewer open cells.
-    """
+    """Puzzles with so many open cells, drawn uniformly, and exactly one solution; every one from a grid of its own."""
     if not 1 <= blanks <= box**4:
         raise InvalidArgument(f"a grid of {box**4} cells cannot have {blanks} open ones.")
     found: list[Puzzle] = []

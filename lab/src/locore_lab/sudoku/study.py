@@ -11,11 +11,10 @@ from locore.kernel.errors import InvalidArgument
 from locore.models import LanguageModel
 from locore_lab.shared import seed_of, shown
 from locore_lab.sudoku.conditional import FALSE_ALARM, SAMPLERS, Truth, compare, uniform_p_value
-from locore_lab.sudoku.methods import METHODS, Completion, Effort, is_consistent
-from locore_lab.sudoku.model import TRAINED
-from locore_lab.sudoku.plan import Puzzles, Sets, SudokuPlan
+from locore_lab.sudoku.dataset import Puzzles, Sets, SudokuPlan
+from locore_lab.sudoku.methods import METHODS, Completion, Effort, SavedAnswers, cells_right, grid_in, is_consistent, request_to
 from locore_lab.sudoku.puzzles import Puzzle
-from locore_lab.sudoku.text import TextModel, cells_right, grid_in, request_to
+from locore_lab.sudoku.train import TRAINED
 
 MAIN, HARD, SEVERAL = "test", "hard", "several"
 COSTLY = "Locore, the paper's sampler (lcr)"
@@ -25,32 +24,11 @@ PUBLISHED = {
     ("GPT-4o mini", "API, text only"): 44.90,
     ("Llama3-8B", COSTLY): 100.00,
 }
+NAMES = ["puzzles of", "model", "row", "puzzles"]
 COLUMNS = {
-    MAIN: [
-        "puzzles of",
-        "model",
-        "row",
-        "puzzles",
-        "exact %",
-        "consistent %",
-        "open cells %",
-        "seconds",
-        "LM tokens",
-        "paper: exact",
-    ],
-    HARD: ["puzzles of", "model", "row", "puzzles", "open cells", "exact %", "consistent %", "seconds", "slowest", "LM tokens"],
-    SEVERAL: [
-        "puzzles of",
-        "model",
-        "row",
-        "puzzles",
-        "distance",
-        "uniform",
-        "p-value",
-        "log p(α) off",
-        "seconds",
-        "LM tokens",
-    ],
+    MAIN: [*NAMES, "exact %", "consistent %", "open cells %", "seconds", "LM tokens", "paper: exact"],
+    HARD: [*NAMES, "open cells", "exact %", "consistent %", "seconds", "slowest", "LM tokens"],
+    SEVERAL: [*NAMES, "distance", "uniform", "p-value", "log p(α) off", "seconds", "LM tokens"],
 }
 
 
@@ -69,7 +47,7 @@ class SudokuStudy:
         self.journal, self.puzzles, self.models = journal, puzzles, models
         self.plan, self.effort, self.seed = plan, effort, seed
 
-    def run(self, text_models: Iterable[TextModel]) -> None:
+    def run(self, text_models: Iterable[SavedAnswers]) -> None:
         """All that is not in the journal yet."""
         text_models = list(text_models)
         self._fill(self._answer_keys(MAIN, self.puzzles.test, METHODS), self._answer)
@@ -90,7 +68,7 @@ class SudokuStudy:
                     keys += [(table, name, model, method, i) for i in range(num)]
         return keys
 
-    def _text_keys(self, text_models: Iterable[TextModel]) -> list[Key]:
+    def _text_keys(self, text_models: Iterable[SavedAnswers]) -> list[Key]:
         puzzles = self.puzzles.test
         return [
             (MAIN, name, model.name, "API, text only", i)
@@ -125,7 +103,7 @@ class SudokuStudy:
         puzzle, model = self._puzzle(key), self.models[str(key[2])]
         return graded(METHODS[str(key[3])](model, puzzle, self.effort, seed_of(self.seed, *key)), puzzle)
 
-    def _text_answer(self, key: Key, text_models: list[TextModel]) -> Record:
+    def _text_answer(self, key: Key, text_models: list[SavedAnswers]) -> Record:
         puzzle = self._puzzle(key)
         model = next(model for model in text_models if model.name == key[2])
         return graded(Completion(model.answer(puzzle.givens), 0, 0.0), puzzle) | {"seconds": None, "lm_tokens": None}
@@ -202,7 +180,7 @@ def _range(numbers: list[int]) -> str:
     return f"{min(numbers)}–{max(numbers)}" if min(numbers) < max(numbers) else str(numbers[0])
 
 
-def check_names(text_models: Iterable[TextModel], models: Mapping[str, LanguageModel]) -> None:
+def check_names(text_models: Iterable[SavedAnswers], models: Mapping[str, LanguageModel]) -> None:
     """`InvalidArgument` where two rows would have one name."""
     taken = set(models)
     for model in text_models:

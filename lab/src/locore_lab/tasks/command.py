@@ -20,10 +20,10 @@ from locore_lab.fidelity.plots import plot
 from locore_lab.harness import Output, Quick, Some, experiment, option, say
 from locore_lab.shared import check_known
 from locore_lab.tasks.drawn import drawn_problems
-from locore_lab.tasks.entrants import entrants
 from locore_lab.tasks.measures import Row
 from locore_lab.tasks.problem import Family, Problem
 from locore_lab.tasks.report import JUDGED_AT, write_results, write_texts
+from locore_lab.tasks.runs import entrants
 from locore_lab.tasks.study import TasksPlan, TasksStudy
 from locore_lab.tasks.written import at_temperature, written_problems
 
@@ -52,12 +52,7 @@ def run(
     tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
     temperature: Annotated[float, option("Another than 1: the written problems there; .7 has truths.")] = 1.0,
 ) -> list[Row]:
-    """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth.
-
-    Raises:
-        InvalidArgument: unknown names; or the model is not the one that the truths speak of.
-        ModelNotFound: the model is not installed.
-    """
+    """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
     torch.set_num_threads(threads)
     known = [*written_problems(), *drawn_problems(seed)] if temperature == 1 else at_temperature(temperature)
     chosen = selected(known, problems, families, quick)
@@ -83,11 +78,7 @@ def planned(quick: bool, seed: int, budgets: list[int] | None, runs: int | None)
 
 
 def selected(known: list[Problem], names: list[str] | None, families: list[str] | None, quick: bool) -> list[Problem]:
-    """The problems asked for.
-
-    Raises:
-        InvalidArgument: an unknown name or family, or nothing is left.
-    """
+    """The problems asked for."""
     by_name = {problem.name: problem for problem in known}
     for what, asked, there in (("problems", names, by_name), ("families", families, {p.family for p in known})):
         check_known(what, asked, there)
@@ -100,11 +91,7 @@ def selected(known: list[Problem], names: list[str] | None, families: list[str] 
 
 
 def opener(model: str | None, device: str | None = None, dtype: str = "float32") -> Callable[[str], LanguageModel]:
-    """Opens each model once; `model` stands in for every name.
-
-    Raises:
-        InvalidArgument: torch has no such dtype.
-    """
+    """Opens each model once; `model` stands in for every name."""
     weights = getattr(torch, dtype, None)
     if not isinstance(weights, torch.dtype):
         raise InvalidArgument(f"dtype must be one of torch, such as float32 or bfloat16, got {dtype!r}.")
@@ -138,7 +125,7 @@ def _measured(study: TasksStudy, problems: list[Problem], samplers: list[str] | 
 
 def _plotted(row: Row) -> Row:
     """As the plots of `bench fidelity` want it: what one run cannot tell counts as nothing."""
-    return {**row, "noise": row["noise"] or 0.0, "rmse_error": row["rmse_error"] or 0.0, "log_weights": None}
+    return {**row, "noise": row["noise"] or 0.0, "rmse_error": row["rmse_error"] or 0.0}
 
 
 def remembering() -> Callable[[LanguageModel], LanguageModel]:

@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 from locore import Constraint, ban, choice, contains, ends_with, regex, sentence_count, starts_with, word_count
-from locore_lab.tasks.features import (
+from locore_lab.tasks.problem import (
     Feature,
+    Problem,
     after,
     before,
     first_word,
@@ -16,8 +17,8 @@ from locore_lab.tasks.features import (
     whole,
     words,
     written,
+    written_as_models_do,
 )
-from locore_lab.tasks.problem import Problem, written_as_models_do
 from locore_lab.tasks.written import RUDE
 
 PLAIN = [
@@ -58,11 +59,7 @@ PHONE = (r"\(\d{3}\) \d{3}-\d{4}", (group("area", r"\((\d{3})"), group("last dig
 CLOCK = (r"([01]\d|2[0-3]):[0-5]\d", (group("hour", r"(\d\d):"), group("minute", r":(\d\d)")))
 LIST = (r"1\. [^\n]{3,30}\n2\. [^\n]{3,30}\n3\. [^\n]{3,30}", (group("first", r"1\. (\S+)"), group("third", r"3\. (\S+)")))
 PRICE = (r"\$[1-9]\d{0,3}\.\d\d", (group("dollars", r"\$(\d+)"), group("cents", r"\.(\d\d)")))
-FORMATS = [
-    ("Call us at", " ", PHONE, 16),
-    ("The shop opens at", " ", CLOCK, 8),
-    ("This bicycle costs", " ", PRICE, 10),
-]
+FORMATS = [("Call us at", " ", PHONE, 16), ("The shop opens at", " ", CLOCK, 8), ("This bicycle costs", " ", PRICE, 10)]
 ASKED_FORMATS = [
     ("Name three things to take on a hike, as a numbered list.", "", LIST, 40),
     ("When should I go to bed? Answer with a time such as 21:15.", "", CLOCK, 8),

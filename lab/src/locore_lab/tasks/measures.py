@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from locore_lab.fidelity.summary import NEGLIGIBLE, Point, at, mean_ratio
-from locore_lab.tasks.features import NOTHING, Law, mean_distance
-from locore_lab.tasks.problem import Problem
+from locore_lab.fidelity.tables import NEGLIGIBLE, Point, at, mean_ratio
+from locore_lab.tasks.problem import NOTHING, Law, Problem, mean_distance
 from locore_lab.tasks.runs import REFUSED, ZERO, Run
 from locore_lab.tasks.truth import Truth
 
@@ -200,18 +199,6 @@ def worse_than(rows: list[Row], sampler: str, others: tuple[str, ...], budget: i
             slack = 2 * math.hypot(row["rmse_error"] or 0.0, rival["rmse_error"] or 0.0)
             if row["rmse"] - rival["rmse"] > max(slack, NEGLIGIBLE):
                 found.append((problem, other, row["rmse"], rival["rmse"]))
-    return found
-
-
-def default_against(rows: list[Row], default: str, budget: int) -> list[tuple[str, float, float, float]]:
-    """(problem, RMSE of the default call, that of `auto` with a smaller budget, two standard errors of their difference)."""
-    known = {(row["problem"], row["sampler"], row["budget"]): row for row in rows if row["rmse"] is not None}
-    found = []
-    for (problem, name, _), row in known.items():
-        other = known.get((problem, "auto", budget))
-        if name == default and other is not None and other["lm_tokens"] <= row["lm_tokens"]:
-            slack = 2 * math.hypot(row["rmse_error"] or 0.0, other["rmse_error"] or 0.0)
-            found.append((problem, row["rmse"], other["rmse"], slack))
     return found
 
 

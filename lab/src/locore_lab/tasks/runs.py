@@ -1,21 +1,74 @@
-"""One run of one sampler on one task, as it is written down."""
+"""Who competes, and one run of one sampler on one task, as it is written down."""
 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
-from locore import evidence
-from locore.evidence import Draws, Particles
-from locore.kernel.errors import BudgetExceeded, CannotScore, InvalidArgument, ZeroWeights
+from locore.evidence import Particles
+from locore.kernel.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.models import Counted
-from locore_lab.tasks.entrants import Entrant
-from locore_lab.tasks.features import Law, laws_of, shortened
-from locore_lab.tasks.problem import Task
+from locore_lab.fidelity.entries import Entry, choose
+from locore_lab.fidelity.runs import call
+from locore_lab.tasks.problem import Law, Task, laws_of, shortened
+
+NEWCOMER = 32  # particles of a default call
+MAIN = (
+    "auto",
+    "masked-is",
+    "smc",
+    "swor",
+    "twisted, learned",
+    "lcr",
+    "rejection",
+    "genlm-smc",
+    "genlm-awrs",
+    "transformers-masking",
+)
+# Measured at small budgets and in few rounds: on a real model they are dear or far behind.
+OTHERS = (
+    "masked",
+    "oversampling",
+    "lcr-published",
+    "cars",
+    "ars",
+    "awrs",
+    "mcmc",
+    "isir",
+    "particle-gibbs",
+    "exact",
+    "best-first",
+    "asap",
+)
+PLAIN_WEIGHTS = ("masked-is", "masked")  # masked decoding with its weight
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A row of the benchmark."""
+
+    entry: Entry  # what is called
+    particles: int | None = None  # how many are asked for; None for as many as the budget buys
+    main: bool = True  # is it measured at every budget and in every round?
+
+    @property
+    def name(self) -> str:
+        """In tables."""
+        return self.entry.name
+
+    def asked(self, length: int, vocab_size: int, budget: int) -> int:
+        """Particles to ask for."""
+        return self.entry.particles(length, vocab_size, budget) if self.particles is None else self.particles
+
+
+def entrants(names: list[str] | None = None, installed: bool = True) -> list[Entrant]:
+    """By name; None for all. What is not installed is left out, and stderr says so, unless they need not be."""
+    chosen = choose(names or [*MAIN, *OTHERS], installed)
+    return [Entrant(entry, NEWCOMER if entry.name == "auto" else None, entry.name not in OTHERS) for entry in chosen]
+
 
 VALUES = 60  # of a feature that are written down
 SHOWN = 5  # texts
@@ -24,37 +77,24 @@ REFUSED, ZERO = "refused", "zero weights"
 
 @dataclass(frozen=True)
 class Run:
-    """What a run returned and what it cost.
+    """What a run returned and what it cost."""
 
-    Attributes:
-        outcome: "ok"; `ZERO` if it found nothing; `REFUSED` if the sampler does not apply or the budget is too small.
-        log_z, low, high: log Ẑ and the 95 % interval that the run claims; None where it claims nothing.
-        verdict: of the report.
-        chosen: what `auto` took.
-        laws: feature -> value -> weight.
-        texts: some draws in proportion to the weights, with their log p(y).
-        signs: what the run knew of its own error: `error` and `unseen` (relative), `surprise` (nats), `blocks`, `ess`,
-            `pareto_k`, `lower` (a certain bound of log p(α)); None where it is not known.
-        passes: of the model, one after the other; None of runs that were made before it was counted.
-        timed: was the model asked anew for everything, so that seconds mean something?
-    """
-
-    outcome: str
-    log_z: float | None = None
+    outcome: str  # "ok"; `ZERO` if it found nothing; `REFUSED` if the sampler does not apply or the budget is too small
+    log_z: float | None = None  # log Ẑ and the 95 % interval that the run claims; None where it claims nothing
     low: float | None = None
     high: float | None = None
-    verdict: str = ""
-    chosen: str = ""
-    laws: dict[str, Law] = field(default_factory=dict)
-    texts: list[tuple[str, float]] = field(default_factory=list)
-    signs: dict[str, float | None] = field(default_factory=dict)
+    verdict: str = ""  # of the report
+    chosen: str = ""  # what `auto` took
+    laws: dict[str, Law] = field(default_factory=dict)  # feature -> value -> weight
+    texts: list[tuple[str, float]] = field(default_factory=list)  # some draws in proportion to the weights, with their log p(y)
+    signs: dict[str, float | None] = field(default_factory=dict)  # what earlier runs wrote down of their own error
     lm_tokens: int = 0
     lm_contexts: int = 0
-    passes: int | None = None
+    passes: int | None = None  # of the model, one after the other; None of runs that were made before it was counted
     seconds: float = 0.0
     model_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    timed: bool = True
+    timed: bool = True  # was the model asked anew for everything, so that seconds mean something?
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -64,29 +104,17 @@ class Run:
 
 def run_once(task: Task, entrant: Entrant, budget: int, seed: int, timed: bool) -> Run:
     """Call a sampler as `generate` does, without compiling again."""
-    counted = Counted(task.model)
-    sampler = entrant.entry.sampler
+    counted, sampler = Counted(task.model), entrant.entry.sampler
     assert sampler is not None  # no entrant needs a table
     asked = entrant.asked(task.circuit.length, task.circuit.vocab_size, budget)
-    start, cpu = time.perf_counter(), time.process_time()
-    draws: Draws | None = None
-    outcome, note = "ok", ""
     try:
-        generator = torch.Generator().manual_seed(seed)
-        draws = sampler(task.target(counted), task.circuit, asked, budget, generator)
-    except ZeroWeights:
-        outcome = ZERO
+        particles, cost = call(sampler, counted, task.target(counted), task.circuit, asked, budget, seed)
     except (BudgetExceeded, CannotScore, InvalidArgument) as error:
-        outcome, note = REFUSED, str(error)
-    seconds = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
-    cost: dict[str, Any] = {**seconds, **counted.account()}
-    if draws is None:
-        return Run(outcome, **cost, timed=timed, note=note)
-    run = evidence.Run(sampler.name, seconds=seconds["seconds"], **counted.account())
-    particles = Particles.of(draws, task.model.tokenizer, run)
-    if not entrant.entry.weighted:
-        particles = particles.unweighted()
-    return Run(outcome, **_found(task, particles, seed), **cost, timed=timed)
+        return Run(REFUSED, timed=timed, note=str(error))
+    if particles is None:
+        return Run(ZERO, **cost, timed=timed)
+    found = particles if entrant.entry.weighted else particles.unweighted()
+    return Run("ok", **_found(task, found, seed), **cost, timed=timed)
 
 
 def _found(task: Task, particles: Particles, seed: int) -> dict[str, Any]:
@@ -101,21 +129,6 @@ def _found(task: Task, particles: Particles, seed: int) -> dict[str, Any]:
         "chosen": particles.record.chosen or "",
         "laws": {name: shortened(law, VALUES) for name, law in laws.items()},
         "texts": _draws(particles, seed),
-        "signs": _signs(particles),
-    }
-
-
-def _signs(particles: Particles) -> dict[str, float | None]:
-    """By which a verdict can be judged again without the run."""
-    blocks = particles.blocks
-    return {
-        "error": _number(particles.log_evidence_error),
-        "surprise": _number(blocks.surprise) if blocks else None,
-        "unseen": _number(blocks.unseen) if blocks else None,
-        "blocks": len(blocks) if blocks else None,
-        "ess": _number(particles.ess),
-        "pareto_k": _number(particles.pareto_k),
-        "lower": _number(particles.log_evidence_bounds[0]),
     }
 
 

@@ -10,52 +10,37 @@ from locore.io import Journal
 from locore.kernel.errors import LocoreError
 from locore.models import LanguageModel
 from locore_lab.harness import say
-from locore_lab.measuring import give_memory_back
-from locore_lab.shared import seed_of
-from locore_lab.tasks.entrants import DEFAULT, Entrant
+from locore_lab.shared import give_memory_back, seed_of
 from locore_lab.tasks.measures import Row, cell
 from locore_lab.tasks.problem import Problem, Task
-from locore_lab.tasks.runs import Run, run_once
+from locore_lab.tasks.runs import Entrant, Run, run_once
 from locore_lab.tasks.truth import SAME_IN_16_BITS, SAME_MODEL, Truth, check_model, find_truth, stored_truth, write_truth
 
 
 @dataclass(frozen=True)
 class TasksPlan:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes:
-        rounds: budget -> runs of each main sampler there.
-        few: budget -> runs of each other sampler.
-        seed: of everything.
-        dtype: of the model's weights. The truths are of 32 bits; in 16 the model is another, nearly the same.
-    """
-
+    # budget -> runs of each main sampler there
     rounds: dict[int, int] = field(default_factory=lambda: {250: 8, 1_000: 8, 4_000: 4})
-    few: dict[int, int] = field(default_factory=lambda: {250: 2, 1_000: 2})
-    seed: int = 0
-    dtype: str = "float32"
+    few: dict[int, int] = field(default_factory=lambda: {250: 2, 1_000: 2})  # budget -> runs of each other sampler
+    seed: int = 0  # of everything
+    dtype: str = "float32"  # of the model's weights. The truths are of 32 bits; in 16 the model is another, nearly the same
 
     def wanted(self, entrant: Entrant, budget: int, number: int) -> bool:
         """Is this round measured for this sampler at this budget?"""
-        if entrant.name == DEFAULT and budget != min(self.rounds):
-            return False  # it has one budget, its own
         return number < (self.rounds if entrant.main else self.few).get(budget, 0)
 
 
 @dataclass
 class TasksStudy:
-    """A folder of results that can be continued.
+    """A folder of results that can be continued."""
 
-    Attributes:
-        output: gets `runs.jsonl`, and truths that had to be made.
-        open_model: a model by its name.
-        remembered: wraps a prompted model so that it is not asked twice for the same; None for never. Runs of the first
-            round are made without it, so that their seconds mean something.
-    """
-
-    output: Path
+    output: Path  # gets `runs.jsonl`, and truths that had to be made
     plan: TasksPlan
-    open_model: Callable[[str], LanguageModel]
+    open_model: Callable[[str], LanguageModel]  # a model by its name
+    # wraps a prompted model so that it is not asked twice for the same; None for never. Runs of the first round are made
+    # without it, so that their seconds mean something
     remembered: Callable[[LanguageModel], LanguageModel] | None = None
     journal: Journal = field(init=False)
 

@@ -16,26 +16,23 @@ from torch import Tensor
 from locore.evidence import Draws
 from locore.io import Journal, write_whole
 from locore.kernel.errors import InvalidArgument, LocoreError, ZeroWeights
-from locore.kernel.evidence.blocks import relative_error
 from locore.kernel.numerics import NEG_INF
 from locore.models import Counted
 from locore.samplers import Enumeration, Rejection, Sampler, SequentialMonteCarlo, Twisted
 from locore.samplers.enumeration import price_of_enumeration
+from locore_lab.fidelity.truth import Estimate, agreed
 from locore_lab.shared import seed_of
-from locore_lab.tasks.features import Law, laws_of, mean_distance, shortened
-from locore_lab.tasks.problem import Problem, Task
+from locore_lab.tasks.problem import Law, Problem, Task, laws_of, mean_distance, shortened
 
 ENUMERATED = 6_000  # contexts, at most
 KEPT = 1_000_000  # sequences of an enumeration
 PILOT = 64  # unconstrained draws that choose the samplers
 LIKELY = 0.05  # share of accepted draws from which counting them is one of the two ways
 BATCHES, BATCH_TOKENS = (8, 24), 2_500  # of each sampler; the more where the fewer do not agree
-AGREE = 3.0  # standard errors
 VALUES = 40  # of a feature that are written down
 PROBES = 5  # texts whose probability tells whether a model is the one that the truth speaks of
 SAME_MODEL = 0.05  # nats by which their scores may differ
 SAME_IN_16_BITS = 2.0  # where the weights have 16 bits
-LEAST_ERROR = 1e-6
 
 METHODS: dict[str, Sampler] = {
     "rejection": Rejection(),
@@ -46,25 +43,15 @@ METHODS: dict[str, Sampler] = {
 
 @dataclass(frozen=True)
 class Truth:
-    """What is known about a problem.
+    """What is known about a problem."""
 
-    Attributes:
-        key: of the problem.
-        log_z: log p(α), nats.
-        log_z_error: its standard error; 0 where it is exact.
-        laws: feature -> value -> probability given α.
-        laws_error: mean total variation between the laws that two samplers found, halved; 0 where they are exact.
-        probes: token ids of some likely texts, and their log p(y).
-        source: in words.
-    """
-
-    key: str
-    log_z: float
-    log_z_error: float
-    laws: dict[str, Law]
-    laws_error: float
-    probes: list[tuple[list[int], float]]
-    source: str
+    key: str  # of the problem
+    log_z: float  # log p(α), nats
+    log_z_error: float  # its standard error; 0 where it is exact
+    laws: dict[str, Law]  # feature -> value -> probability given α
+    laws_error: float  # mean total variation between the laws that two samplers found, halved; 0 where they are exact
+    probes: list[tuple[list[int], float]]  # token ids of some likely texts, and their log p(y)
+    source: str  # in words
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +102,7 @@ def write_truth(truth: Truth, path: Path) -> None:
 
 
 def check_model(task: Task, truth: Truth, tolerance: float = SAME_MODEL) -> None:
-    """Is the model the one that the truth speaks of, up to so many nats?
-
-    Raises:
-        InvalidArgument: it gives other probabilities.
-    """
+    """Is the model the one that the truth speaks of, up to so many nats?"""
     target = task.target(Counted(task.model))
     for tokens, expected in truth.probes[:2]:
         known = max(tokens) < target.vocab_size
@@ -136,9 +119,6 @@ def find_truth(task: Task, journal: Journal, batches: tuple[int, ...] = BATCHES)
 
     Args:
         batches: how many of each sampler; the next number is tried where two samplers do not agree.
-
-    Raises:
-        LocoreError: they do not agree with the last number either.
     """
     reader = task.circuit.reader
     assert reader is not None  # all problems are compiled from left to right
@@ -190,71 +170,39 @@ def _estimate(task: Task, sampler: Sampler, seed: int) -> Batch:
     return Batch.of(task, draws)
 
 
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """The batches of one sampler together."""
-
-    name: str
-    ratio: Tensor  # f64[batches], Ẑ relative to exp(shift)
-    shift: float
-    laws: dict[str, Law]
-
-    @classmethod
-    def of(cls, name: str, batches: list[Batch]) -> Pool:
-        """Average Ẑ, and the laws in proportion to Ẑ."""
-        logs = torch.tensor([batch.log_z for batch in batches], dtype=torch.float64)
-        shift = float(logs.max())
-        if shift == NEG_INF:
-            raise LocoreError(f"{name} found nothing in {len(batches)} batches: this truth is out of its reach.")
-        ratio = (logs - shift).exp()
-        laws: dict[str, Law] = {}
-        for batch, share in zip(batches, (ratio / ratio.sum()).tolist(), strict=True):
-            for feature, law in batch.laws.items():
-                total = laws.setdefault(feature, {})
-                for value, probability in law.items():
-                    total[value] = total.get(value, 0.0) + share * probability
-        return cls(name, ratio, shift, laws)
-
-    @property
-    def log_z(self) -> float:
-        """Log of the mean Ẑ."""
-        return self.shift + math.log(float(self.ratio.mean()))
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean, relative to it."""
-        return max(LEAST_ERROR, relative_error(self.ratio.log().tolist()))
-
-
 def pooled(task: Task, batches: dict[str, list[Batch]]) -> Truth:
-    """Two samplers' estimates with weights 1/variance, if they agree.
-
-    Raises:
-        LocoreError: they do not.
-    """
-    a, b = (Pool.of(name, found) for name, found in batches.items())
-    words = "; ".join(f"{p.name} {p.log_z:.3f} ± {p.error:.3f} ({len(p.ratio)} batches)" for p in (a, b))
-    if abs(a.log_z - b.log_z) > AGREE * math.hypot(a.error, b.error):
-        raise LocoreError(f"{task.problem.name}: two unbiased samplers disagree: {words}. Make more batches.")
+    """Two samplers' estimates with weights 1/variance, if they agree; `LocoreError` if they do not."""
+    a, b = (Estimate.of(name, [batch.log_z for batch in found]) for name, found in batches.items())
+    log_z, error, source = agreed([a, b])
+    ours, theirs = (_averaged(found, each.ratio) for found, each in zip(batches.values(), (a, b), strict=True))
     share = b.error**2 / (a.error**2 + b.error**2)
-    laws = {name: _mixed(a.laws[name], b.laws[name], share) for name in a.laws}
-    apart = mean_distance(a.laws, {name: shortened(law, VALUES) for name, law in b.laws.items()})
-    probes = sorted(
-        (probe for found in batches.values() for batch in found for probe in batch.probes), key=lambda probe: -probe[1]
-    )
+    laws = {name: _mixed([(ours[name], share), (theirs[name], 1 - share)]) for name in ours}
+    apart = mean_distance(ours, {name: shortened(law, VALUES) for name, law in theirs.items()})
+    probes = [probe for found in batches.values() for batch in found for probe in batch.probes]
     return Truth(
         task.problem.key(),
-        round(share * a.log_z + (1 - share) * b.log_z, 4),
-        round(a.error * b.error / math.hypot(a.error, b.error), 4),
+        round(log_z, 4),
+        round(error, 4),
         {name: _rounded(shortened(law, VALUES)) for name, law in laws.items()},
         round(apart / 2, 4),
-        probes[:PROBES],
-        f"pooled: {words}",
+        sorted(probes, key=lambda probe: -probe[1])[:PROBES],
+        source,
     )
 
 
-def _mixed(one: Law, other: Law, share: float) -> Law:
-    return {value: share * one.get(value, 0.0) + (1 - share) * other.get(value, 0.0) for value in one.keys() | other.keys()}
+def _averaged(batches: list[Batch], ratio: Tensor) -> dict[str, Law]:
+    """The laws of batches, in proportion to Ẑ."""
+    shares = (ratio / ratio.sum()).tolist()
+    names = dict.fromkeys(name for batch in batches for name in batch.laws)
+    return {name: _mixed([(b.laws.get(name, {}), share) for b, share in zip(batches, shares, strict=True)]) for name in names}
+
+
+def _mixed(parts: Iterable[tuple[Law, float]]) -> Law:
+    mixed: Law = {}
+    for law, share in parts:
+        for value, probability in law.items():
+            mixed[value] = mixed.get(value, 0.0) + share * probability
+    return mixed
 
 
 def _rounded(law: Law) -> Law:

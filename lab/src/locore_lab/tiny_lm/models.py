@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 
 import locore
 import locore_lab.detox
-from locore_lab.places import RUNS
+from locore_lab.shared import RUNS
 
 BOS_ID, EOS_ID = 0, 1
 CONTEXT = 512
@@ -22,15 +22,10 @@ SPECIAL = {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": EOS_I
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model to train.
+    """A model to train."""
 
-    Attributes:
-        config: its architecture and size.
-        folder: where it is exported.
-    """
-
-    config: PretrainedConfig
-    folder: Path
+    config: PretrainedConfig  # its architecture and size
+    folder: Path  # where it is exported
 
     @property
     def runs(self) -> Path:

@@ -6,7 +6,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
@@ -14,26 +14,71 @@ from typing import Annotated, Any
 import torch
 
 from locore.io import Journal, Record, only_writer
-from locore.kernel.errors import InvalidArgument, MissingExtra
+from locore.kernel.errors import InvalidArgument
 from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option, write_report
 from locore_lab.shared import rows_meant, seed_of, shown
-from locore_lab.warcraft.dataset import Maps, load_maps
-from locore_lab.warcraft.figures import draw_paths
-from locore_lab.warcraft.grading import grade
+from locore_lab.warcraft.dataset import Maps, generate_maps, grade, load_maps
 from locore_lab.warcraft.methods import ROWS, Row, Task, few_edges
 from locore_lab.warcraft.model import PathModel
-from locore_lab.warcraft.plan import QUICK, WHOLE, WarcraftPlan
-from locore_lab.warcraft.training import WEIGHTS, train
+from locore_lab.warcraft.paths import ENCODINGS, Encoding
+from locore_lab.warcraft.training import WEIGHTS, Settings, train
+
+DATA_SEED = 0
+
+
+@dataclass(frozen=True)
+class WarcraftPlan:
+    """Sizes."""
+
+    encoding: str = "edges"  # how paths are written as tokens, a name of `ENCODINGS`
+    size: int = 8  # rows and columns of cells
+    maps: int = 300  # test maps
+    costly: int = 100  # how many of them where a row asks for every neighbour of a draft
+    # drafts, pairs or particles of a row that draws several; such a row is repeated for each
+    samples: tuple[int, ...] = (2, 5, 10)
+    seeds: int = 3  # models trained here, where no weights are given
+    train: int = 20_000  # maps to train on and to validate on
+    val: int = 500
+    # of their training
+    settings: Settings = field(
+        default_factory=lambda: Settings(epochs=6, looks=4, batch=50, draws=1, aside=1.0, encoder_epochs=2.5)
+    )
+    memory: int = 2  # cells that the circuit remembers, see `locore.simple_moves`
+
+    @property
+    def paths(self) -> Encoding:
+        """How they are written."""
+        return ENCODINGS[self.encoding]
+
+    def drawn(self, split: str, num: int) -> Maps:
+        """Maps of this size."""
+        return generate_maps(num, DATA_SEED, split, self.size, self.size, encoding=self.paths)
+
+    def seeded(self, seed: int) -> Settings:
+        """The settings of one training."""
+        return replace(self.settings, seed=seed, warmup=min(self.settings.warmup, self.train // self.settings.batch))
+
+
+WHOLE = {
+    "edges": WarcraftPlan(),
+    "moves": WarcraftPlan(
+        encoding="moves", size=12, maps=1000, costly=1000, samples=(10,), train=10_000, val=1000, settings=Settings()
+    ),
+}
+QUICK = {
+    "edges": WarcraftPlan(
+        size=4, maps=2, costly=2, samples=(2, 5), seeds=2, train=80, val=20, settings=Settings(epochs=3, batch=40, draws=1)
+    ),
+    "moves": WarcraftPlan(
+        encoding="moves", size=5, maps=12, costly=12, samples=(5,), seeds=2, train=350, val=35, settings=Settings(epochs=10)
+    ),
+}
+
 
 MEASURED = ["exact %", "label %", "consistent %", "no answer", "LM tokens", "seconds"]
 COLUMNS = ["row", "samples", "maps", *MEASURED, "paper: exact %", "paper: consistent %"]
 SHARES = {"exact %": "exact", "label %": "equal", "consistent %": "consistent"}
-PAPER = {
-    "CNN-LSTM": (62.00, 76.60),
-    "+ oversampling": (69.10, 84.50),
-    "+ the paper's sampler (lcr-published)": (78.13, 100.00),
-}
-SHOWN_MAPS = 5
+PAPER = {"CNN-LSTM": (62.00, 76.60), "+ oversampling": (69.10, 84.50), "+ the paper's sampler (lcr-published)": (78.13, 100.00)}
 
 
 @dataclass(frozen=True)
@@ -62,11 +107,7 @@ def run(
     samples: Annotated[list[int] | None, option("Drafts, pairs or particles for each path; several times.")] = None,
     rows: Annotated[Some, option("Only these rows, such as lcr; may be given several times.", "--row")] = None,
 ) -> list[Record]:
-    """Minimum-cost paths on terrain maps, from pictures: a CNN-LSTM with and without the constraint "a simple path".
-
-    Raises:
-        InvalidArgument: there are not so many maps, no such method or encoding, or the folder holds results of other settings.
-    """
+    """Minimum-cost paths on terrain maps, from pictures: a CNN-LSTM with and without the constraint "a simple path"."""
     plan = _planned(encoding, quick, maps, samples or ())
     wanted = rows_meant(ROWS[plan.encoding], rows or ())
     with only_writer(output):
@@ -88,7 +129,6 @@ def run(
         table = [_record(line, journal, len(models)) for line in lines]
         text = _text(test, settings, len(models))
         write_report(output, "Warcraft: minimum-cost paths", text, table, COLUMNS, settings=settings)
-        _picture(output, journal, test, lines)
     return table
 
 
@@ -193,20 +233,6 @@ def _load(path: Path, test: Maps) -> PathModel:
             f"{test.width}; give others."
         )
     return model
-
-
-def _picture(output: Path, journal: Journal, test: Maps, lines: Sequence[Line]) -> None:
-    """The paths of the first maps by the first model, with most samples; without matplotlib a line that says so."""
-    num = min(SHOWN_MAPS, len(test))
-    rows = {}
-    for line in lines:
-        paths = [journal[line.name, 0, i]["tokens"] for i in range(min(num, line.maps))]
-        if len(paths) == num and all(path is not None for path in paths):
-            rows[line.row.name] = torch.tensor(paths)
-    try:
-        draw_paths(test.first(num), rows, output / "paths.png")
-    except MissingExtra as error:
-        print(f"no picture: {error}", file=sys.stderr)
 
 
 def _digest(maps: Maps) -> str:

@@ -1,4 +1,4 @@
-"""Maps, weights and labels: generated, read from and written to the `.npy` files of the original data.
+"""Maps, weights and labels: generated, read from and written to the `.npy` files of the original data, and grades of answers.
 
 The original files are those of Vlastelica et al. (2020), `warcraft_shortest_path_oneskin/12x12`: for each split
 `{split}_maps.npy` uint8[num, 8 · height, 8 · width, 3], `{split}_vertex_weights.npy` Float[num, height, width] and
@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument
-from locore_lab.warcraft.encodings import MOVES_TO_8, Encoding
+from locore_lab.shared import reading
 from locore_lab.warcraft.paths import (
+    MOVES_TO_8,
     Cell,
+    Encoding,
     cells_of_mask,
     integer_weights,
     is_minimum_cost,
     mask_of,
-    path_cost,
     shortest_path,
 )
 from locore_lab.warcraft.terrain import SPLITS, STANDARD, TILE, Recipe, draw_maps
@@ -35,19 +36,12 @@ _FILES = {"images": "maps", "weights": "vertex_weights", "labels": "shortest_pat
 
 @dataclass(frozen=True, eq=False)
 class Maps:
-    """Pictures of maps with their weights and one path of minimum cost each.
+    """Pictures of maps with their weights and one path of minimum cost each."""
 
-    Attributes:
-        images: uint8[num, TILE · height, TILE · width, 3].
-        weights: Float[num, height, width], the costs of the cells; no model sees them.
-        labels: uint8[num, height, width], 1 on the path.
-        encoding: how paths are written; it says which cells are neighbours.
-    """
-
-    images: NDArray[np.uint8]
-    weights: NDArray[np.floating[Any]]
-    labels: NDArray[np.uint8]
-    encoding: Encoding = MOVES_TO_8
+    images: NDArray[np.uint8]  # uint8[num, TILE · height, TILE · width, 3]
+    weights: NDArray[np.floating[Any]]  # Float[num, height, width], the costs of the cells; no model sees them
+    labels: NDArray[np.uint8]  # uint8[num, height, width], 1 on the path
+    encoding: Encoding = MOVES_TO_8  # how paths are written; it says which cells are neighbours
 
     def __len__(self) -> int:
         return len(self.images)
@@ -78,11 +72,7 @@ class Maps:
         return self.encoding.horizon(self.paths, self.height, self.width)
 
     def tokens(self, length: int) -> Tensor:
-        """Long[num, length]: the labels, padded.
-
-        Raises:
-            InvalidArgument: a label is longer.
-        """
+        """Long[num, length]: the labels, padded."""
         return torch.tensor([self.encoding.tokens(path, self.height, self.width, length) for path in self.paths])
 
     def one(self, index: int) -> Maps:
@@ -94,11 +84,7 @@ class Maps:
         return self if encoding == self.encoding else labelled(self.images, self.weights, encoding)
 
     def first(self, num: int) -> Maps:
-        """The first `num` maps.
-
-        Raises:
-            InvalidArgument: there are not so many, or `num` is below 1.
-        """
+        """The first `num` maps."""
         if not 1 <= num <= len(self):
             raise InvalidArgument(f"There are {len(self)} maps; give a number from 1 to that, not {num}.")
         return self._part(slice(num))
@@ -136,39 +122,19 @@ def generate_maps(
     return labelled(*draw_maps(num, seed, split, height, width, recipe), encoding)
 
 
-def save_maps(maps: Maps, folder: Path, split: str) -> None:
-    """Write the three files of a split in the format of the original data, weights in float16."""
-    folder.mkdir(parents=True, exist_ok=True)
-    np.save(_path(folder, split, "images"), maps.images)
-    np.save(_path(folder, split, "weights"), maps.weights.astype(np.float16))
-    np.save(_path(folder, split, "labels"), maps.labels)
-
-
 def load_maps(folder: Path | str, split: str) -> Maps:
-    """Read the three files of a split of the original data.
-
-    Args:
-        folder: such as `warcraft_shortest_path_oneskin/12x12`.
-        split: "train", "val" or "test".
-
-    Raises:
-        InvalidArgument: a file is missing, unreadable or of another shape; a weight is negative or not finite; a label is no
-            path, or there is a cheaper one.
-    """
+    """Read the three files of a split of the original data, such as `warcraft_shortest_path_oneskin/12x12`; all is checked."""
     folder = Path(folder)
-    images, weights, labels = (_read(_path(folder, split, part)) for part in _FILES)
-    _check_shapes(folder, split, images, weights, labels)
-    for index, (grid, label) in enumerate(zip(weights, labels, strict=True)):
-        try:
-            integer_weights(grid)
-            cells = cells_of_mask(label)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"Map {index} of {split!r} in {folder}: {error}") from error
-        if not is_minimum_cost(grid, cells):
-            raise InvalidArgument(
-                f"Map {index} of {split!r} in {folder}: the label costs {path_cost(grid, cells)}, but the cheapest path "
-                f"{path_cost(grid, shortest_path(grid))}. Are weights and labels of the same maps, in the same order?"
-            )
+    with reading(f"{folder}, split {split!r}"):
+        images, weights, labels = (np.load(_path(folder, split, part), allow_pickle=False) for part in _FILES)
+        num, height, width = weights.shape
+        if (images.shape, labels.shape) != ((num, TILE * height, TILE * width, 3), weights.shape) or images.dtype != np.uint8:
+            raise InvalidArgument(f"maps are {images.dtype}{images.shape} and paths {labels.shape}, weights {weights.shape}.")
+        for index, (grid, label) in enumerate(zip(weights, labels, strict=True)):
+            with reading(f"map {index}"):
+                integer_weights(grid)
+                if not is_minimum_cost(grid, cells_of_mask(label)):
+                    raise InvalidArgument("there is a path that is cheaper than the label.")
     return Maps(images, weights, labels.astype(np.uint8))
 
 
@@ -187,31 +153,30 @@ def _path(folder: Path, split: str, part: str) -> Path:
     return folder / f"{split}_{_FILES[part]}.npy"
 
 
-def _read(path: Path) -> NDArray[Any]:
-    """The array in a file; never a pickle."""
-    if not path.is_file():
-        raise InvalidArgument(f"There is no file {path}. Give the folder that holds train_maps.npy and the others.")
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidArgument(f"{path} is no readable .npy file: {error}") from error
-    if not isinstance(values, np.ndarray):
-        raise InvalidArgument(f"{path} holds several arrays; give .npy files with one array each.")
-    return values
+@dataclass(frozen=True, eq=False)
+class Grades:
+    """Of sequences of tokens, one row a map."""
+
+    consistent: Tensor  # Bool[num], a simple path on the grid from the upper left to the lower right cell
+    exact: Tensor  # Bool[num], a path of minimum cost (there may be several)
+    equal: Tensor  # Bool[num], the very path of the label
+
+    def rates(self) -> dict[str, float]:
+        """Share of each, from 0 to 1."""
+        return {name: float(values.double().mean()) for name, values in vars(self).items()}
 
 
-def _check_shapes(folder: Path, split: str, images: NDArray[Any], weights: NDArray[Any], labels: NDArray[Any]) -> None:
-    """Raise `InvalidArgument` unless the three arrays are of one set of maps."""
-    where = f"of {split!r} in {folder}"
-    if weights.ndim != 3 or not len(weights) or not np.issubdtype(weights.dtype, np.floating):
-        raise InvalidArgument(
-            f"The vertex weights {where} are {weights.dtype}{list(weights.shape)}; give floats [num, height, width]."
-        )
-    num, height, width = weights.shape
-    expected = (num, TILE * height, TILE * width, 3)
-    if images.shape != expected or images.dtype != np.uint8:
-        raise InvalidArgument(
-            f"The maps {where} are {images.dtype}{list(images.shape)}; the weights need uint8{list(expected)}."
-        )
-    if labels.shape != weights.shape:
-        raise InvalidArgument(f"The shortest paths {where} have the shape {labels.shape}, the weights {weights.shape}.")
+def grade(tokens: Tensor, maps: Maps) -> Grades:
+    """Grade one sequence for each map."""
+    if len(tokens) != len(maps):
+        raise InvalidArgument(f"There are {len(tokens)} sequences for {len(maps)} maps; give one for each.")
+    rows = []
+    for index, sequence in enumerate(tokens.tolist()):
+        cells = maps.encoding.path(sequence, maps.height, maps.width)
+        if cells is None:
+            rows.append((False, False, False))
+        else:
+            cheap = is_minimum_cost(maps.weights[index], cells, maps.encoding.steps)
+            rows.append((True, cheap, cells == maps.paths[index]))
+    consistent, exact, equal = torch.tensor(rows).unbind(1)
+    return Grades(consistent, exact, equal)

@@ -22,34 +22,21 @@ MOST_DRAWS = 2_000  # of the rejection that stands for the exact law
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of every method.
+    """What is asked of every method."""
 
-    Attributes:
-        constraint: the tokens are a simple path between the corners.
-        length: the horizon, in tokens.
-        samples: how many each method but the first may draw, particles or drafts.
-    """
-
-    constraint: Constraint
-    length: int
-    samples: int
+    constraint: Constraint  # the tokens are a simple path between the corners
+    length: int  # the horizon, in tokens
+    samples: int  # how many each method but the first may draw, particles or drafts
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """One path, or none.
+    """One path, or none."""
 
-    Attributes:
-        tokens: `length` of them with the padding; None if there was nothing to return.
-        lm_tokens: next-token distributions asked for.
-        seconds: of wall time.
-        notes: what else is worth keeping, such as the effective sample size.
-    """
-
-    tokens: list[int] | None
-    lm_tokens: int
-    seconds: float
-    notes: dict[str, float] = field(default_factory=dict)
+    tokens: list[int] | None  # `length` of them with the padding; None if there was nothing to return
+    lm_tokens: int  # next-token distributions asked for
+    seconds: float  # of wall time
+    notes: dict[str, float] = field(default_factory=dict)  # what else is worth keeping, such as the effective sample size
 
 
 Method = Callable[[PathModel, Task, int], Proposal]
@@ -132,21 +119,13 @@ def most_probable(model: PathModel, task: Task, seed: int) -> Proposal:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        name: of the row.
-        method: how it gets a path.
-        samples: whether it draws several, so that it is repeated for each number of them.
-        costly: whether it asks for every neighbour of a draft, and gets fewer maps.
-        few_edges: whether the path has to have fewer edges than about 1.5 of the fewest, as in the precursor's code.
-    """
-
-    name: str
-    method: Method
-    samples: bool = True
-    costly: bool = False
-    few_edges: bool = False
+    name: str  # of the row
+    method: Method  # how it gets a path
+    samples: bool = True  # whether it draws several, so that it is repeated for each number of them
+    costly: bool = False  # whether it asks for every neighbour of a draft, and gets fewer maps
+    few_edges: bool = False  # whether the path has to have fewer edges than about 1.5 of the fewest, as in the precursor's code
 
 
 PAIRS = LocallyConstrainedResampling(kernel=Exact(floor=0.0), as_published=True)

@@ -1,4 +1,8 @@
-"""The CNN-LSTM of the paper as a language model over paths, whose prompt is the picture of a map."""
+"""The CNN-LSTM of the paper, as a network and as a language model over paths, whose prompt is the picture of a map.
+
+ResNet-18 (He et al. 2016) gives the picture an embedding of 128 numbers; an LSTM of one layer and 512 units reads it together
+with the last token at every step, and predicts the next one. It is told neither the weights nor where it stands.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,100 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import ResNetConfig, ResNetModel
 
 from locore.io import replacing
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import CannotScore, InvalidArgument, ModelNotFound
 from locore.models import Cursor, LanguageModel
-from locore_lab.warcraft.encodings import ENCODINGS, MOVES_TO_8, Encoding
-from locore_lab.warcraft.network import PathNetwork, State
+from locore_lab.warcraft.paths import ENCODINGS, MOVES_TO_8, Encoding
 from locore_lab.warcraft.terrain import TILE
+
+IMAGE_SIZE = 128  # numbers in the embedding of a picture
+HIDDEN_SIZE = 512
+
+State = tuple[Tensor, Tensor]  # Float[1, batch, HIDDEN_SIZE] twice
+
+
+class PathNetwork(nn.Module):
+    """Pictures and tokens in, logits of the next tokens out.
+
+    Attributes:
+        height: rows of cells of the maps.
+        width: columns of cells.
+        encoding: what the tokens say.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, height: int = 12, width: int = 12, encoding: Encoding = MOVES_TO_8) -> None:
+        """Fresh weights from the global generator, for maps of `height` × `width` cells."""
+        super().__init__()
+        self.height, self.width, self.encoding = height, width, encoding
+        config = ResNetConfig(layer_type="basic", depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], embedding_size=64)
+        self.encoder: nn.Module = ResNetModel(config)
+        self.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-arg]
+        # The last features are joined and not averaged: where things are matters for a path.
+        self.project = nn.Linear(512 * _last_side(height) * _last_side(width), IMAGE_SIZE)
+        self.moves = nn.Embedding(encoding.read, encoding.token_size)
+        self.lstm = nn.LSTM(IMAGE_SIZE + encoding.token_size, HIDDEN_SIZE, batch_first=True)
+        self.head = nn.Linear(HIDDEN_SIZE, encoding.vocab_size)
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("std", torch.ones(3))
+
+    def set_normalisation(self, images: Tensor) -> None:
+        """Take mean and standard deviation of each channel from the training pictures uint8[num, rows, columns, 3]."""
+        counts = torch.stack([torch.bincount(images[..., channel].flatten(), minlength=256) for channel in range(3)]).double()
+        values = torch.arange(256, dtype=torch.float64)
+        mean = (counts @ values) / counts.sum(1)
+        self.mean = mean.float()
+        self.std = ((counts @ values**2) / counts.sum(1) - mean**2).sqrt().float()
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Float[batch, IMAGE_SIZE] of pictures uint8[batch, TILE · height, TILE · width, 3]."""
+        pixels = (images.float() - self.mean) / self.std
+        features = self.encoder(pixels.permute(0, 3, 1, 2)).last_hidden_state
+        return cast(Tensor, self.project(features.flatten(1))).float()
+
+    def logits(self, embedding: Tensor, tokens: Tensor) -> Tensor:
+        """Float[batch, time, vocab]: row t reads the tokens before position t.
+
+        Args:
+            embedding: Float[batch, IMAGE_SIZE].
+            tokens: Long[batch, time]; the last of each row is not read.
+        """
+        before = torch.cat([torch.full_like(tokens[:, :1], self.encoding.begin), tokens[:, :-1]], 1)
+        return self.step(embedding, before, None)[0]
+
+    def step(self, embedding: Tensor, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """Read on.
+
+        Args:
+            embedding: Float[batch, IMAGE_SIZE].
+            tokens: Long[batch, time], the tokens to read.
+            state: what was read before; None at the start, where the first token is `encoding.begin`.
+
+        Returns:
+            Logits Float[batch, time, vocab] after each of these tokens, and the state after the last.
+        """
+        picture = embedding[:, None].expand(-1, tokens.shape[1], -1)
+        hidden, state = self.lstm(torch.cat([picture, self.moves(tokens)], 2), state)
+        return self.head(hidden).float(), state
+
+
+def _last_side(cells: int) -> int:
+    """Side of the last feature map of a ResNet, which halves the pixels five times and rounds up."""
+    return -(-TILE * cells // 32)
+
 
 Picture = NDArray[np.uint8] | Tensor
 
@@ -42,11 +124,7 @@ class PathModel(LanguageModel):
 
     @classmethod
     def load(cls, path: Path | str) -> PathModel:
-        """The model in a file that `save` wrote.
-
-        Raises:
-            ModelNotFound: there is no such file, or it holds something else.
-        """
+        """The model in a file that `save` wrote."""
         if not Path(path).is_file():
             raise ModelNotFound(f"There is no file {path}. Train a model first; see locore_lab/warcraft.")
         try:
@@ -69,9 +147,6 @@ class PathModel(LanguageModel):
 
         Args:
             prompt: uint8[TILE · height, TILE · width, 3]; an empty text or list leaves a model with a picture as it is.
-
-        Raises:
-            CannotScore: not a picture of this size, or there is one already.
         """
         if self._embedding is not None and not len(prompt):
             return self
@@ -96,11 +171,7 @@ class PathModel(LanguageModel):
 
     @property
     def embedding(self) -> Tensor:
-        """Float[1, IMAGE_SIZE] of the picture.
-
-        Raises:
-            CannotScore: there is none.
-        """
+        """Float[1, IMAGE_SIZE] of the picture."""
         if self._embedding is None:
             raise CannotScore("This model needs a picture of a map first: model.prompted(maps.images[0]).")
         return self._embedding

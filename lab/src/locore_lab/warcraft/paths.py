@@ -1,29 +1,35 @@
-"""Minimum-cost paths on a grid with weights on its vertices, and paths as sequences of moves.
+"""Minimum-cost paths on a grid with weights on its vertices, and the two ways to write a path down as tokens.
 
 A path goes from the upper left to the lower right cell, to one of 8 neighbours (or 4) at a time; its cost is the sum of the
 weights of its cells, both ends included. A move is one of 8 directions; the token `STOP` after the last move is the end of
 sequence.
+
+A sequence of moves cannot leave its path, one of edge bits can: it may branch, stop, or draw loops beside the path. The
+paper's model writes edge bits (Ahmed, Chang, Van den Broeck, NeurIPS 2023, whose network it uses): 2 · 12 · 11 = 264 of them on
+its maps.
 """
 
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from locore import Tokenizer, grid, simple_moves, simple_path
+from locore.constraints import Constraint
 from locore.kernel.errors import InvalidArgument
 
 Cell = tuple[int, int]
 
 # Row and column offsets of the moves, ordered by row, then by column.
 MOVES: tuple[Cell, ...] = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
-MOVE_NAMES = ("NW", "N", "NE", "W", "E", "SW", "S", "SE")
 STRAIGHT = tuple(step for step in MOVES if 0 in step)  # to the 4 neighbours that share a side
 STOP = len(MOVES)
-VOCAB_SIZE = STOP + 1
 
 # Costs are added as integers, hundredths, so that equal costs are equal and not equal up to rounding: three cells of grass
 # cost what two of earth cost, also in a file of float16, which holds 0.8 as 0.7998 and 9.2 as 9.2031.
@@ -31,14 +37,7 @@ _PER_UNIT = 100
 
 
 def integer_weights(weights: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Weights in hundredths, to which they are rounded, checked.
-
-    Args:
-        weights: Float[height, width].
-
-    Raises:
-        InvalidArgument: not a grid of at least two cells a side, or a weight is negative or not finite.
-    """
+    """Weights in hundredths, to which they are rounded, checked."""
     grid = np.asarray(weights, dtype=np.float64)
     if grid.ndim != 2 or min(grid.shape) < 2:
         raise InvalidArgument(f"Vertex weights have the shape {grid.shape}; give a grid of at least 2 × 2.")
@@ -56,16 +55,6 @@ def shortest_path(weights: NDArray[np.floating], steps: Sequence[Cell] = MOVES) 
 
     Dijkstra's algorithm with a heap on (cost, (row, column)); neighbours in order of row, then column; a predecessor is
     replaced only by a strictly cheaper one.
-
-    Args:
-        weights: Float[height, width].
-        steps: offsets of a cell's neighbours, `MOVES` or `STRAIGHT`.
-
-    Returns:
-        The cells from the upper left to the lower right one.
-
-    Raises:
-        InvalidArgument: as `integer_weights`.
     """
     grid = integer_weights(weights)
     height, width = grid.shape
@@ -94,12 +83,6 @@ def shortest_path(weights: NDArray[np.floating], steps: Sequence[Cell] = MOVES) 
     while path[-1] != start:
         path.append(came_from[path[-1]])
     return tuple(reversed(path))
-
-
-def path_cost(weights: NDArray[np.floating], cells: Iterable[Cell]) -> float:
-    """Sum of the weights of these cells, each rounded to hundredths."""
-    grid = integer_weights(weights)
-    return sum(int(grid[cell]) for cell in cells) / _PER_UNIT
 
 
 def is_minimum_cost(weights: NDArray[np.floating], cells: Sequence[Cell], steps: Sequence[Cell] = MOVES) -> bool:
@@ -135,11 +118,7 @@ def cells_of(tokens: Iterable[int]) -> tuple[Cell, ...]:
 
 
 def moves_of(cells: Sequence[Cell], length: int | None = None) -> list[int]:
-    """Tokens of a path: its moves and `STOP`, padded with `STOP` to `length` if that is given.
-
-    Raises:
-        InvalidArgument: two cells that follow each other are no neighbours, or the path is longer than `length`.
-    """
+    """Tokens of a path: its moves and `STOP`, padded with `STOP` to `length` if that is given."""
     tokens = []
     for a, b in pairwise(cells):
         step = (b[0] - a[0], b[1] - a[1])
@@ -169,9 +148,6 @@ def cells_of_mask(mask: NDArray[np.generic], steps: Sequence[Cell] = MOVES) -> t
     Args:
         mask: [height, width] of 0 and 1.
         steps: offsets of a cell's neighbours, `MOVES` or `STRAIGHT`.
-
-    Raises:
-        InvalidArgument: other numbers than 0 and 1, or the cells are not one path without short cuts between the corners.
     """
     grid = np.asarray(mask)
     if grid.ndim != 2 or not np.isin(grid, (0, 1)).all():
@@ -191,3 +167,142 @@ def cells_of_mask(mask: NDArray[np.generic], steps: Sequence[Cell] = MOVES) -> t
     if set(path) != on_path or not is_valid_path(path, height, width):
         raise InvalidArgument("The matrix is no single path without short cuts from the upper left to the lower right cell.")
     return tuple(path)
+
+
+ARROWS = "↖↑↗←→↙↓↘"  # what the moves spell, in the order of `paths.MOVES`; the end spells nothing
+SPARE = 4  # moves that a sequence may have beyond the longest label
+
+
+class Encoding(ABC):
+    """Paths of a grid as tokens.
+
+    Attributes:
+        name: "edges" or "moves".
+        steps: offsets of the neighbours to which a path may go.
+        tokenizer: the vocabulary.
+        end: the token after which nothing comes but itself; None if sequences have a fixed length.
+        begin: what the network reads before the first token.
+        read: how many different tokens the network reads, `begin` included.
+        token_size: numbers in the network's embedding of a token.
+    """
+
+    name: str
+    steps: tuple[Cell, ...]
+    tokenizer: Tokenizer
+    end: int | None
+    begin: int
+    read: int
+    token_size: int
+
+    @property
+    def vocab_size(self) -> int:
+        """How many different tokens the network writes."""
+        return self.tokenizer.vocab_size
+
+    @abstractmethod
+    def tokens(self, cells: Sequence[Cell], height: int, width: int, length: int) -> list[int]:
+        """Of a path, padded to `length`. Raises `InvalidArgument` where it does not fit."""
+
+    @abstractmethod
+    def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
+        """The simple path between the corners that the tokens write; None if they write none."""
+
+    @abstractmethod
+    def length(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
+        """Tokens that the longest of these paths needs, its end included."""
+
+    @abstractmethod
+    def horizon(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
+        """Tokens of a sequence where paths like these are sought."""
+
+    @abstractmethod
+    def constraint(self, height: int, width: int, memory: int = 2) -> Constraint:
+        """The tokens are a simple path between the corners; `memory` is that of `locore.simple_moves`."""
+
+
+class Moves(Encoding):
+    """One of 8 directions at a time, and an end."""
+
+    name = "moves"
+    steps = MOVES
+    tokenizer = Tokenizer.from_tokens([*ARROWS, None], eos_ids=(STOP,))
+    end = STOP
+    begin = STOP
+    read = STOP + 1
+    token_size = 64
+
+    def tokens(self, cells: Sequence[Cell], height: int, width: int, length: int) -> list[int]:
+        return moves_of(cells, length)
+
+    def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
+        cells = cells_of(tokens)
+        return cells if is_valid_path(cells, height, width) else None
+
+    def length(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
+        return max(map(len, paths))
+
+    def horizon(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
+        """Room beyond every path: the longest and `SPARE` tokens more."""
+        return max(self.length(paths, height, width) + SPARE, height + width)
+
+    def constraint(self, height: int, width: int, memory: int = 2) -> Constraint:
+        return simple_moves(height, width, (0, 0), (height - 1, width - 1), memory=memory)
+
+
+@lru_cache
+def _edges(height: int, width: int) -> tuple[tuple[Cell, Cell], ...]:
+    return tuple(grid(height, width, 4))
+
+
+class Edges(Encoding):
+    """A bit for each edge of the grid with 4 neighbours, in the order of `locore.grid`."""
+
+    name = "edges"
+    steps = STRAIGHT
+    tokenizer = Tokenizer.integers(2)
+    end = None
+    begin = 2
+    read = 3
+    token_size = 128
+
+    def tokens(self, cells: Sequence[Cell], height: int, width: int, length: int) -> list[int]:
+        edges = _edges(height, width)
+        used = {frozenset(pair) for pair in pairwise(cells)}
+        bits = [int(frozenset(edge) in used) for edge in edges]
+        if sum(bits) != len(used):
+            raise InvalidArgument("two cells follow each other in a path but are no neighbours; with edges there are four.")
+        if length != len(edges):
+            raise InvalidArgument(f"a grid of {height} × {width} cells has {len(edges)} edges, not {length}.")
+        return bits
+
+    def _trace(self, tokens: Iterable[int], height: int, width: int) -> tuple[Cell, ...]:
+        """Along edges that are set, each once, for as long as there is one."""
+        left = {frozenset(edge) for edge, bit in zip(_edges(height, width), tokens, strict=True) if bit}
+        cells = [(0, 0)]
+        while True:
+            row, column = cells[-1]
+            onward = [(row + down, column + right) for down, right in STRAIGHT]
+            onward = [cell for cell in onward if frozenset((cells[-1], cell)) in left]
+            if not onward:
+                return tuple(cells)
+            left.discard(frozenset((cells[-1], onward[-1])))
+            cells.append(onward[-1])
+
+    def path(self, tokens: Sequence[int], height: int, width: int) -> tuple[Cell, ...] | None:
+        cells = self._trace(tokens, height, width)
+        return cells if len(cells) == sum(tokens) + 1 and is_valid_path(cells, height, width) else None
+
+    def length(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
+        """As many as there are edges."""
+        return len(_edges(height, width))
+
+    def horizon(self, paths: Iterable[Sequence[Cell]], height: int, width: int) -> int:
+        """As many as there are edges."""
+        return len(_edges(height, width))
+
+    def constraint(self, height: int, width: int, memory: int = 2) -> Constraint:
+        return simple_path(_edges(height, width), (0, 0), (height - 1, width - 1))
+
+
+EDGES, MOVES_TO_8 = Edges(), Moves()
+ENCODINGS: dict[str, Encoding] = {encoding.name: encoding for encoding in (EDGES, MOVES_TO_8)}

@@ -29,25 +29,15 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How much there is of what; each map draws its own shares uniformly between the two numbers.
+    """How much there is of what; each map draws its own shares uniformly between the two numbers."""
 
-    Attributes:
-        forest: share of all cells that are forest.
-        grass: share of all cells that are grass, around the forest.
-        water: share of the inner earth (no grass or forest next to it) that is water.
-        rock: share of the inner earth that is rock.
-        forest_scale: width of the forest's patches, in cells.
-        lake_scale: width of lakes and outcrops, in cells.
-        tilt: how strongly the forest keeps to one side, against the noise of its border.
-    """
-
-    forest: tuple[float, float] = (0.1, 0.5)
-    grass: tuple[float, float] = (0.1, 0.3)
-    water: tuple[float, float] = (0.02, 0.25)
-    rock: tuple[float, float] = (0.02, 0.25)
-    forest_scale: float = 2.8
-    lake_scale: float = 1.3
-    tilt: float = 1.0
+    forest: tuple[float, float] = (0.1, 0.5)  # share of all cells that are forest
+    grass: tuple[float, float] = (0.1, 0.3)  # share of all cells that are grass, around the forest
+    water: tuple[float, float] = (0.02, 0.25)  # share of the inner earth (no grass or forest next to it) that is water
+    rock: tuple[float, float] = (0.02, 0.25)  # share of the inner earth that is rock
+    forest_scale: float = 2.8  # width of the forest's patches, in cells
+    lake_scale: float = 1.3  # width of lakes and outcrops, in cells
+    tilt: float = 1.0  # how strongly the forest keeps to one side, against the noise of its border
 
 
 STANDARD = Recipe()
@@ -56,17 +46,8 @@ STANDARD = Recipe()
 def draw_terrain(rng: np.random.Generator, height: int, width: int, recipe: Recipe = STANDARD) -> Terrain:
     """A map of terrain indices.
 
-    Args:
-        rng: where the randomness comes from.
-        height: rows.
-        width: columns.
-        recipe: how much of what.
-
     Returns:
         uint8[height, width], indices into `TERRAINS`.
-
-    Raises:
-        InvalidArgument: a side is below 2 cells.
     """
     if min(height, width) < 2:
         raise InvalidArgument(f"A map of {height} × {width} cells has no path to look for; give at least 2 × 2.")
@@ -108,11 +89,6 @@ def draw_tiles(seed: int) -> NDArray[np.uint8]:
 def render(terrain: Terrain, rng: np.random.Generator, tiles: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The picture of a map.
 
-    Args:
-        terrain: uint8[height, width].
-        rng: chooses variants and where the shade is dark.
-        tiles: what `draw_tiles` returns.
-
     Returns:
         uint8[TILE · height, TILE · width, 3].
     """
@@ -128,19 +104,8 @@ def draw_maps(
 ) -> tuple[NDArray[np.uint8], _Floats]:
     """Maps and their weights; the first of many are those of few.
 
-    Args:
-        num: how many maps.
-        seed: of the whole data set, tiles included.
-        split: "train", "val" or "test"; their maps are drawn independently.
-        height: rows of cells.
-        width: columns of cells.
-        recipe: how much of what.
-
     Returns:
         images uint8[num, TILE · height, TILE · width, 3] and vertex weights f64[num, height, width].
-
-    Raises:
-        InvalidArgument: `num` is below 1, or there is no such split.
     """
     if num < 1:
         raise InvalidArgument(f"num is {num}; give at least 1 map.")

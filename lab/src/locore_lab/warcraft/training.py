@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from locore.kernel.errors import InvalidArgument
-from locore_lab.shared import load_checkpoint, save_checkpoint, write_log
-from locore_lab.warcraft.dataset import Maps
-from locore_lab.warcraft.encodings import Encoding
-from locore_lab.warcraft.grading import grade
-from locore_lab.warcraft.model import save_weights
-from locore_lab.warcraft.network import IMAGE_SIZE, PathNetwork, State
+from locore_lab.shared import Training
+from locore_lab.warcraft.dataset import Maps, grade
+from locore_lab.warcraft.model import IMAGE_SIZE, PathNetwork, State, save_weights
+from locore_lab.warcraft.paths import Encoding
 
-CHECKPOINT, WEIGHTS, ROUNDED, LOG = "checkpoint.pt", "weights.safetensors", "rounded.safetensors", "log.jsonl"
+WEIGHTS, ROUNDED = "weights.safetensors", "rounded.safetensors"
 # Which share of validation maps decides what is kept: a path of minimum cost by a draw, or by the likelier token at each place.
 KEPT = {WEIGHTS: "exact", ROUNDED: "rounded_exact"}
 
@@ -37,36 +35,22 @@ LARGEST_GRADIENT = 1.0  # norm; without a bound the loss of edge bits doubled wi
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; optimizer and batch are those of Vlastelica et al. (2020), whose learning rate is 5e-4.
+    """How to train; optimizer and batch are those of Vlastelica et al. (2020), whose learning rate is 5e-4."""
 
-    Attributes:
-        seed: of the weights and of the order of the maps.
-        epochs: the most there will be; the learning rate falls to zero over them, along half a cosine.
-        looks: validations in an epoch, each after an equal part of it.
-        batch: maps in a step.
-        learning_rate: of Adam, after a warm-up.
-        warmup: steps until the rate is reached.
-        symmetries: views of each map, 1 or 4 (`Maps.turned`); each map is seen in one of them an epoch.
-        target: share of sampled paths that are of minimum cost. Training ends with the first validation that reaches it, and
-            the weights that are kept are those that came closest to it (`KEPT`).
-        draws: paths sampled for each validation map.
-        bfloat16: whether pictures are read in 16 bits while training; validation uses 32.
-        aside: weight of the loss of the encoder's own head, which is thrown away after training; 0 for none.
-        encoder_epochs: epochs of the encoder and its head alone, before all others; nothing is validated in them.
-    """
-
-    seed: int = 0
-    epochs: int = 24
-    looks: int = 1
-    batch: int = 70
-    learning_rate: float = 1e-3
-    warmup: int = 100
-    symmetries: int = 4
+    seed: int = 0  # of the weights and of the order of the maps
+    epochs: int = 24  # the most there will be; the learning rate falls to zero over them, along half a cosine
+    looks: int = 1  # validations in an epoch, each after an equal part of it
+    batch: int = 70  # maps in a step
+    learning_rate: float = 1e-3  # of Adam, after a warm-up
+    warmup: int = 100  # steps until the rate is reached
+    symmetries: int = 4  # views of each map, 1 or 4 (`Maps.turned`); each map is seen in one of them an epoch
+    # share of sampled paths that are of minimum cost. Training ends with the first validation that reaches it, and the weights
+    # that are kept are those that came closest to it (`KEPT`)
     target: float = 0.62
-    draws: int = 4
-    bfloat16: bool = True
-    aside: float = 0.0
-    encoder_epochs: float = 0.0
+    draws: int = 4  # paths sampled for each validation map
+    bfloat16: bool = True  # whether pictures are read in 16 bits while training; validation uses 32
+    aside: float = 0.0  # weight of the loss of the encoder's own head, which is thrown away after training; 0 for none
+    encoder_epochs: float = 0.0  # epochs of the encoder and its head alone, before all others; nothing is validated in them
 
     @property
     def encoder_looks(self) -> int:
@@ -79,16 +63,11 @@ class Settings:
         return self.encoder_looks + self.epochs * self.looks
 
 
-class Trainer:
-    """What a checkpoint holds: network, optimizer, the epochs done and what was measured after each."""
+class Trainer(Training):
+    """Of a fresh network."""
 
     def __init__(self, settings: Settings, train: Maps, val: Maps) -> None:
-        """A fresh start.
-
-        Raises:
-            InvalidArgument: the maps do not fill a batch, `symmetries` is neither 1 nor 4, or an encoder without a head is to
-                learn alone.
-        """
+        """A fresh start."""
         if len(train) < settings.batch:
             raise InvalidArgument(f"{len(train)} training maps do not fill a batch of {settings.batch}.")
         if settings.symmetries not in (1, 4):
@@ -106,17 +85,13 @@ class Trainer:
         self.network.set_normalisation(torch.from_numpy(train.images))
         self.parameters = [*self.network.parameters(), *(self.aside.parameters() if self.aside else ())]
         self.optimizer = torch.optim.Adam(self.parameters, lr=settings.learning_rate)
-        self.history: list[dict[str, Any]] = []
+        self.what, self.history = asdict(settings) | {"encoding": train.encoding.name}, []
+        self.parts = {"network": self.network, "optimizer": self.optimizer, **({"aside": self.aside} if self.aside else {})}
 
     @property
     def steps_per_look(self) -> int:
         """Full batches between two validations."""
         return len(self.views[0]) // self.settings.batch // self.settings.looks
-
-    @property
-    def _what(self) -> dict[str, Any]:
-        """What a checkpoint is of."""
-        return asdict(self.settings) | {"encoding": self.network.encoding.name}
 
     @property
     def finished(self) -> bool:
@@ -160,29 +135,11 @@ class Trainer:
         distance = [abs(float(report[share]) - self.settings.target) for report in self._validated]
         return bool(distance) and distance[-1] <= min(distance)
 
-    def save(self, path: Path) -> None:
-        """Atomic: a kill at any moment leaves the old or the new checkpoint, never half of one."""
-        state = {
-            "settings": self._what,
-            "network": self.network.state_dict(),
-            "aside": self.aside.state_dict() if self.aside else {},
-            "optimizer": self.optimizer.state_dict(),
-            "history": self.history,
-        }
-        save_checkpoint(state, path)
-
-    def load(self, path: Path) -> None:
-        """Go on from a checkpoint.
-
-        Raises:
-            InvalidArgument: it was made with other settings.
-        """
-        state = load_checkpoint(path, self._what)
-        self.network.load_state_dict(state["network"])
-        if self.aside:
-            self.aside.load_state_dict(state["aside"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.history = state["history"]
+    def keep(self, folder: Path) -> None:
+        """The weights that came closest to the target, by draws and by the likelier token at each place."""
+        for name, share in KEPT.items():
+            if self.is_closest(share):
+                save_weights(self.network, folder / name)
 
     @property
     def _encoder_alone(self) -> bool:
@@ -234,33 +191,9 @@ def _read(tokens: Tensor, encoding: Encoding) -> Tensor:
 def train(
     settings: Settings, maps: Maps, val: Maps, folder: Path, report: Callable[[dict[str, Any]], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """Train, or go on from the checkpoint in the folder.
-
-    Args:
-        settings: how.
-        maps: to train on.
-        val: to validate on.
-        folder: gets `checkpoint.pt`, `weights.safetensors` (closest to the target), `rounded.safetensors` (the
-            same when the likelier token is taken at each place) and `log.jsonl`.
-        report: is told what each validation gave.
-
-    Returns:
-        What each validation gave: loss, nats per label, and shares of sampled paths (`Grades`) on the validation maps.
-
-    Raises:
-        InvalidArgument: as `Trainer` says.
-    """
+    """Train, or go on from the checkpoint in the folder; what each validation gave, as `look` and `validate` say."""
     trainer = Trainer(settings, maps, val)
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / CHECKPOINT).is_file():
-        trainer.load(folder / CHECKPOINT)
-    while not trainer.finished:
-        report(trainer.look())
-        for name, share in KEPT.items():
-            if trainer.is_closest(share):
-                save_weights(trainer.network, folder / name)
-        trainer.save(folder / CHECKPOINT)
-        write_log(folder / LOG, asdict(settings), trainer.history)
+    trainer.run(folder, report)
     return trainer.history
 
 

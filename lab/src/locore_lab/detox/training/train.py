@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import json
+import lzma
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +17,47 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 import locore_lab.detox.scorers as scorers
-from locore_lab.detox.scorers.features import ids_of_text
-from locore_lab.detox.scorers.local import WEIGHTS, save_model
-from locore_lab.detox.scorers.network import LinearModel, WordNetwork
-from locore_lab.detox.training.data import DATA, Texts, load
+from locore_lab.detox.scorers.local import WEIGHTS, LinearModel, WordNetwork, ids_of_text, save_model, words_of
+from locore_lab.shared import SHARED
+
+DATA = SHARED / "data" / "detox" / "toxicity_text.jsonl.xz"
+TARGET = "perspective"  # the kind of label that the scorer stands in for
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts with labels, one entry each."""
+
+    texts: list[str]  # as they are
+    words: list[list[str]]  # what the scorer reads of them
+    toxicity: np.ndarray  # Float[num] in [0, 1]
+    column: np.ndarray  # Int[num], 0 for Perspective scores, else one number for each source: what it means by "toxic"
+    source: np.ndarray  # where a text is from; texts of one group are not independent
+    group: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def load(path: Path) -> dict[str, Texts]:
+    """The splits train, valid and test, as the file says."""
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    columns = [TARGET, *sorted({row["source"] for row in rows if row["kind"] != TARGET})]
+    return {split: _texts([row for row in rows if row["split"] == split], columns) for split in ("train", "valid", "test")}
+
+
+def _texts(rows: list[dict], columns: list[str]) -> Texts:
+    meaning = [TARGET if row["kind"] == TARGET else row["source"] for row in rows]
+    return Texts(
+        texts=[row["text"] for row in rows],
+        words=[words_of(row["text"]) for row in rows],
+        toxicity=np.array([row["toxicity"] for row in rows]),
+        column=np.array([columns.index(name) for name in meaning]),
+        source=np.array([row["source"] for row in rows]),
+        group=np.array([row["group"] for row in rows]),
+    )
+
 
 VERSION = "1"
 SHIPPED = Path(scorers.__file__).parent / WEIGHTS
