@@ -75,7 +75,7 @@ def test_an_enumerated_posterior_is_said_exactly(tiny, truth):
 
 @pytest.mark.parametrize("budget", [3 * (LENGTH - 1), 8 * (LENGTH - 1)])
 def test_certain_bounds_hold_and_intervals_do_mostly(tiny, truth, budget):
-    """Certain bounds always; of 95 % intervals fewer than 1 of 3 fail (10 runs at 5 %: 1e-3 by the binomial tail, as more than 3 have to)."""
+    """Certain bounds always; of 95 % intervals fewer than 1 of 3 fail (10 runs: 1e-3, as more than 3 have to fail)."""
     missed = 0
     for seed in range(runs(10)):
         answer = locore.parse(tiny, PROMPT, Small, LENGTH, budget=budget, seed=seed, whitespace="compact")
