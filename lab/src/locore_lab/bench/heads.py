@@ -1,149 +1,187 @@
-"""What do hidden states know of later tokens, and two tokens of context?
+"""How much of the variance of a selection step do look-aheads leave: n-grams, and heads on hidden states?
 
-A look-ahead asks how likely a token is to come within the next k. For texts of SmolLM2 itself: the log-loss of that event, in
-nats below that of its frequency, as foretold by
+A sampler that keeps prefixes by q feels of it χ² = E[p*² / q] · E[q] / E[p*]² − 1: the variance of one selection step,
+relative to the square of what is estimated, where p* is how probable the event still is after a prefix, and prefixes are drawn
+by the model. The event is that a token comes within the next 8; p* is found by rollouts, along which the probabilities of the
+next token are summed. Shown is the share of the χ² without look-ahead (q the same for all) that is left by
 
-- an n-gram table (`locore.samplers.twist.ngram`) from the last two tokens, the last of which was just chosen;
-- linear future heads: the hidden state j tokens later as a linear function (ridge) of the one before the last token was
-  chosen, which is all that a sampler has for free, and the model's own head on that; tokens taken as independent, as in
-  Gloeckle et al. 2024;
-- the same heads on the hidden state after it, which costs an LM token;
-- both of the first two, joined by a logistic regression on the texts that the others learned from.
+- an n-gram table of the model's own text (`locore.samplers.twist.ngram`), as `locore prepare` makes it;
+- an n-gram table of as much of the prompt's own text as a call of 1,000 LM tokens learns from;
+- one bag-of-future head for all tokens (`locore_lab.bags`), from the hidden state before the last token and that token, which
+  is what a sampler has for free; made of the same texts as the first table;
+- the head and the table of the call: what the head says beyond its own mean after the last token, times what the table says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 import locore
 from locore.circuits import LeftToRight
 from locore.constraints import Count
+from locore.kernel.chat import Prompt
 from locore.models import HuggingFaceModel
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
+from locore_lab.bags import Bags, learned
 from locore_lab.harness import Case, Row, measurement, say
 
-TIME, BATCH, RIDGE = 96, 16, 10.0
-TRAINED = 0.75  # share of the texts
-EVENTS = (".", "?", "\n", " and", " dog", " book", " soon", " home", " day", " people")
-LEAST = 20  # occurrences in the held-out texts
+TIME, BATCH, WINDOW = 96, 16, 8
+ROLLOUTS = 24  # of each prefix, in two halves
+IN_A_CALL = 250  # positions
+FREQUENT = (".", "\n", " and", " the", "?", " people", " I", ",")
+RARE = (
+    *(" dog", " happy", " ship", " home", " water", " city", " children", " music", " money", " love", " soon", " school"),
+    *(" book", " friend"),
+)
+PROMPTS: dict[str, Prompt] = {
+    "none": "",
+    "hobby": [{"role": "user", "content": "Suggest a hobby for a rainy day in one sentence."}],
+    "Lily": "Once upon a time, there was a little girl named Lily.",
+    "sea": [{"role": "user", "content": "Write one sentence about the sea."}],
+}
 
 
-def texts_of(model: HuggingFaceModel, num: int) -> tuple[Tensor, Tensor, NGramCounts]:
-    """Long[num, TIME] texts, Float[num, TIME, size] hidden states after each token, what the first texts teach a table."""
-    generator, counts = torch.Generator().manual_seed(0), NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-    tokens, hidden = [], []
-    for first in range(0, num, BATCH):
-        teaches = counts if first < TRAINED * num else NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-        texts = teaches.draft(model, min(BATCH, num - first), TIME, generator)
-        ids = torch.cat([torch.tensor(model.prompt_ids).expand(len(texts), -1), texts], 1)
-        with torch.inference_mode():
-            states = model.causal.module.base_model(ids).last_hidden_state[:, -TIME:]
-        tokens.append(texts)
-        hidden.append(states.clone().float())
-    return torch.cat(tokens), torch.cat(hidden), counts
+@dataclass(frozen=True)
+class Texts:
+    """What a prompted model writes.
 
+    Attributes:
+        tokens: Long[num, time + 1], with the last token of the prompt before them.
+        hidden: f32[num, time + 1, size], after each.
+        counts: for a table.
+    """
 
-def heads_of(hidden: Tensor, most: int) -> list[Tensor]:
-    """For j = 1…most Float[size + 1, size]: the hidden state j tokens later from this one and a constant."""
-    found = []
-    for ahead in range(1, most + 1):
-        before = _with_one(hidden[:, :-ahead].flatten(0, 1)).double()
-        later = hidden[:, ahead:].flatten(0, 1).double()
-        gram = before.T @ before + RIDGE * torch.eye(before.shape[1], dtype=torch.float64)
-        found.append(torch.linalg.solve(gram, before.T @ later).float())
-    return found
+    tokens: Tensor
+    hidden: Tensor
+    counts: NGramCounts
 
-
-def _with_one(states: Tensor) -> Tensor:
-    return torch.cat([states, torch.ones(len(states), 1)], 1)
-
-
-def foretold(model: HuggingFaceModel, states: Tensor, heads: list[Tensor], tokens: Tensor) -> Tensor:
-    """f64[states, tokens]: that each token comes within as many tokens as there are heads, by these heads."""
-    states, missed = _with_one(states), torch.zeros(len(states), len(tokens), dtype=torch.float64)
-    for head in heads:
-        for part in torch.split(torch.arange(len(states)), 512):
+    @classmethod
+    def of(cls, model: HuggingFaceModel, num: int, time: int, seed: int) -> Texts:
+        """So many."""
+        generator, counts = torch.Generator().manual_seed(seed), NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
+        prompt, tokens, hidden = torch.tensor(model.prompt_ids), [], []
+        for first in range(0, num, BATCH):
+            texts = counts.draft(model, min(BATCH, num - first), time, generator)
+            ids = torch.cat([prompt.expand(len(texts), -1), texts], 1)
             with torch.inference_mode():
-                logits = model.causal.read_hidden(states[part] @ head)
-            missed[part] += torch.log1p(-logits.softmax(-1)[:, tokens].double().clamp_max(1 - 1e-9))
-    return -torch.expm1(missed)
+                states = model.causal.module.base_model(ids).last_hidden_state[:, -time - 1 :]
+            tokens.append(ids[:, -time - 1 :])
+            hidden.append(states.clone().float())
+        return cls(torch.cat(tokens), torch.cat(hidden), counts)
+
+
+@torch.inference_mode()
+def rolled_out(model: HuggingFaceModel, ids: Tensor, tokens: Tensor, generator: torch.Generator) -> Tensor:
+    """f64[2, tokens]: how probable each is within the window after Long[time] ids, by each half of the rollouts."""
+    logits, past = model.causal.read_on(ids[None])
+    probs, past = logits[:, 0].softmax(-1).expand(ROLLOUTS, -1), past.repeated(ROLLOUTS)
+    chance = torch.zeros(ROLLOUTS, len(tokens), dtype=torch.float64)
+    missing = torch.ones(ROLLOUTS, len(tokens), dtype=torch.bool)
+    for step in range(WINDOW):
+        chance += probs[:, tokens].double() * missing
+        if step + 1 < WINDOW:
+            drawn = torch.multinomial(probs, 1, generator=generator)
+            missing &= drawn != tokens
+            missing &= ~torch.isin(drawn, torch.tensor(model.tokenizer.eos_ids))
+            logits, past = model.causal.read_on(drawn, past)
+            probs = logits[:, 0].softmax(-1)
+    return chance.view(2, -1, len(tokens)).mean(1)
+
+
+def chi2(truth: Tensor, guess: Tensor) -> float:
+    """χ² of f64[prefixes] guesses, by two independent estimates f64[2, prefixes] of the truth."""
+    return float((truth[0] * truth[1] / guess).mean() * guess.mean() / (truth[0].mean() * truth[1].mean())) - 1
 
 
 def by_table(counts: NGramCounts, readers: list[LeftToRight], first: Tensor, second: Tensor) -> Tensor:
-    """f64[contexts, readers]: the same by the table, after two tokens."""
+    """f64[contexts, readers]: that each token comes within the window, by the table, after two tokens."""
     table, found = counts.table(), []
     for reader in readers:
-        states = reader.initial(len(first))
-        found.append(look_ahead(table, reader).of_states(0, states, first, second).double().exp())
+        found.append(look_ahead(table, reader).of_states(0, reader.initial(len(first)), first, second).double().exp())
     return torch.stack(found, 1)
 
 
-def loss(happens: np.ndarray, chance: np.ndarray) -> float:
-    """Mean log-loss, nats."""
-    chance = chance.clip(1e-6, 1 - 1e-6)
-    return float(-np.where(happens, np.log(chance), np.log1p(-chance)).mean())
+def by_both(bags: Bags, texts: Texts, places: Tensor, last: Tensor, tokens: Tensor, table: Tensor) -> Tensor:
+    """f64[prefixes, tokens]: the table's, times what the head says beyond its mean after the same last token."""
+    mean = bags.place(texts.hidden.flatten(0, 1).mean(0, keepdim=True).expand(len(last), -1), last)
+    return table * bags.within(places, tokens, WINDOW) / bags.within(mean, tokens, WINDOW)
 
 
-def joined(logits: np.ndarray, happens: np.ndarray) -> np.ndarray:
-    """Coefficients of a logistic regression, the constant last."""
-    inputs = np.concatenate([logits, np.ones((len(logits), 1))], 1)
+def readers_of(model: HuggingFaceModel, tokens: Tensor) -> list[LeftToRight]:
+    """Of each token: that it comes within the window."""
+    found = []
+    for token in tokens.tolist():
+        reader = locore.compile(Count(tuple(range(WINDOW)), frozenset({token}), 1, WINDOW), model, WINDOW).reader
+        assert reader is not None
+        found.append(reader)
+    return found
 
-    def mean_loss(weights: np.ndarray) -> float:
-        return float(np.logaddexp(0, np.where(happens, -1, 1) * (inputs @ weights)).mean())
 
-    weights: np.ndarray = minimize(mean_loss, np.array([0.5, 0.5, 0.0])).x
-    return weights
+def some_places(model: HuggingFaceModel, texts: Texts, num: int) -> tuple[Tensor, Tensor]:
+    """Long[places] texts, and Long[places] where in them the last but one of a prefix's tokens is; none behind an end."""
+    ended = torch.isin(texts.tokens[:, 1:], torch.tensor(model.tokenizer.eos_ids)).cumsum(1) > 0
+    going = (~ended[:, 1:]).nonzero()
+    text, time = going[torch.randperm(len(going), generator=torch.Generator().manual_seed(1))[:num]].unbind(1)
+    return text, time + 1
 
 
-def below(truth: np.ndarray, learned: np.ndarray, chances: list[np.ndarray], is_learned: np.ndarray) -> Row:
-    """Nats below the loss of the frequency, of the chances and of the first two of them joined; on held-out positions."""
-    rate = float(learned.mean())
-    base = loss(truth, np.full(len(truth), rate))
-    clipped = [chance.clip(1e-6, 1 - 1e-6) for chance in chances[:2]]
-    logits = np.stack([np.log(chance / (1 - chance)) for chance in clipped], 1)
-    weights = joined(logits[is_learned], learned)
-    both = logits[~is_learned] @ weights[:2] + weights[2]
-    found = [loss(truth, chance) for chance in (*(chance[~is_learned] for chance in chances), 1 / (1 + np.exp(-both)))]
-    gains = dict(zip(("table", "before", "after", "both"), (base - value for value in found), strict=True))
-    return {"frequency": float(truth.mean()), "loss": base, **gains}
+def truth_of(model: HuggingFaceModel, texts: Texts, text: Tensor, time: Tensor, tokens: Tensor) -> Tensor:
+    """f64[2, places, tokens], by rollouts."""
+    prompt, generator = torch.tensor(model.prompt_ids), torch.Generator().manual_seed(1)
+    places = zip(text.tolist(), time.tolist(), strict=True)
+    prefixes = [torch.cat([prompt, texts.tokens[row, 1 : place + 2]]) for row, place in places]
+    return torch.stack([rolled_out(model, prefix, tokens, generator) for prefix in prefixes], 1)
+
+
+def left(bare: HuggingFaceModel, bags: Bags, general: NGramCounts, name: str, positions: int) -> list[Row]:
+    """Shares that are left behind one prompt: medians over frequent and over rare tokens."""
+    model, length = bare.prompted(PROMPTS[name]), TIME // (4 if PROMPTS[name] else 2)
+    ids = torch.tensor([model.tokenizer.encode(event)[-1] for event in (*FREQUENT, *RARE)])
+    readers, texts = readers_of(model, ids), Texts.of(model, max(1, positions // 6), length, seed=2)
+    call = Texts.of(model, 1 + IN_A_CALL // length, length, seed=3).counts
+    text, time = some_places(model, texts, positions)
+    truth = truth_of(model, texts, text, time, ids)
+    first, last = texts.tokens[text, time], texts.tokens[text, time + 1]
+    places = bags.place(texts.hidden[text, time], last)
+    of_call = by_table(call, readers, first, last)
+    guesses = {
+        "general": by_table(general, readers, first, last),
+        "call": of_call,
+        "head": bags.within(places, ids, WINDOW),
+        "both": by_both(bags, texts, places, last, ids, of_call),
+    }
+    rows = []
+    for kind, numbers in (("frequent", range(len(FREQUENT))), ("rare", range(len(FREQUENT), len(ids)))):
+        plain = torch.tensor([chi2(truth[:, :, k], torch.ones(len(text)).double()) for k in numbers])
+        shares = {}
+        for key, guess in guesses.items():
+            some = torch.tensor([chi2(truth[:, :, k], guess[:, k]) for k in numbers])
+            shares[key] = float((some / plain).median())
+        rows.append({"tokens": kind, "positions": len(text), "chi2": float(plain.median()), **shares})
+    return rows
 
 
 @measurement(
-    "token | frequency | loss of it | table | heads before | heads after | table and heads before",
-    "{token!r} | {frequency:.3f} | {loss:.3f} | {table:+.3f} | {before:+.3f} | {after:+.3f} | {both:+.3f}",
+    "prompt | tokens | χ² without | table | table of the call | head | head and table of the call",
+    "{prompt} | {tokens} | {chi2:.1f} | {general:.2f} | {call:.2f} | {head:.2f} | {both:.2f}",
+    quick={"texts": 8, "positions": 6},
 )
-def run(texts: int = 160, window: int = 8) -> Iterator[Case]:
-    model = locore.load("smollm2").prompted("")
+def run(
+    texts: Annotated[int, "of 96 tokens, from which head and table are made"] = 128,
+    positions: Annotated[int, "whose future is rolled out"] = 96,
+) -> Iterator[Case]:
+    model = locore.load("smollm2")
     assert isinstance(model, HuggingFaceModel)
-    ids = torch.tensor([model.tokenizer.encode(event)[-1] for event in EVENTS])
-    tokens, hidden, counts = texts_of(model, texts)
-    trained = int(TRAINED * texts)
-    heads = heads_of(hidden[:trained], window)
-    readers = []
-    for token in ids.tolist():
-        circuit = locore.compile(Count(tuple(range(window)), frozenset({token}), 1, window), model, window)
-        assert circuit.reader is not None
-        readers.append(circuit.reader)
-    # Of each position t: chosen is y[t], known are y[t − 1] and the hidden state after it; does the event come after t?
-    last = TIME - window
-    places = torch.arange(2, last)
-    happens = torch.stack([(tokens[:, places + ahead, None] == ids) for ahead in range(1, window + 1)]).any(0)
-    before = foretold(model, hidden[:, places - 1].flatten(0, 1), heads, ids)
-    itself = torch.cat([torch.eye(hidden.shape[2]), torch.zeros(1, hidden.shape[2])])
-    after = foretold(model, hidden[:, places].flatten(0, 1), [itself, *heads[:-1]], ids)
-    table = by_table(counts, readers, tokens[:, places - 1].flatten(), tokens[:, places].flatten())
-    is_learned = (torch.arange(texts) < trained).repeat_interleave(len(places)).numpy()
-    happened = happens.flatten(0, 1).numpy()
-    say(f"{(~is_learned).sum():,} held-out positions, the next {window} tokens, nats below the frequency's loss")
-    for number, event in enumerate(EVENTS):
-        truth, learned = (happened[which, number] for which in (~is_learned, is_learned))
-        if min(truth.sum(), learned.sum()) >= LEAST:
-            chances = [chance[:, number].numpy() for chance in (table, before, after)]
-            yield {"token": event}, partial(below, truth, learned, chances, is_learned)
+    bare = model.prompted("")
+    made = Texts.of(bare, texts, TIME, seed=0)
+    say(f"{made.counts.positions:,} positions")
+    bags = learned(bare, made.hidden, made.tokens)
+    for name in PROMPTS:
+        yield {"prompt": name}, partial(left, model, bags, made.counts, name, positions)
