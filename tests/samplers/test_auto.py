@@ -105,8 +105,9 @@ def test_draws_that_a_pilot_promises_are_drawn_at_once(chance):
     circuit = compile(Literal(20, frozenset({0})), model, length)
     for seed in range(6):
         counted = Counted(model)
-        chosen.add(Auto()(counted, circuit, 32, None, torch.Generator().manual_seed(seed)).info["chosen"])
-        assert counted.passes <= 2 * length
+        draws = Auto()(counted, circuit, 32, None, torch.Generator().manual_seed(seed))
+        chosen.add(draws.info["chosen"])
+        assert counted.passes <= 2 * length and len(draws.tokens) >= 8
     assert "rejection" in chosen
 
 

@@ -106,6 +106,9 @@ class Rejection(Promises):
     def _expected(self, needed: int, accepted: int, drawn: int) -> int:
         """Draws of which so many will probably be accepted, by all that is known; a few too many cost less than a second go."""
         share = (self.seen[0] + accepted + 1) / (self.seen[1] + drawn + 1)
+        if self.seen[1]:  # there is no second go: so many by a share that is a standard deviation below what was seen
+            share = (self.seen[0] + accepted + 1) / (self.seen[1] + drawn + 2)
+            return math.ceil(needed / (share - math.sqrt(share * (1 - share) / (self.seen[1] + drawn + 2))))
         return math.ceil((needed + MARGIN * math.sqrt(needed * (1 - share))) / share)
 
     @staticmethod
