@@ -18,8 +18,10 @@ from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.models.base import Wrapper
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.request import Request
+from locore.kernel.samplers.base import promised
 from locore.models import pace as module
 from locore.models.pace import MOST_ROWS, OUTSIDE, Pace, pace_of
+from locore.samplers import sampler_by_name
 
 A_PASS, A_ROW = 0.02, 0.002
 
@@ -84,6 +86,20 @@ def test_a_call_takes_about_as_long_as_it_may(slow, sampler):
     start = Slow.now
     p = locore.generate(slow, "It was", contains(" moon"), 10, budget=Seconds(3), sampler=sampler, seed=0)
     assert 1.5 < (Slow.now - start) * OUTSIDE <= 3 and p.run.lm_tokens > 100
+
+
+@pytest.mark.parametrize("sampler", [None, "auto", "twisted", "smc"])
+def test_seconds_that_pay_for_one_way_through_a_text_are_enough(slow, sampler):
+    """Not for two: what is learned is learned on the way."""
+    pace_of(slow, "It was")
+    start, seconds = Slow.now, OUTSIDE * (1.9 * 19 * A_PASS)
+    p = locore.generate(slow, "It was", contains(" moon"), 20, budget=Seconds(seconds), sampler=sampler, seed=0)
+    assert (Slow.now - start) * OUTSIDE <= seconds and p.run.passes <= 2 * 20 + 8
+
+
+def test_samplers_say_how_often_they_go_through_a_text():
+    assert [sampler_by_name(name).times_through() for name in ("auto", "twisted", "swor", "smc", "lcr")] == [1, 1, 1, 1, 3]
+    assert promised(lambda *args: None, "times_through")() == 1  # of somebody else
 
 
 def test_too_few_seconds_are_refused_with_what_a_text_takes(slow):

@@ -16,6 +16,7 @@ from locore.kernel.constraints.structure import fold
 from locore.kernel.constraints.tokens import finished
 from locore.kernel.errors import InvalidArgument, Unsatisfiable
 from locore.kernel.request import Law, Request, Seconds
+from locore.kernel.samplers.base import promised
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
 from locore.models.pace import pace_of
@@ -157,7 +158,7 @@ def asked_for(
             raise InvalidArgument("temperature=0 looks for the most probable text by a search of its own; leave sampler out.")
         sampler = of_mode()
     if isinstance(request.budget, Seconds):
-        pace, times = pace_of(model, prompt), _times_through(request.sampler) * len(strata_of(aim))
+        pace, times = pace_of(model, prompt), promised(sampler, "times_through")() * len(strata_of(aim))
         request = replace(request, budget=pace.lm_tokens(request.budget, request.max_new_tokens, times))
     aim = told(aim, model.tokenizer, prompt)
     if complete is not None:
@@ -166,15 +167,10 @@ def asked_for(
     return replace(found, run=replace(found.run, law=str(law)), stops=request.stop).ordered()
 
 
-def _times_through(sampler: str | Sampler | None) -> int:
-    """How often a sampler goes through the positions of a text: twice where it learns before it samples."""
-    return 1 if isinstance(sampler, str) and sampler not in ("auto", "twisted") else 2
-
-
 def most_spent(request: Request) -> int | None:
     """LM tokens that a request may spend, for who waits; None where nothing limits them beforehand."""
     if request.budget is not None:
         return None if isinstance(request.budget, Seconds) else request.budget
     sampler = of_mode() if request.most_probable else sampler_by_name(request.sampler)
-    found = getattr(sampler, "most_prefixes", lambda num: None)(request.num_particles)
+    found = promised(sampler, "most_prefixes")(request.num_particles)
     return None if found is None else int(max(1, request.max_new_tokens - 1) * found)

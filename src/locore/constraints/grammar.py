@@ -11,16 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal as OneOf
 
-from locore.automata.grammar import (
-    Engine,
-    GrammarMachine,
-    Overrun,
-    Sentences,
-    definitions_of,
-    depth_of,
-    productions_of,
-    read_gbnf,
-)
+from locore.automata.grammar import Engine, GrammarMachine, Sentences, definitions_of, depth_of, productions_of, read_gbnf
+from locore.automata.grammar.machine import Overrun
 from locore.automata.lazily import ByteMachine
 from locore.automata.walking import Int32
 from locore.constraints.machine import MachineLeaf

@@ -12,7 +12,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws
 from locore.kernel.samplers.base import Prefixes, Promises, Sampler, Worth
 from locore.kernel.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
-from locore.kernel.samplers.without_replacement import WORTH_A_TRIAL, WithoutReplacement, tried
+from locore.kernel.samplers.without_replacement import Trial, WithoutReplacement, tried
 from locore.models import LanguageModel
 from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Enumeration, Search
 from locore.samplers.enumeration import price_of_enumeration
@@ -26,7 +26,6 @@ from locore.samplers.twist.prepared import prepared_table
 LIKELY = 1 / 4  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
 FOR_ONE = 12  # prefixes at a position for each particle that is asked for, up to those of a verdict
-OFTEN = 1 / 2  # share of accepted pilot draws, however few, from which nothing has to be steered
 PILOT_SHARE = 1 / 8  # of a budget, at most
 BEFORE_ALL = 1 / 4  # of the price of all prefixes: what the likeliest may cost before all are read
 FEW = 128  # prefixes that can be completed and are simply enumerated
@@ -35,7 +34,7 @@ PATIENCE = 4  # times the price of plain draws, that rejection may cost where it
 PLAIN = "the first draws of the model that satisfy the constraint"
 MOSTLY_BROKEN = "the model's first token mostly breaks the constraint"
 NOT_PLAIN = "draws of the model by itself would hardly satisfy the constraint"
-LITTLE = "there is little to spend, so all is done in one go"
+ONCE = "all is done in one go through the text"
 KNOWN, UNKNOWN = "the model's table is there", "no table is prepared for this model"
 MORE_PASSES = 8  # than a text takes: those of a search that does not seem to end
 ENOUGH = JUDGED_BLOCKS * JUDGED_WIDTH  # prefixes at a position for a verdict
@@ -49,12 +48,11 @@ class Auto(Promises):
 
     Few prefixes left: enumeration. More of them: the likeliest first, which is as good where they are spellings of a few
     texts, or where the rest of the text is free once they are written, and is given up after an eighth of the budget where
-    they are not. A likely constraint: rejection, which is exact and cheap; where a budget is there to be spent SMC without
-    replacement, which makes more of it. Otherwise that with a twist, from the model's table if `locore prepare` has made
-    it, and if not from one learned in the call, from the pilot to begin with. The pilot chooses and teaches, but none of
-    its draws becomes a particle, so it cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a
-    verdict, and fewer where less than eight particles are asked for. Where these or a budget are few prefixes, it goes through
-    the text once, without a pilot; of a budget that is enough for a verdict the pilot takes no more than the rest.
+    they are not. Without a budget a pilot comes next, and of a likely constraint rejection, which is exact and cheap. Otherwise
+    SMC without replacement with a twist, from the model's table if `locore prepare` has made it, and if not from one learned in
+    the call, from the pilot if there was one. The pilot chooses and teaches, but none of its draws becomes a particle, so it
+    cannot bias anything. Without a budget, twisted SMC keeps enough prefixes for a verdict, and fewer, without a pilot, where
+    less than eight particles are asked for. So the model takes at most two passes for each token and eight.
 
     Attributes:
         pilot_draws: unconstrained draws of the pilot, at most.
@@ -95,77 +93,54 @@ class Auto(Promises):
         judged = price * max(num_particles, ENOUGH)
         # Without a budget it is what twisted SMC would cost, and few texts are not worth as much as a verdict.
         limit = min(judged, price * FOR_ONE * num_particles) if budget is None else budget
-        most = WITHIN_SIGHT * limit  # nobody asks how many more there are
-        prefixes = math.inf
-        if circuit.reader is not None:
-            prefixes = price_of_enumeration(circuit.reader, model.tokenizer.eos_ids, most=most)
+        reader, eos_ids, most = circuit.reader, model.tokenizer.eos_ids, WITHIN_SIGHT * limit  # nobody asks for more
+        prefixes = math.inf if reader is None else price_of_enumeration(reader, eos_ids, most=most)
         few = _are_few(circuit, prefixes, limit)
         search = None if self.worth else _searched(model, circuit, prefixes, few, limit, generator)
         spent = 0 if search is None else search.walk.contexts
         if search is not None and search.is_done(BestFirst.share):
-            read = f"{spent:,} of {prefixes:,.0f} prefixes were read"
-            if search.begun:
-                read = f"{spent:,} prefixes were read, up to where the rest of the text is free"
+            free = f"{spent:,} prefixes were read, up to where the rest of the text is free"
+            read = free if search.begun else f"{spent:,} of {prefixes:,.0f} prefixes were read"
             why = f"{read}; what they leave out is below {BestFirst.share:.1%} of p(α)"
             return named(search.draws(num_particles, generator, self.keep_all, budget), BestFirst(), why)
         few = few or _fit_at_once(circuit, prefixes + spent, limit)
         budget = None if budget is None else budget - spent
-        spare = limit - spent - price * ENOUGH
-        pilot = spare if budget is not None and spare >= 0 else limit - spent
-        chosen, why, cost = self._choose(model, circuit, prefixes, few, limit, pilot, budget is None, generator)
+        # It takes a pass for each token: not after those of a search, nor where there is a budget to be made most of.
+        pilot = budget is None and search is None and self.worth is None and limit >= judged
+        draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price) if pilot or reader is None else 0
+        chosen: Sampler
+        if few and (self.worth is None or circuit.count() <= FEW):
+            chosen = Enumeration(max_contexts=limit, keep_all=self.keep_all or self.worth is not None)
+            why, cost = few_left(prefixes), 0
+        else:
+            chosen, why, cost = self._choose(model, circuit, limit, draws, search is not None, generator)
         rest = None if budget is None else budget - cost
-        if budget is None and isinstance(chosen, WithoutReplacement) and chosen.foresight is not None:
+        if budget is None and isinstance(chosen, WithoutReplacement):
             rest = judged if limit == judged else limit - spent - cost
         return named(chosen(model, circuit, num_particles, rest, generator), chosen, why)
 
     def _choose(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        prefixes: float,
-        few: bool,
-        limit: int,
-        spare: int,
-        frugal: bool,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, limit: int, draws: int, late: bool, generator: torch.Generator
     ) -> tuple[Sampler, str, int]:
-        """The sampler, the reason in words, and the LM tokens that the choice cost: a share of the limit, at most `spare`.
-
-        A frugal choice is the cheapest that does; any other is the one that makes most of the limit.
-        """
-        if few and (self.worth is None or circuit.count() <= FEW):
-            return (
-                Enumeration(max_contexts=limit, keep_all=self.keep_all or self.worth is not None),
-                few_left(prefixes),
-                0,
-            )
-        price = max(1, circuit.length - 1)
-        table = None if circuit.reader is None else prepared_table(model)
-        small = limit < price * (ENOUGH if frugal else WORTH_A_TRIAL)
-        if small and circuit.reader is not None and self.worth is None:
-            return Twisted(table), f"{LITTLE}; {KNOWN if table else UNKNOWN}", 0
-        draws = min(self.pilot_draws, int(limit * PILOT_SHARE) // price, spare // price)
-        seen, cost = None, draws * price
-        if draws and circuit.reader is not None and circuit.reader.outline is not None:
-            trial = tried((limit - cost) // price)
-            seen = Lesson.taken(model, circuit.reader, draws, trial, generator, counting=table is None)
+        """The sampler, why, and the LM tokens of so many draws of a pilot; no table is tried where passes were made before."""
+        price, reader = max(1, circuit.length - 1), circuit.reader
+        table = None if reader is None else prepared_table(model)
+        known, seen, cost = KNOWN if table else UNKNOWN, Lesson(trial=Trial()) if late else None, draws * price
+        if reader is not None and not draws:
+            return Twisted(table, seen=seen, worth=self.worth), f"{ONCE}; {known}", 0
+        if reader is not None and reader.outline is not None:
+            trial = 0 if table is None else tried((limit - cost) // price)
+            seen = Lesson.taken(model, reader, draws, trial, generator)
             drawn, cost = seen.tokens, seen.lm_tokens
         elif draws:
             drawn = model.sample(draws, circuit.length, generator).tokens
         accepted = int(circuit.accepts(drawn).sum()) if draws else 0
         why = told(accepted, draws, self.worth)
-        likely = accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1
-        if likely and self.worth is None and (frugal or circuit.reader is None):
+        if self.worth is None and (accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1):
             return Rejection(seen=(accepted, draws)), why, cost
-        if circuit.reader is None:
+        if reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", cost
-        if self.worth is not None:
-            steered = accepted < OFTEN * draws  # where there was no pilot, a twist would not learn enough either
-        else:
-            steered = frugal or not (likely or accepted >= max(1, OFTEN * draws))
-        if not steered:
-            return WithoutReplacement(worth=self.worth), why, cost
-        return Twisted(table, seen=seen, worth=self.worth), f"{why}; {KNOWN if table else UNKNOWN}", cost
+        return Twisted(table, seen=seen), f"{why}; {known}", cost
 
 
 def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
@@ -227,10 +202,9 @@ def quickly(
 
     Few prefixes left: enumeration. Both of two unconstrained draws satisfy the constraint: rejection. Otherwise SMC without
     replacement on as many prefixes as the price allows, twisted by the model's table if `locore prepare` has made it. Nothing
-    is learned in the call, and fewer than 96 prefixes leave no verdict on their error. What takes time is the number of passes
-    after each other, and on a CPU their rows, so nothing is drawn in vain where the first token alone says that draws would
-    hardly do; where draws are all that is wanted, each is one row if the model by itself would likely keep to the constraint,
-    and if not nothing is tried beforehand.
+    is learned in the call, and fewer than 96 prefixes leave no verdict. Nothing is drawn in vain where the first token says
+    that draws would hardly do; where draws are all that is wanted, each is one row if the model would likely keep to the
+    constraint, and if not nothing is tried beforehand.
     """
     worth, price, reader, prefixes = sampler.worth, max(1, circuit.length - 1), circuit.reader, math.inf
     limit = num_particles * price if budget is None else budget

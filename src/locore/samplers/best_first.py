@@ -138,17 +138,18 @@ class Search:
         """Read until that is so, or until another round would leave too little of the limit, or of memory, for the rest.
 
         Args:
-            passes: of the model, after which it is over.
+            passes: of the model, at most.
         """
         price_of_one = max(1, self._circuit.length - 1)
         self.rest = max(1, min(REST, limit // (2 * price_of_one)))
         reserve = self.rest * price_of_one * (bool(share) + (self.begun is not None))
-        while not self.is_done(share) and self.passes < passes:
+        while not self.is_done(share):
             near, others = self._split(limit)
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
             kept = sum(len(scores) for _, scores in self._found) + sum(map(len, self._unread))
-            if self.walk.contexts + price + reserve > limit or numbers > MOST_NUMBERS or kept > MOST_SEQUENCES:
+            too_much = self.walk.contexts + price + reserve > limit or self.passes + len(near) > passes
+            if too_much or numbers > MOST_NUMBERS or kept > MOST_SEQUENCES:
                 break
             self._follow(near, others)
         return self

@@ -24,8 +24,7 @@ Several y from one context, and the sum of the weights of equal y (Rao-Blackwell
 sixteen (`locore reproduce overview`), and so the weights vanish. Only what is still to come need be guessed: a prefix is
 extended by the model itself, p(y_t | y_<t), times p̃_ỹ(α | y_≤t), the probability that the circuit gives α where the rest comes
 from around ỹ. The weight is p(y) over the probability of having been kept, whatever p̃_ỹ is; no way back to ỹ is needed, and no
-weight is zero. Contexts cost an eighth of the budget, prefixes are selected without replacement (`Contexts` in
-`locore.samplers.twist.local`).
+weight is zero. Contexts cost an eighth of the budget, prefixes are selected without replacement (`twist.local`).
 """
 
 from __future__ import annotations
@@ -46,7 +45,8 @@ from locore.evidence import Blocks, Draws, Guarantee, Record, keep_positive
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.kernel.evidence.pareto import pareto_k
 from locore.kernel.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.kernel.samplers.base import LESS_SPREAD, Promises, affordable
+from locore.kernel.samplers.base import Promises, affordable
+from locore.kernel.samplers.smc import LESS_SPREAD
 from locore.kernel.samplers.without_replacement import WithoutReplacement
 from locore.kernel.tokenizer import Tokenizer
 from locore.local import Exact, Kernel, Lazy, kernel_by_name
@@ -180,6 +180,10 @@ class LocallyConstrainedResampling(Promises):
             raise InvalidArgument(f"weights must be one of {get_args(Weights)}, got {self.weights!r}.")
         if self.per_context < 1:
             raise InvalidArgument(f"per_context must be at least 1, got {self.per_context}.")
+
+    def times_through(self) -> int:
+        """For contexts, a trial and rounds."""
+        return 3
 
     def __call__(
         self,

@@ -38,7 +38,7 @@ class Rejection(Promises):
             that accepted texts are exact draws from p(y | α) · φ(y), normalised.
         draws_all: `num_particles` draws, of which those are returned that satisfy α; none may, and then there is nothing to
             return. Potentials are left to the weights.
-        seen: how many of how many draws were accepted before the call, which says how many to draw at once.
+        seen: how many of how many draws were accepted before the call, which says how many to draw at once; then it is over.
     """
 
     name: str = "rejection"
@@ -69,7 +69,8 @@ class Rejection(Promises):
         kept: list[Tensor] = []
         scores: list[Tensor] = []
         accepted = drawn = 0
-        while drawn < most and accepted <= num_particles:
+        enough = self._expected(num_particles + 1, 0, 0) if self.seen[1] else most
+        while drawn < most and accepted <= num_particles and drawn < enough:
             needed = num_particles + 1 - accepted
             expected = self._expected(needed, accepted, drawn)
             batch = min(max(needed, min(expected, BATCH)), most - drawn)
@@ -92,19 +93,22 @@ class Rejection(Promises):
                 f"none of {drawn} draws from the model satisfies the constraint, so its probability is probably below "
                 f"{3 / drawn:.1g}; use the default sampler, or a larger budget."
             )
-        enough = accepted > num_particles
-        log_weight = math.log(num_particles / (drawn - 1) if enough else accepted / drawn) + most_worth
+        stopped = accepted > num_particles
+        log_weight = math.log(num_particles / (drawn - 1) if stopped else accepted / drawn) + most_worth
         tokens = torch.cat(kept)[:num_particles]
         details = {"draws": drawn, "accepted": accepted}
         factors = None if self.worth is None else Factors(log_most=most_worth)
-        known = _counted(accepted, drawn, enough, most_worth)
-        record = Record(drawn=drawn - enough, details=details, factors=factors, **known)
+        known = _counted(accepted, drawn, stopped, most_worth)
+        record = Record(drawn=drawn - stopped, details=details, factors=factors, **known)
         weights = torch.full((len(tokens),), log_weight, dtype=torch.float64)
         return Draws(tokens, weights, torch.cat(scores)[:num_particles], record)
 
     def _expected(self, needed: int, accepted: int, drawn: int) -> int:
         """Draws of which so many will probably be accepted, by all that is known; a few too many cost less than a second go."""
         share = (self.seen[0] + accepted + 1) / (self.seen[1] + drawn + 1)
+        if self.seen[1]:  # there is no second go: so many by a share that is a standard deviation below what was seen
+            share = (self.seen[0] + accepted + 1) / (self.seen[1] + drawn + 2)
+            return math.ceil(needed / (share - math.sqrt(share * (1 - share) / (self.seen[1] + drawn + 2))))
         return math.ceil((needed + MARGIN * math.sqrt(needed * (1 - share))) / share)
 
     @staticmethod

@@ -38,13 +38,14 @@ class Promises:
         """At each position, that it reads where no budget is set; None where nothing limits them beforehand."""
         return None
 
+    def times_through(self) -> int:
+        """How often it goes through the positions of a text, which takes a pass of the model for each."""
+        return 1
 
-def promised(sampler: Sampler, what: Literal["guarantee", "reads_prefixes", "remedy"]) -> Any:
+
+def promised(sampler: Sampler, what: Literal["guarantee", "reads_prefixes", "remedy", "most_prefixes", "times_through"]) -> Any:
     """What a sampler promises, also one of somebody who has never heard of `Promises`."""
-    return getattr(sampler, what, getattr(Promises, what))
-
-
-LESS_SPREAD = "Try sampler='twisted', or 'rejection' if the constraint is likely."  # remedy of samplers whose weights vary
+    return getattr(sampler, what, getattr(Promises(), what))
 
 
 class Sampler(Protocol):

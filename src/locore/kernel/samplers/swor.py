@@ -29,8 +29,6 @@ from locore.kernel.samplers.selection import Selection, select
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 4, 24  # blocks that judge each other, and prefixes in each from which that says something
 STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
-LESSONS = 2  # rounds at least where something is learned in the call
-WORTH_LESSONS = 16  # prefixes at a position from which the first half of them can teach the second
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
 # Is told the prefixes of each position before they are read on, and f64[num], their log weights.
 Watch = Callable[[Prefixes, Tensor], None]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,24 +19,16 @@ from locore.kernel.models.base import LanguageModel
 from locore.kernel.samplers.abreast import Walk, abreast
 from locore.kernel.samplers.ahead import product
 from locore.kernel.samplers.base import Ahead, Prefixes, Promises, Worth, left_to_right
-from locore.kernel.samplers.swor import (
-    LESSONS,
-    WORTH_LESSONS,
-    Round,
-    Size,
-    Watch,
-    blocks_for,
-    pooled,
-    size_of_steps,
-    walk,
-    width_of,
-)
+from locore.kernel.samplers.swor import Round, Size, blocks_for, pooled, size_of_steps, walk, width_of
 
+LESSONS = 2  # rounds at least where finished texts teach
+WORTH_LESSONS = 16  # prefixes at a position from which the first half of them can teach the second
 TRIAL_SHARE, TRIED = 1 / 12, 2  # of all prefixes; a trial has so many at least
 WORTH_A_TRIAL = 24  # prefixes at a position from which foresight is put to the test
 # Times the steps that forecasts take without foresight. Where it is missing it shows less in a lucky round than in others, and
 # going without then costs far more than foresight that is not needed: so it takes plain evidence to leave it out.
 MISLEADS = 3.0
+MakesRound: TypeAlias = Callable[[Size], Walk[Round]]
 
 
 @dataclass(frozen=True)
@@ -51,11 +44,6 @@ class Steps:
 
     plain: float
     foreseen: float
-
-    @property
-    def misleads(self) -> bool:
-        """Would the round have been foretold far worse with it than without?"""
-        return self.foreseen > MISLEADS * self.plain
 
 
 class Trial:
@@ -76,10 +64,10 @@ class Trial:
             self._met.append((prefixes.forgotten(), weights))
 
     def walk(
-        self, model: LanguageModel, reader: LeftToRight, prefixes: int, generator: torch.Generator, *watch: Watch
+        self, model: LanguageModel, reader: LeftToRight, prefixes: int, generator: torch.Generator
     ) -> Walk[tuple[Tensor, float]]:
         """The round, with so many prefixes at each position; returns its tokens and what they cost."""
-        self.done = yield from walk(model, reader, Size(prefixes), generator, None, (self, *watch))
+        self.done = yield from walk(model, reader, Size(prefixes), generator, None, (self,))
         return self.done.tokens, self.done.lm_tokens
 
     def steps(self, ahead: Ahead) -> Steps | None:
@@ -91,9 +79,9 @@ class Trial:
         return Steps(size_of_steps(done.totals), size_of_steps([*foretold, done.totals[-1]]))
 
     def refutes(self, ahead: Ahead) -> bool:
-        """Does the round say that a foresight misleads?"""
+        """Would the round have been foretold far worse with it than without?"""
         steps = self.steps(ahead)
-        return steps is not None and steps.misleads
+        return steps is not None and steps.foreseen > MISLEADS * steps.plain
 
 
 class Rounds:
@@ -125,14 +113,20 @@ class Rounds:
         self.notes: tuple[str, ...] = ()
 
     def alike(self, number: int, budget: float, ahead: Ahead | None, trial: Trial | None = None) -> list[Round]:
-        """Independent rounds that share the budget, steered by the same foresight or by none.
+        """Independent rounds that share the budget, steered by the same foresight or by none."""
+        self.twisted, steered = ahead is not None, product(ahead, self.always)
+        return self.made(number, budget, lambda size: walk(self.model, self.reader, size, self.generator, steered), trial)
 
-        They go side by side. Where there is something to be learned of finished texts the second half goes after the first. If
-        the time is up before, there is what a trial has found, unless somebody was told already how the text begins.
+    def made(
+        self, number: int, budget: float, of: MakesRound, trial: Trial | None = None, beside: Sequence[Walk[Any]] = ()
+    ) -> list[Round]:
+        """Rounds that share the budget; they go side by side, and beside others that are paid for.
+
+        Where there is something to be learned of finished texts the second half goes after the first. If the time is up before,
+        there is what a trial has found, unless somebody was told already how the text begins.
         """
-        self.twisted = ahead is not None
         try:
-            return self._halves(number, budget, ahead)
+            return self._halves(number, budget, of, beside)
         except TimedOut:
             done = None if trial is None or is_heard() else trial.done
             if done is None or not len(done.tokens):
@@ -140,30 +134,29 @@ class Rounds:
             self.twisted, self.notes = False, ("the call was ended in the middle: these are the texts of a short first round",)
             return [done]
 
-    def _halves(self, number: int, budget: float, ahead: Ahead | None) -> list[Round]:
+    def _halves(self, number: int, budget: float, of: MakesRound, others: Sequence[Walk[Any]]) -> list[Round]:
         """At once where nothing is learned in between."""
         if self.outcomes is None or number < 2:
-            return self._abreast(number, budget / number, ahead)
+            return self._abreast(number, budget / number, of, others)
         first = number // 2
         with apart():
-            done = self._abreast(first, budget / number, ahead)
+            done = self._abreast(first, budget / number, of, others)
         for one in done:
             self.outcomes.add(one.tokens, one.log_weights)
         left = budget - sum(one.lm_tokens for one in done)
         try:
             with beside([one.tokens for one in done]):
-                return done + self._abreast(number - first, left / (number - first), ahead)
+                return done + self._abreast(number - first, left / (number - first), of)
         except TimedOut:
             if not any(len(one.tokens) for one in done):
                 raise
             self.notes = (f"the call was ended after {first} of {number} blocks",)
             return done
 
-    def _abreast(self, number: int, budget: float, ahead: Ahead | None) -> list[Round]:
-        """So many rounds of this price each."""
-        steered = product(ahead, self.always)
+    def _abreast(self, number: int, budget: float, of: MakesRound, others: Sequence[Walk[Any]] = ()) -> list[Round]:
+        """So many rounds of this price each, which follow what they go beside."""
         size = Size(int(budget // self.price), math.ceil(self.num_particles / number), int(budget))
-        return abreast([walk(self.model, self.reader, size, self.generator, steered) for _ in range(number)])
+        return abreast([*others, *(of(size) for _ in range(number))])[len(others) :]
 
     def by_foresight(self, number: int, budget: int, ahead: Ahead, trial: Trial | None = None) -> list[Round]:
         """Independent rounds, steered by one foresight unless it misleads. Of a small budget nothing goes on its trial.
@@ -207,8 +200,8 @@ class WithoutReplacement(Promises):
 
     Attributes:
         blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
-            accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one; where a
-            table is learned in the call there are two at least, or one round that learns as it goes.
+            accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one; where
+            a table is learned in the call two from 24 prefixes on, of which one may find what the other has missed.
         ahead: what selection goes by beside that.
         worth: of texts beyond α. Selection goes by what is known of beginnings, and by what is learned from the texts of
             earlier blocks.
@@ -239,7 +232,7 @@ class WithoutReplacement(Promises):
         reader, price = left_to_right(circuit), max(1, circuit.length - 1)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
         prefixes = num_particles if budget is None else budget // price
-        if self.foresight is None and self.worth is not None and self.blocks is None and prefixes >= WORTH_LESSONS:
+        if self.worth is not None and self.blocks is None and prefixes >= WORTH_LESSONS:
             blocks = max(blocks, LESSONS)
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
         left = width * blocks * price if budget is None else budget

@@ -2,12 +2,10 @@
 
 Selecting prefixes by p(prefix) needs many of them before one that leads to α is among them. Selecting by p(prefix) ·
 β(prefix), β an estimate of p(α | prefix), needs few. β comes from a table prepared for the model, or it is learned within the
-call: unconstrained drafts and, beside them, a small round without a twist, which shows what α leaves and puts what the drafts
-taught to the test; then rounds that are steered by all of it, again side by side. Where β would have foretold the trial far
-worse than nothing does (drafts of prose know nothing of JSON), it is left aside. Where there are few prefixes, one round
-learns as it goes, from drafts beside it and from what it reads itself, which takes half as many passes of the model. What
-steers a step is fixed before it, so given the past it is unbiased: so is the mean of the rounds, and as their errors are
-uncorrelated, their spread is an honest error.
+call: rounds go through the text once, side by side with unconstrained drafts, and a table of all that they have read so far
+steers them from the fourth token on. What steers a step is fixed before it, so given the past it is unbiased: so is the mean
+of the rounds, and as their errors are uncorrelated, their spread is an honest error. A table that was made before is put to the
+test by a small round without it: where it would have foretold that far worse than nothing does, it is left aside.
 """
 
 from __future__ import annotations
@@ -25,15 +23,15 @@ from locore.kernel.certain import apart
 from locore.kernel.samplers.abreast import Walk, abreast
 from locore.kernel.samplers.ahead import Children, children_of, last_tokens, product
 from locore.kernel.samplers.base import Ahead, Prefixes, Worth
-from locore.kernel.samplers.swor import LESSONS, ROUNDED, Round, Size, Watch, walk
-from locore.kernel.samplers.without_replacement import WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement, tried
+from locore.kernel.samplers.swor import ROUNDED, Round, Size, size_of_steps, walk
+from locore.kernel.samplers.without_replacement import LESSONS, WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement
 from locore.models import LanguageModel
 from locore.samplers.twist.counts import foresight
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore.samplers.twist.prepared import prepare, prepared_table
 
 DRAFT_SHARE = 1 / 12  # of all prefixes
-AGAIN = (1 / 3, 2 / 3)  # of the way: where a round that learns as it goes makes its table anew
+FIRST = 4  # position of the first table that is learned on the way; a third of it where that is less. Then at twice as many.
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,40 +39,29 @@ class Lesson:
     """What was seen of a prompted model, and of the constraint, before anything is steered.
 
     Attributes:
-        counts: distributions along drafts of the model by itself. They must not depend on the generator's numbers that are
-            still to come, and nothing else is asked of them.
-        trial: a round without foresight; None if there was none.
-        met: distributions behind its prefixes.
+        counts: distributions along drafts of the model by itself; None where they are not needed. They must not depend on the
+            generator's numbers that are still to come, and nothing else is asked of them.
+        trial: a round without foresight, for a table that is there; None if there was none.
         tokens: Long[drafts, length].
         lm_tokens: what all of it cost.
     """
 
-    counts: NGramCounts
+    counts: NGramCounts | None = None
     trial: Trial | None = None
-    met: NGramCounts | None = None
     tokens: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.long))
     lm_tokens: int = 0
 
     @classmethod
-    def taken(
-        cls,
-        model: LanguageModel,
-        reader: LeftToRight,
-        drafts: int,
-        trial: int,
-        generator: torch.Generator,
-        counting: bool = True,
-    ) -> Lesson:
-        """So many drafts and the prefixes of a trial, in one go; without `counting` their distributions are not kept."""
-        counts, met = (NGramCounts(model.vocab_size, model.tokenizer.eos_ids) for _ in range(2))
-        tried = Trial()
-        walks = [tried.walk(model, reader, trial, generator, *([recording(met)] if counting else []))]
-        if drafts:
-            walks.append(counts.drafts(model, drafts, reader.length, generator, counting))
+    def taken(cls, model: LanguageModel, reader: LeftToRight, drafts: int, trial: int, generator: torch.Generator) -> Lesson:
+        """So many drafts, and beside them a trial of so many prefixes; without one what the model says along the drafts."""
+        counts, tried = NGramCounts(model.vocab_size, model.tokenizer.eos_ids), Trial() if trial else None
+        walks = [counts.drafts(model, drafts, reader.length, generator, tried is None)]
+        if tried is not None:
+            walks.append(tried.walk(model, reader, trial, generator))
         with apart():
             found = abreast(walks)
-        tokens = found[1][0] if drafts else torch.zeros(0, reader.length, dtype=torch.long)
-        return cls(counts, tried, met, tokens, math.ceil(sum(cost for _, cost in found) - ROUNDED))
+        cost = math.ceil(sum(cost for _, cost in found) - ROUNDED)
+        return cls(counts if tried is None else None, tried, found[0][0], cost)
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ class NGrams:
         table: "prepared" for the table that `locore.prepare` made for the model, or where there is none one that is learned
             within the call and the budget; None to learn one in any case; "model" to make the model's where there is none,
             which costs some 20,000 LM tokens beside the budget (they are in the result's info, not in `lm_tokens`); or a table.
-        seen: what was seen before the call, and paid for; learning begins with it.
+        seen: what was seen before the call, and paid for; learning, or the judgement of a table, begins with it.
     """
 
     table: NGramTable | Literal["prepared", "model"] | None = "prepared"
@@ -100,7 +87,8 @@ class NGrams:
             trial = None if self.seen is None else self.seen.trial
             rounds = run.by_foresight(blocks, budget, foresight(table, run.reader, run.model.device), trial)
         else:
-            rounds = _by_lesson(run, max(blocks, LESSONS) if asked is None else blocks, blocks, budget, self.seen)
+            number = max(blocks, LESSONS) if asked is None and budget >= WORTH_A_TRIAL * run.price else blocks
+            rounds = _learning(run, number, budget, None if self.seen is None else self.seen.counts)
         if run.left_aside:
             use = replace(use, origin="left aside")
         # What was learned in the call foretells what was seen: what all rounds missed it would not have found.
@@ -116,76 +104,88 @@ class NGrams:
         return table, TableUse("learned in the call" if table is None else "of the model")
 
 
-def _by_lesson(run: Rounds, number: int, blocks: int, budget: int, seen: Lesson | None) -> list[Round]:
-    """Rounds steered by all that was seen before them; where that misleads, `blocks` without foresight.
+def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None) -> list[Round]:
+    """Rounds that learn as they go, from each other and from drafts beside them, where these were not seen before.
 
-    Nothing is learned where the budget does not leave a prefix to each round.
+    Without foresight where the budget does not leave a prefix to each round.
     """
-    prefixes, model = budget // run.price, run.model
-    if seen is None and number == LESSONS > blocks and LESSONS < prefixes < WORTH_A_TRIAL and run.outcomes is None:
-        return [_going(run, prefixes, budget)]
-    drafts = 0 if seen is not None else max(1, round(prefixes * DRAFT_SHARE))
-    trial = 0 if seen is not None and seen.trial is not None else tried(prefixes)
-    if drafts + trial + number > prefixes:
-        return run.alike(blocks, budget, None)
-    lesson = seen
-    if trial:
-        lesson = Lesson.taken(model, run.reader, drafts, trial, run.generator)
-        budget -= lesson.lm_tokens
-        lesson = lesson if seen is None else replace(lesson, counts=seen.counts)
-    assert lesson is not None and lesson.trial is not None
-    run.left_aside = lesson.trial.refutes(_of(lesson.counts, run))
-    if run.left_aside:
-        return run.alike(blocks, budget, None, lesson.trial)
-    counts = lesson.counts if lesson.met is None else lesson.counts.with_more(lesson.met)
-    return run.alike(number, budget, _of(counts, run), lesson.trial)
+    drafts = max(1, round(budget // run.price * DRAFT_SHARE)) if seen is None else 0
+    if (drafts + number) * run.price > budget:
+        return run.alike(number, budget, None)
+    counts = NGramCounts(run.model.vocab_size, run.model.tokenizer.eos_ids)
+    lessons = _Lessons(run, counts if seen is None else seen.with_more(counts))
+    beside = [lessons.counts.drafts(run.model, drafts, run.reader.length, run.generator)] if drafts else []
+    run.twisted = True
+    return run.made(number, budget - drafts * run.price, lessons.walk, beside=beside)
 
 
-def _going(run: Rounds, prefixes: int, budget: int) -> Round:
-    """A round that learns as it goes, beside drafts."""
-    drafts, along = max(1, round(prefixes * DRAFT_SHARE)), _Along(run)
-    left, run.twisted = budget - drafts * run.price, True
-    size = Size(prefixes - drafts, run.num_particles, left)
-    steered, watch = product(along, run.always), (recording(along.counts),)
-    walks: list[Walk[Any]] = [walk(run.model, run.reader, size, run.generator, steered, watch)]
-    walks.append(along.counts.drafts(run.model, drafts, run.reader.length, run.generator))
-    done: Round = abreast(walks)[0]
-    return done
+class _Lessons:
+    """A table of all that was counted so far, made anew on the way.
+
+    Attributes:
+        counts: what the model says behind the prefixes of all rounds, and along drafts.
+    """
+
+    def __init__(self, run: Rounds, counts: NGramCounts) -> None:
+        """Of this call; nothing is foreseen before something was counted."""
+        self.counts, self._run = counts, run
+        self._next, self._ahead = max(1, min(FIRST, run.reader.length // 3)), self._of_counts() if counts.positions else None
+
+    def at(self, position: int) -> Ahead | None:
+        """What is foreseen at a position, to all rounds the same."""
+        if position == self._next:
+            self._next, self._ahead = 2 * position, self._of_counts()
+        return self._ahead
+
+    def _of_counts(self) -> Ahead:
+        return foresight(self.counts.table(), self._run.reader, self._run.model.device)
+
+    def _record(self, prefixes: Prefixes, weights: Tensor) -> None:
+        self.counts.add(*last_tokens(prefixes.tokens), prefixes.log_probs)
+
+    def walk(self, size: Size) -> Walk[Round]:
+        """A round that learns as it goes."""
+        along, run = _Along(self), self._run
+        steered = product(along, run.always)
+        done = yield from walk(run.model, run.reader, size, run.generator, steered, (self._record,))
+        return along.judged(done)
 
 
 class _Along:
-    """An `AheadByToken` by what is counted while it steers; nothing is known at first."""
+    """An `AheadByToken` that changes while it steers a round; forecasts begin with the first table, of what was before it too.
 
-    def __init__(self, run: Rounds) -> None:
-        """Of this call, and with no counts yet."""
-        self.counts = NGramCounts(run.model.vocab_size, run.model.tokenizer.eos_ids)
-        self._run = run
-        self._now: Ahead | None = None
-        self._again = {max(1, round(share * run.reader.length)) for share in AGAIN}
+    That nothing was foreseen up to there is no surprise, and what a table says of prefixes that were kept without it is as good
+    a forecast as any.
+    """
+
+    def __init__(self, lessons: _Lessons) -> None:
+        """Of one round."""
+        self._lessons = lessons
+        self._ahead: Ahead | None = None
+        self._met: list[tuple[Prefixes, Tensor]] = []  # of which nothing was foretold yet
+        self._foretold: list[float] = []
 
     def of(self, prefixes: Prefixes) -> Tensor:
         """f64[num], as `Ahead.of`."""
-        return torch.zeros(len(prefixes), dtype=torch.float64) if self._now is None else self._now.of(prefixes)
+        return torch.zeros(len(prefixes), dtype=torch.float64) if self._ahead is None else self._ahead.of(prefixes)
 
     def after(self, prefixes: Prefixes, weights: Tensor, share: float) -> Children | None:
-        """As `AheadByToken.after`, by a table of what was counted up to a third or two thirds of the way."""
-        if prefixes.position in self._again:
-            self._now = _of(self.counts, self._run)
-        return children_of(self._now, prefixes, weights, share)
+        """As `AheadByToken.after`."""
+        ahead = self._ahead = self._lessons.at(prefixes.position)
+        if prefixes.position:
+            self._met.append((prefixes.forgotten(), weights))
+        if ahead is None:
+            return None
+        self._foretold += [float(torch.logsumexp(weighed + ahead.of(met), 0)) for met, weighed in self._met]
+        self._met.clear()
+        return children_of(ahead, prefixes, weights, share)
 
-
-def _of(counts: NGramCounts, run: Rounds) -> Ahead:
-    """By all that was counted."""
-    return foresight(counts.table(), run.reader, run.model.device)
-
-
-def recording(counts: NGramCounts) -> Watch:
-    """Counts what the model says behind the prefixes of a round."""
-
-    def record(prefixes: Prefixes, weights: Tensor) -> None:
-        counts.add(*last_tokens(prefixes.tokens), prefixes.log_probs)
-
-    return record
+    def judged(self, done: Round) -> Round:
+        """The round, surprised by how its forecasts changed."""
+        if done.surprise is None or not self._foretold:
+            return done
+        nats = size_of_steps([*self._foretold, done.totals[-1]])
+        return replace(done, surprise=replace(done.surprise, nats=nats))
 
 
 def Twisted(  # noqa: N802  # a class once
