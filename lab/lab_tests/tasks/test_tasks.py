@@ -18,6 +18,7 @@ from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.measures import (
     at_cost,
     cell,
+    default_against,
     geometric_mean,
     ratio_at_cost,
     ratio_to_peer,
@@ -25,7 +26,7 @@ from locore_lab.tasks.measures import (
     worse_than,
 )
 from locore_lab.tasks.problem import OTHER, Law, Problem, Task, distance, first_word, laws_of, shortened, whole, words
-from locore_lab.tasks.runs import MAIN, OTHERS, Run, entrants, run_once
+from locore_lab.tasks.runs import DEFAULT, MAIN, OTHERS, Run, entrants, run_once
 from locore_lab.tasks.study import TasksPlan, TasksStudy
 from locore_lab.tasks.truth import Batch, Truth, check_model, find_truth, pooled, stored_truth, write_truth
 from locore_lab.tasks.written import written_problems
@@ -445,3 +446,28 @@ def test_of_runs_that_cost_the_same_the_largest_budget_counts(cost, expected):
     """Passes do not grow with the budget: whichever run is luckier would decide, and on one side of the cost only."""
     rows = [{"passes": 20, "rmse": rmse} for rmse in (0.9, 0.1, 0.5)]
     assert at_cost(rows, "passes", cost) == pytest.approx(expected)
+
+
+def test_the_default_call_is_compared_with_budgets_that_are_no_larger_than_what_it_spends():
+    def row(sampler, budget, spent, rmse):
+        return {
+            "problem": "p",
+            "sampler": sampler,
+            "budget": budget,
+            "lm_tokens": spent,
+            "rmse": rmse,
+            "rmse_error": 0.1,
+        }
+
+    rows = [row(DEFAULT, 250, 1_800.0, 0.9), row("auto", 1_000, 990.0, 0.4), row("auto", 4_000, 3_990.0, 0.1)]
+    assert default_against(rows, DEFAULT, 1_000) == [("p", 0.9, 0.4, pytest.approx(2 * math.sqrt(0.02)))]
+    assert default_against(rows, DEFAULT, 4_000) == []
+
+
+def test_the_default_call_has_one_budget_and_is_asked_for_by_name(tiny):
+    (entrant,) = entrants([DEFAULT])
+    plan = TasksPlan(rounds={250: 2, 1_000: 2})
+    assert plan.wanted(entrant, 250, 1) and not plan.wanted(entrant, 1_000, 0)
+    assert DEFAULT not in [each.name for each in entrants(installed=False)]
+    run = run_once(Task.of(TINY, tiny), entrant, 250, seed=0, timed=True)
+    assert run.outcome == "ok" and run.verdict

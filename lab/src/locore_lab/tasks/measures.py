@@ -202,5 +202,17 @@ def worse_than(rows: list[Row], sampler: str, others: tuple[str, ...], budget: i
     return found
 
 
+def default_against(rows: list[Row], default: str, budget: int) -> list[tuple[str, float, float, float]]:
+    """(problem, RMSE of the default call, that of `auto` with a smaller budget, two standard errors of their difference)."""
+    known = {(row["problem"], row["sampler"], row["budget"]): row for row in rows if row["rmse"] is not None}
+    found = []
+    for (problem, name, _), row in known.items():
+        other = known.get((problem, "auto", budget))
+        if name == default and other is not None and other["lm_tokens"] <= row["lm_tokens"]:
+            slack = 2 * math.hypot(row["rmse_error"] or 0.0, other["rmse_error"] or 0.0)
+            found.append((problem, row["rmse"], other["rmse"], slack))
+    return found
+
+
 def _mean(values: list[float] | list[int]) -> float:
     return sum(values) / len(values)

@@ -7,10 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from locore.io import machine, write_whole
+from locore_lab.fidelity.tables import NEGLIGIBLE, mean_ratio
 from locore_lab.harness import Fields, markdown, table, write_rows
-from locore_lab.tasks.measures import KNOWN, OFF, PEERS, Row, geometric_mean, ratio_at_cost, ratio_to_peer, totals, worse_than
+from locore_lab.tasks.measures import (
+    KNOWN,
+    OFF,
+    PEERS,
+    Row,
+    default_against,
+    geometric_mean,
+    ratio_at_cost,
+    ratio_to_peer,
+    totals,
+    worse_than,
+)
 from locore_lab.tasks.problem import Problem
-from locore_lab.tasks.runs import PLAIN_WEIGHTS, Entrant, Run
+from locore_lab.tasks.runs import DEFAULT, PLAIN_WEIGHTS, Entrant, Run
 from locore_lab.tasks.truth import Truth
 
 RIVALS = (*PLAIN_WEIGHTS, "smc", "genlm-smc")
@@ -54,9 +66,10 @@ COLUMNS = (
 def report(rows: list[Row], problems: list[Problem], truths: dict[str, Truth]) -> str:
     """The conclusions, then all rows by problem."""
     budgets = sorted({row["budget"] for row in rows})
-    names = list(dict.fromkeys(row["sampler"] for row in rows))
+    names = list(dict.fromkeys(row["sampler"] for row in rows if row["sampler"] != DEFAULT))
     parts = ["# Tasks", INTRODUCTION, *_summary(rows, names, budgets), *_worse(rows), *_calibration(rows)]
     parts += _price(rows, names, budgets) + _at_equal_cost(rows, names, budgets)
+    parts += ["\n".join(_default(rows, budgets))] if any(row["sampler"] == DEFAULT for row in rows) else []
     for problem in problems:
         here = [row for row in rows if row["problem"] == problem.name]
         if here:
@@ -137,6 +150,24 @@ def _spent(rows: list[Row]) -> str:
     passes = [row["passes"] for row in rows if row["passes"] is not None]
     often = f", {sum(passes) / len(passes):.0f} passes" if passes else ""
     return f"{sum(row['cpu_seconds'] for row in rows) / len(rows):.1f} ({outside / (outside + inside):.0%}){often}"
+
+
+def _default(rows: list[Row], budgets: list[int]) -> list[str]:
+    """Is the default call as accurate as calls that spend less?"""
+    lines = ["## Is the default call the best use of its time?", ""]
+    lines += [
+        "RMSE of the default call against `auto` with a budget that is no larger than what the default call spends, geometric",
+        "mean; and where it is worse by more than two standard errors of the two.",
+        "",
+    ]
+    lines += ["| budget | problems | ratio | worse on |", "|---|---|---|---|"]
+    for budget in budgets:
+        found = default_against(rows, DEFAULT, budget)
+        if found:
+            ratio = mean_ratio([max(own, NEGLIGIBLE) / max(other, NEGLIGIBLE) for _, own, other, _ in found])
+            worse = [name for name, own, other, slack in found if own - other > max(slack, NEGLIGIBLE)]
+            lines.append(f"| {budget:,} | {len(found)} | {ratio:.2f} | {', '.join(worse) or 'none'} |")
+    return [*lines, ""]
 
 
 def _at_equal_cost(rows: list[Row], names: list[str], budgets: list[int]) -> list[str]:

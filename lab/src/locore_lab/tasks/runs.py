@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
-from locore.evidence import Particles
+from locore.circuits import Circuit
+from locore.evidence import Draws, Particles
 from locore.kernel.errors import BudgetExceeded, CannotScore, InvalidArgument
-from locore.models import Counted
+from locore.models import Counted, LanguageModel
+from locore.samplers.auto import Auto
 from locore_lab.fidelity.entries import Entry, choose
 from locore_lab.fidelity.runs import call
 from locore_lab.tasks.problem import Law, Task, laws_of, shortened
@@ -43,7 +45,21 @@ OTHERS = (
     "best-first",
     "asap",
 )
+DEFAULT = "auto, default call"  # whatever the budget, as `generate` without one; on request
 PLAIN_WEIGHTS = ("masked-is", "masked")  # masked decoding with its weight
+
+
+@dataclass(frozen=True)
+class DefaultCall:
+    """The default sampler, which spends what it holds right."""
+
+    name: str = DEFAULT
+
+    def __call__(
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
+    ) -> Draws:
+        """As `auto` without a budget."""
+        return Auto()(model, circuit, num_particles, None, generator)
 
 
 @dataclass(frozen=True)
@@ -66,8 +82,12 @@ class Entrant:
 
 def entrants(names: list[str] | None = None, installed: bool = True) -> list[Entrant]:
     """By name; None for all. What is not installed is left out, and stderr says so, unless they need not be."""
-    chosen = choose(names or [*MAIN, *OTHERS], installed)
-    return [Entrant(entry, NEWCOMER if entry.name == "auto" else None, entry.name not in OTHERS) for entry in chosen]
+    wanted = names or [*MAIN, *OTHERS]
+    listed = [name for name in wanted if name != DEFAULT]
+    chosen = choose(listed, installed) if listed else []
+    chosen += [Entry(DEFAULT, DefaultCall())] * (DEFAULT in wanted)
+    newcomers = ("auto", DEFAULT)
+    return [Entrant(entry, NEWCOMER if entry.name in newcomers else None, entry.name not in OTHERS) for entry in chosen]
 
 
 VALUES = 60  # of a feature that are written down

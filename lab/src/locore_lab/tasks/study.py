@@ -13,7 +13,7 @@ from locore_lab.harness import say
 from locore_lab.shared import give_memory_back, seed_of
 from locore_lab.tasks.measures import Row, cell
 from locore_lab.tasks.problem import Problem, Task
-from locore_lab.tasks.runs import Entrant, Run, run_once
+from locore_lab.tasks.runs import DEFAULT, Entrant, Run, run_once
 from locore_lab.tasks.truth import SAME_IN_16_BITS, SAME_MODEL, Truth, check_model, find_truth, stored_truth, write_truth
 
 
@@ -29,6 +29,8 @@ class TasksPlan:
 
     def wanted(self, entrant: Entrant, budget: int, number: int) -> bool:
         """Is this round measured for this sampler at this budget?"""
+        if entrant.name == DEFAULT and budget != min(self.rounds):
+            return False  # it has one budget, its own
         return number < (self.rounds if entrant.main else self.few).get(budget, 0)
 
 
