@@ -290,8 +290,8 @@ def _field(particles: Particles, pointer: str) -> Field:
 
 def _share_found(particles: Particles) -> float:
     """The least share of p(α) that the texts found have, by the interval of the evidence."""
-    share = math.exp(min(0.0, particles.log_evidence_bounds[0] - particles.log_evidence_interval[1]))
-    return 0.0 if math.isnan(share) else share
+    most = particles.log_evidence_interval[1]
+    return math.exp(min(0.0, particles.log_evidence_bounds[0] - most)) if math.isfinite(most) else 0.0
 
 
 def _units(value: Any, steps: tuple[str, ...] = ()) -> Iterator[str]:

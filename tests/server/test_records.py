@@ -53,7 +53,18 @@ def test_what_has_no_fields_is_refused(server, changed, said):
 
 def test_files_of_prompts_and_the_shell_say_the_same(tmp_path, capsys):
     tiny, output = locore.load("tiny"), tmp_path / "out"
-    options = ("--constraint", CONSTRAINT, "--max-new-tokens", str(LENGTH), "--budget", str(BUDGET))
+    options = (
+        "--constraint",
+        CONSTRAINT,
+        "--max-new-tokens",
+        str(LENGTH),
+        "--budget",
+        str(BUDGET),
+        "--sampler",
+        "auto",
+        "--num-particles",
+        "32",
+    )
     fields = ("--parse", "--abstain-below", str(LEVEL))
     batch(write(tmp_path / "prompts.jsonl", [{"prompt": PROMPT}]), output, *options, *fields)
     (row,) = results(output)
