@@ -189,7 +189,7 @@ BAD_COMMANDS = {
         ["compile", "--length", "500", "--constraint", '{"type": "true"}', "--vocab-size", "9", "--dot", "out.dot"],
         "too many for a drawing",
     ),
-    "results where a file is": (["bench", "fidelity", "--quick", "-o", "latin.json"], "cannot use latin.json: File exists"),
+    "results where a file is": (["bench", "fidelity", "--quick", "-o", "latin.json"], "cannot use latin.json/truth: Not a dir"),
     "results below a file": (["reproduce", "sudoku", "--quick", "-o", "latin.json/x"], "cannot use latin.json/x: Not a dir"),
     "drawing into a missing folder": (
         ["compile", "--length", "2", "--constraint", '{"type": "true"}', "--vocab-size", "9", "--dot", "nowhere/out.dot"],

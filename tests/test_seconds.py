@@ -19,9 +19,10 @@ from locore.kernel.models.base import Wrapper
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.request import Request
 from locore.kernel.samplers.base import promised
+from locore.models import TableModel
 from locore.models import pace as module
 from locore.models.pace import MOST_ROWS, OUTSIDE, Pace, pace_of
-from locore.samplers import sampler_by_name
+from locore.samplers import Twisted, sampler_by_name
 
 A_PASS, A_ROW = 0.02, 0.002
 
@@ -30,6 +31,9 @@ class Slow(Wrapper):
     """A model whose passes take a known time, of a clock that nothing else moves."""
 
     now = 0.0
+
+    def fingerprint(self):
+        return None  # no table that other tests have prepared is its
 
     def prompted(self, prompt):
         return Slow(self.base.prompted(prompt))
@@ -98,8 +102,12 @@ def test_seconds_that_pay_for_one_way_through_a_text_are_enough(slow, sampler):
 
 
 def test_samplers_say_how_often_they_go_through_a_text():
-    assert [sampler_by_name(name).times_through() for name in ("auto", "twisted", "swor", "smc", "lcr")] == [1, 1, 1, 1, 3]
-    assert promised(lambda *args: None, "times_through")() == 1  # of somebody else
+    """A table that was prepared is put to a trial first."""
+    chain = TableModel.random(3, 4, seed=0)
+    names = ("auto", "twisted", "swor", "smc", "lcr")
+    assert [sampler_by_name(name).times_through(chain) for name in names] == [1, 1, 1, 1, 3]
+    assert Twisted("model").times_through(chain) == 2
+    assert promised(lambda *args: None, "times_through")(chain) == 1  # of somebody else
 
 
 def test_too_few_seconds_are_refused_with_what_a_text_takes(slow):

@@ -158,7 +158,7 @@ def asked_for(
             raise InvalidArgument("temperature=0 looks for the most probable text by a search of its own; leave sampler out.")
         sampler = of_mode()
     if isinstance(request.budget, Seconds):
-        pace, times = pace_of(model, prompt), promised(sampler, "times_through")() * len(strata_of(aim))
+        pace, times = pace_of(model, prompt), promised(sampler, "times_through")(model) * len(strata_of(aim))
         request = replace(request, budget=pace.lm_tokens(request.budget, request.max_new_tokens, times))
     aim = told(aim, model.tokenizer, prompt)
     if complete is not None:

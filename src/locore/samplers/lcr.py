@@ -181,7 +181,7 @@ class LocallyConstrainedResampling(Promises):
         if self.per_context < 1:
             raise InvalidArgument(f"per_context must be at least 1, got {self.per_context}.")
 
-    def times_through(self) -> int:
+    def times_through(self, model: LanguageModel) -> int:
         """For contexts, a trial and rounds."""
         return 3
 

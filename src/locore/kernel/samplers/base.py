@@ -38,8 +38,8 @@ class Promises:
         """At each position, that it reads where no budget is set; None where nothing limits them beforehand."""
         return None
 
-    def times_through(self) -> int:
-        """How often it goes through the positions of a text, which takes a pass of the model for each."""
+    def times_through(self, model: LanguageModel) -> int:
+        """How often it goes through the positions of a text of this model, which takes a pass for each."""
         return 1
 
 

@@ -183,6 +183,9 @@ def tried(prefixes: int) -> int:
 class Foresight(Protocol):
     """Where the foresight of a call comes from, and what it costs: `NGrams` and `Contexts` in `locore.samplers.twist`."""
 
+    def times_through(self, model: LanguageModel) -> int:
+        """How often a call that has it goes through a text."""
+
     def rounds(self, run: Rounds, blocks: int, asked: int | None, budget: int) -> tuple[list[Round], dict[str, Any]]:
         """Rounds within so many LM tokens, and what the record should say.
 
@@ -219,6 +222,10 @@ class WithoutReplacement(Promises):
     def most_prefixes(self, num_particles: int) -> float | None:
         """One for each particle, of which each block has one at least."""
         return max(num_particles, self.blocks or LESSONS)
+
+    def times_through(self, model: LanguageModel) -> int:
+        """Once, or as its foresight wants."""
+        return 1 if self.foresight is None else self.foresight.times_through(model)
 
     def __call__(
         self,

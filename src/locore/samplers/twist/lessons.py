@@ -78,6 +78,10 @@ class NGrams:
     table: NGramTable | Literal["prepared", "model"] | None = "prepared"
     seen: Lesson | None = field(default=None, compare=False, repr=False)
 
+    def times_through(self, model: LanguageModel) -> int:
+        """Twice with a table that is there, which is put to a trial first."""
+        return 1 if self.table is None or (self.table == "prepared" and prepared_table(model) is None) else 2
+
     def rounds(self, run: Rounds, blocks: int, asked: int | None, budget: int) -> tuple[list[Round], dict[str, Any]]:
         """As `Foresight.rounds`."""
         table, use = self._table(run.model)

@@ -71,6 +71,10 @@ class Contexts:
     share: float = 1 / 8
     least: int = 4
 
+    def times_through(self, model: LanguageModel) -> int:
+        """For contexts, a trial and rounds."""
+        return 3
+
     def rounds(self, run: Rounds, blocks: int, asked: int | None, budget: int) -> tuple[list[Round], dict[str, Any]]:
         """As `Foresight.rounds`."""
         prefixes = budget // run.price
