@@ -214,8 +214,12 @@ def parse_many(
     """As `parse`, of many texts that are read together, as `locore.generate_many` reads them.
 
     Args:
-        model, kind, max_new_tokens, also, abstain_below: see `parse`.
+        model: see `parse`.
         prompts: any number of them.
+        kind: see `parse`.
+        max_new_tokens: see `parse`.
+        also: see `parse`.
+        abstain_below: see `parse`.
         options: those of `parse` and `locore.generate_many`. With errors="return" an error stands in place of its answer.
 
     Raises:
