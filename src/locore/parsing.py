@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -120,10 +120,11 @@ class Answer:
     particles: Particles
     kind: Any = None
     abstain_below: float | None = None
-    fields: Fields = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", Fields(self.particles))
+    @cached_property
+    def fields(self) -> Fields:
+        """What is known of each field."""
+        return Fields(self.particles)
 
     @cached_property
     def value(self) -> Any:

@@ -191,7 +191,7 @@ class Particles(Estimate):
             InvalidArgument: no pointer, one to where no text can have a value by the schema, or a text is no JSON.
         """
         known = values.Fields(self.places, self.verdict.level)
-        return values.marginal(self, self.texts, self.weights, pointer, known)
+        return values.marginal(self, values.parsed(self.texts), self.weights, pointer, known)
 
     def where(self, keep: Tensor, reason: str) -> Particles:
         """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.

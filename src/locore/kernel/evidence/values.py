@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument, MissingExtra
-from locore.kernel.evidence.record import Draws, log_total
+from locore.kernel.evidence.record import Draws
 from locore.kernel.evidence.verdict import Level
+from locore.kernel.numerics import distinct
 
 SAID = 8  # names in a message
 
@@ -98,13 +99,13 @@ class Fields:
     verdict: Level
 
 
-def marginal(draws: Draws, texts: Sequence[str], weights: Tensor, pointer: str, fields: Fields) -> list[FieldValue]:
-    """The distribution of what stands at a JSON pointer (RFC 6901), most probable first.
+def marginal(draws: Draws, everything: list[Any], weights: Tensor, pointer: str, fields: Fields) -> list[FieldValue]:
+    """The distribution of what stands at a JSON pointer (RFC 6901) of the values that texts are, most probable first.
 
     Raises:
-        InvalidArgument: no pointer, one to where no text can have a value, or a text is no JSON.
+        InvalidArgument: no pointer, or one to where no text can have a value.
     """
-    steps, everything = steps_of(pointer), parsed(texts)
+    steps = steps_of(pointer)
     _require_place(steps, pointer, everything, fields)
     rows: dict[str, list[int]] = {}
     values: dict[str, tuple[Any, bool]] = {}
@@ -113,12 +114,13 @@ def marginal(draws: Draws, texts: Sequence[str], weights: Tensor, pointer: str, 
         key = json.dumps(_normal(found), sort_keys=True) if present else ""
         rows.setdefault(key, []).append(row)
         values.setdefault(key, (found, present))
-    result = []
+    result, found_shares = [], _shares_found(draws)
     for key, members in rows.items():
-        inside = torch.zeros(len(texts), dtype=torch.bool)
+        inside = torch.zeros(len(everything), dtype=torch.bool)
         inside[members] = True
         value, present = values[key]
-        share, error, bounds = float(weights[inside].sum()), _error(draws, inside), _bounds(draws, inside)
+        own, others = (min(1.0, float(found_shares[some].sum())) for some in (inside, ~inside))
+        share, error, bounds = float(weights[inside].sum()), _error(draws, inside), (own, 1 - others)
         result.append(FieldValue(value, share, error, present, fields.verdict, bounds))
     return sorted(result, key=lambda one: -one.probability)
 
@@ -215,16 +217,13 @@ def _error(draws: Draws, inside: Tensor) -> float | None:
     return None if math.isnan(error) else error
 
 
-def _bounds(draws: Draws, inside: Tensor) -> tuple[float, float]:
-    """Certain ones of the share of p(α) inside: all that was not found may have the value, or another one."""
-    if draws.token_scores is None or draws.record.factors is not None or draws.log_evidence_bounds[1] == math.inf:
-        return 0.0, 1.0
-    scores, most = draws.token_scores.sum(-1), draws.log_evidence_bounds[1]
-    own, others = (
-        math.exp(min(0.0, log_total(draws.tokens[some], scores[some]) - most)) if bool(some.any()) else 0.0
-        for some in (inside, ~inside)
-    )
-    return own, 1 - others
+def _shares_found(draws: Draws) -> Tensor:
+    """f64[num]: of what p(α) may be at most, the share that each sequence has, counted once; 0 where that is not known."""
+    shares, most = torch.zeros(len(draws), dtype=torch.float64), draws.log_evidence_bounds[1]
+    if draws.token_scores is not None and draws.record.factors is None:
+        first = distinct(draws.tokens)[0]
+        shares[first] = (draws.token_scores[first].sum(-1) - most).exp()
+    return shares
 
 
 def _ratio_error(draws: Draws, inside: Tensor) -> float:
