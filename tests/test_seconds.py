@@ -32,6 +32,9 @@ class Slow(Wrapper):
 
     now = 0.0
 
+    def unprompted(self):
+        return Slow(self.base.unprompted())
+
     def fingerprint(self):
         return None  # no table that other tests have prepared is its
 
