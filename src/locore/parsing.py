@@ -33,6 +33,7 @@ from locore.kernel.request import require_known
 from locore.models import LanguageModel
 
 MAX_NEW_TOKENS = 64
+SAMPLER = "swor"
 PREFIXES = 32  # that are read at a position: what three masked texts cost on a processor
 NORMAL = 1.96  # standard errors on either side of a 95 % interval
 WIDEST = 0.5  # of an interval: what is known less well is called unknown
@@ -256,6 +257,7 @@ class _Reading:
         require_known(options, [*known, *STYLES, *more], where)
         styled = json_schema(kind, **{name: value for name, value in options.items() if name in STYLES})
         rest = {name: value for name, value in options.items() if name not in STYLES}
+        rest["sampler"] = suited_sampler(rest.get("sampler"), rest.get("temperature"))
         rest.setdefault("budget", PREFIXES * max(1, positive(length, "max_new_tokens") - 1))
         typed = None if isinstance(kind, Mapping | bool) else kind
         return cls(typed, styled if also is None else conjunction([styled, also]), checked_level(level), rest)
@@ -263,6 +265,11 @@ class _Reading:
     def answer(self, particles: Particles) -> Answer:
         """Of texts of this constraint."""
         return Answer(particles, self.kind, self.level)
+
+
+def suited_sampler(sampler: Any, temperature: float | None) -> Any:
+    """What draws records where nothing else is asked for: it knows what every prefix left, and so weighs fields early."""
+    return SAMPLER if sampler is None and temperature != 0 else sampler
 
 
 def checked_level(level: Any) -> float | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
+from locore.kernel.samplers import selection
 from locore.kernel.samplers.abreast import abreast
 from locore.kernel.samplers.ahead import DEFENCE, LEAST_DEFENCE
 from locore.kernel.samplers.selection import select
@@ -73,6 +74,36 @@ def test_selection_is_unbiased_for_every_item():
     # An item is chosen on an interval of uniforms; a grid misjudges its two ends, by the threshold at most.
     threshold = float(logs.exp().sum()) / 7
     torch.testing.assert_close(total / grid, logs.exp(), rtol=0, atol=2 * threshold / grid)
+
+
+def alike(rows, tokens, seed):
+    """Rows that weigh the same and go on alike, as prefixes do that were drawn before."""
+    p = torch.rand(tokens, generator=torch.Generator().manual_seed(seed)).pow(3)
+    padded = selection.padded_rows(rows, tokens, torch.device("cpu"))
+    padded[:, :tokens] = (p / p.sum()).log()
+    return padded, p / p.sum()
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(1, 60), st.sampled_from([3, 40, 700]), st.integers(0, 99), st.floats(0, 0.999))
+def test_rows_alike_go_on_with_every_token_as_often_as_they_should(rows, tokens, seed, uniform):
+    """Had all rows the same order, a point would hit the same place of each, and all would go on with one token."""
+    matrix, p = alike(rows, tokens, seed)
+    chosen = selection.select_in_place(matrix.clone(), rows, uniform).chosen
+    assert len(chosen) == len(set(chosen.tolist())) == rows
+    row, token = chosen // matrix.shape[1], chosen % matrix.shape[1]
+    assert bool((torch.bincount(row, minlength=rows) <= 2).all())
+    counts = torch.bincount(token, minlength=tokens).double()
+    assert float((counts - rows * p).abs().max()) < 2 + math.log2(1 + rows)
+
+
+def test_selection_from_rows_is_unbiased_for_every_item():
+    matrix, _ = alike(5, 700, 1)
+    total, grid = torch.zeros(matrix.numel(), dtype=torch.float64), 4000
+    for k in range(grid):
+        found = selection.select_in_place(matrix.clone(), 4, (k + 0.5) / grid)
+        total[found.chosen] += (matrix.flatten()[found.chosen] + found.log_raise).exp()
+    torch.testing.assert_close(total / grid, matrix.flatten().exp().double(), rtol=0, atol=2 * (5 / 4) / grid + 1e-5)
 
 
 def test_impossible_items_are_never_chosen():

@@ -59,6 +59,7 @@ from locore.cli.inputs import (
     read_record,
     read_stop,
     read_text,
+    sampler_of_records,
     show_draws,
     show_particles,
     working,
@@ -138,6 +139,7 @@ def generate(
         *(contains_pattern, ban_pattern, over),
     )
     asked, parsed = read_prompt(prompt or prompt_option or "", chat, system), said.read()
+    sampler = sampler_of_records(sampler, temperature) if parse else sampler
     waiting = Waiting()
     options: dict[str, Any] = {
         "canonical": canonical,

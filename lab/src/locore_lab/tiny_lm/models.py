@@ -1,7 +1,7 @@
-"""The two models: `tiny`, which writes, and `judge`, which gives perplexities to what it wrote.
+"""The models: `tiny`, which writes, `judge`, which gives perplexities to what it wrote, and `clerk`, which reads orders.
 
 The judge is of another family, with another tokenizer, and was trained apart, so that it does not share the habits of the
-model that it judges.
+model that it judges. The clerk learns from `locore_lab.extraction.world`, where the truth is known.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 
 import locore
 import locore_lab.detox
+import locore_lab.extraction
 from locore_lab.shared import RUNS
 
 BOS_ID, EOS_ID = 0, 1
+NEWLINE_ID = 200  # of the byte-level alphabet behind the special tokens
 CONTEXT = 512
 SPECIAL = {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": EOS_ID}
 
@@ -26,6 +28,7 @@ class Recipe:
 
     config: PretrainedConfig  # its architecture and size
     folder: Path  # where it is exported
+    answers_after: int | None = None  # only what follows this token within a document is learned
 
     @property
     def runs(self) -> Path:
@@ -66,5 +69,21 @@ RECIPES = {
             **SPECIAL,
         ),
         Path(locore_lab.detox.__file__).parent / "weights" / "judge",
+    ),
+    "clerk": Recipe(
+        LlamaConfig(
+            vocab_size=640,
+            hidden_size=192,
+            intermediate_size=512,
+            num_hidden_layers=5,
+            num_attention_heads=3,
+            num_key_value_heads=3,
+            head_dim=64,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True,
+            **SPECIAL,
+        ),
+        Path(locore_lab.extraction.__file__).parent / "weights" / "clerk",
+        answers_after=NEWLINE_ID,
     ),
 }

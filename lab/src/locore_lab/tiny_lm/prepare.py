@@ -160,10 +160,18 @@ def training_documents(data: Path, part: str, split: str, avoided: list[str], se
 BOS, EOS = "<s>", "</s>"
 
 
-def train_tokenizer(texts: list[str], size: int) -> Tokenizer:
-    """GPT-2 style: no text is out of vocabulary, and decoding gives back the exact bytes."""
+def train_tokenizer(texts: list[str], size: int, digits: bool = False) -> Tokenizer:
+    """GPT-2 style: no text is out of vocabulary, and decoding gives back the exact bytes.
+
+    Args:
+        texts: to learn from.
+        size: of the vocabulary.
+        digits: is each a token of its own?
+    """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    single = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([single, bytewise]) if digits else bytewise
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=[BOS, EOS], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False

@@ -23,9 +23,10 @@ from torch import Tensor, distributed, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from locore.io import replacing
-from locore_lab.tiny_lm.models import CONTEXT, EOS_ID, RECIPES, Recipe
+from locore_lab.tiny_lm.models import BOS_ID, CONTEXT, EOS_ID, RECIPES, Recipe
 
 EMBEDDINGS = ("embed_tokens", "wte", "wpe")  # in the names of parameters
+HALF = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()  # elsewhere four times slower
 EMA_DECAY = 0.997  # averages about the last 330 steps: a good model at any time, for early exports
 
 
@@ -35,7 +36,9 @@ def learning_rate(progress: float, step: int) -> float:
 
 
 def optimizers(model: PreTrainedModel, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for the embeddings and the norms."""
+    """Muon for the matrices of the blocks, AdamW for the embeddings and the norms; where 16 bits are slow AdamW for all."""
+    if not HALF:  # Muon computes in them
+        return [torch.optim.AdamW(model.parameters(), lr=2e-3 * rate, betas=(0.9, 0.98), weight_decay=0.05)]
     embedding = {name: any(part in name for part in EMBEDDINGS) for name, _ in model.named_parameters()}
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and not embedding[name]]
     others = [p for name, p in model.named_parameters() if p.ndim == 1 or embedding[name]]
@@ -60,11 +63,15 @@ def batches(rows: np.ndarray, size: int, step: int, rank: int, ranks: int) -> It
             step += 1
 
 
-def loss_of(model: PreTrainedModel, ids: Tensor) -> Tensor:
-    """Mean nats per token. What follows an EOS (a new document or padding) is nothing to learn."""
+def loss_of(model: PreTrainedModel, ids: Tensor, answers_after: int | None = None) -> Tensor:
+    """Mean nats per token. What follows an EOS (a new document or padding) is nothing to learn, nor is a question."""
     inputs, targets = ids[:, :-1], ids[:, 1:]
     targets = targets.masked_fill(inputs == EOS_ID, -100)
-    with torch.autocast("cpu", torch.bfloat16):
+    if answers_after is not None:
+        places = torch.arange(1, inputs.shape[1] + 1)
+        last = [((inputs == token) * places).cummax(1).values for token in (answers_after, BOS_ID)]
+        targets = targets.masked_fill(last[0] <= last[1], -100)
+    with torch.autocast("cpu", torch.bfloat16, enabled=HALF):
         logits = model(input_ids=inputs, use_cache=False).logits
     flat = logits.flatten(0, 1).float()
     return nn.functional.cross_entropy(flat, targets.flatten(), ignore_index=-100)
@@ -139,7 +146,8 @@ class Run:
         averaged = self.recipe.make()
         averaged.load_state_dict(self.ema, strict=False)  # the tied output head is not listed
         picks = [rows[i : i + size] for i in range(0, len(rows) - size + 1, size)][:most]
-        losses = [loss_of(averaged, torch.from_numpy(p.astype(np.int64))) for p in picks]
+        ids = [torch.from_numpy(pick.astype(np.int64)) for pick in picks]
+        losses = [loss_of(averaged, rows, self.recipe.answers_after) for rows in ids]
         return torch.stack(losses).mean().item()
 
 
@@ -152,7 +160,7 @@ def train(run: Run, args: argparse.Namespace, rank: int, ranks: int) -> None:
     saved, now, recent = run.seconds, time.monotonic(), []
     finished = False
     while not finished:
-        loss = loss_function(run.model, next(source))
+        loss = loss_function(run.model, next(source), run.recipe.answers_after)
         loss.backward()
         recent.append(run.share(loss))
         finished = run.seconds >= budget  # by the shared clock, so that all processes stop at once

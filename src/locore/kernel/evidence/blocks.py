@@ -56,6 +56,21 @@ class Surprise:
 
 
 @dataclass(frozen=True, eq=False)
+class Kept:
+    """The prefixes that were kept at a position.
+
+    Attributes:
+        tokens: Long[kept], the last of each.
+        log_weights: f64[kept].
+        log_masses: f64[kept before], log of the probability of all tokens that may follow each prefix.
+    """
+
+    tokens: Tensor
+    log_weights: Tensor
+    log_masses: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Lineage:
     """Where the sequences of a block come from.
 
@@ -64,11 +79,13 @@ class Lineage:
         log_raise: for each position f64[kept], −log of the probability π with which a prefix was kept.
         log_rows: f64[kept at the last position but one], log of what the sequences weigh that each of these prefixes leads to,
             those that were not kept included.
+        kept: the prefixes of each position; None where something steered, as it is not known then what may follow.
     """
 
     parent: tuple[Tensor, ...]
     log_raise: tuple[Tensor, ...]
     log_rows: Tensor
+    kept: tuple[Kept, ...] | None = None
 
     def variance(self) -> float:
         """Relative variance of Ẑ, which the draws at the last position leave as it is."""

@@ -160,7 +160,7 @@ def reach(draws: Draws) -> float:
     """How far above the estimate log p(α) may lie, nats; nan if unknown."""
     seen, others = reach_in_sight(draws), log_reach_of_others(draws)
     if is_out_of_sight(draws):
-        seen += BEYOND * _surprise(draws)[0]
+        seen = _possible(draws, seen + BEYOND * _surprise(draws)[0])
     if math.isinf(others):
         return max(seen, others)
     return max(seen, others) + math.log1p(math.exp(-abs(seen - others)))  # e^seen times the estimate, and e^others times it
@@ -172,7 +172,14 @@ def reach_in_sight(draws: Draws) -> float:
     if draws.record.enumerated or math.isnan(error):
         return error
     surprise, unseen = _surprise(draws)
-    return error * (_significant(draws) + SKEW * surprise) + UNSEEN * unseen + math.log1p(missed_share(draws))
+    seen = error * (_significant(draws) + SKEW * surprise) + UNSEEN * unseen + math.log1p(missed_share(draws))
+    return _possible(draws, seen)
+
+
+def _possible(draws: Draws, nats: float) -> float:
+    """No more than certain bounds leave above the estimate; that it may be too high by its own error stays."""
+    room = max(0.0, draws.log_evidence_bounds[1] - draws.log_evidence)
+    return max(min(nats, room), SIGNIFICANT * draws.log_evidence_error)
 
 
 def _significant(draws: Draws) -> float:

@@ -190,7 +190,7 @@ class Particles(Estimate):
         Raises:
             InvalidArgument: no pointer, one to where no text can have a value by the schema, or a text is no JSON.
         """
-        known = values.Fields(self.places, self.verdict.level)
+        known = values.Fields(self.places, self.verdict.level, self.tokenizer)
         return values.marginal(self, values.parsed(self.texts), self.weights, pointer, known)
 
     def where(self, keep: Tensor, reason: str) -> Particles:

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument, MissingExtra
 from locore.kernel.evidence.record import Draws
+from locore.kernel.evidence.settled import settled_shares
 from locore.kernel.evidence.verdict import Level
 from locore.kernel.numerics import distinct
+from locore.kernel.tokenizer import Tokenizer
 
 SAID = 8  # names in a message
 
@@ -93,10 +95,12 @@ class Fields:
         places: of the steps of a pointer: None where something may be there, else the names at the first step that leads
             nowhere; no function where that is not known.
         verdict: on the particles.
+        tokenizer: that spells them; None if it is not to be known where values were settled.
     """
 
     places: Callable[[tuple[str, ...]], list[str] | None] | None
     verdict: Level
+    tokenizer: Tokenizer | None = None
 
 
 def marginal(draws: Draws, everything: list[Any], weights: Tensor, pointer: str, fields: Fields) -> list[FieldValue]:
@@ -111,18 +115,39 @@ def marginal(draws: Draws, everything: list[Any], weights: Tensor, pointer: str,
     values: dict[str, tuple[Any, bool]] = {}
     for row, value in enumerate(everything):
         present, found = _at(value, steps)
-        key = json.dumps(_normal(found), sort_keys=True) if present else ""
+        key = _key(present, found)
         rows.setdefault(key, []).append(row)
         values.setdefault(key, (found, present))
-    result, found_shares = [], _shares_found(draws)
+    result, found_shares, early = [], _shares_found(draws), _early(draws, fields, steps)
     for key, members in rows.items():
         inside = torch.zeros(len(everything), dtype=torch.bool)
         inside[members] = True
         value, present = values[key]
         own, others = (min(1.0, float(found_shares[some].sum())) for some in (inside, ~inside))
-        share, error, bounds = float(weights[inside].sum()), _error(draws, inside), (own, 1 - others)
+        known = float(weights[inside].sum()) if early is None else early.pop(key, (0.0, value))[0]
+        share, error, bounds = min(max(known, own), 1 - others), _error(draws, inside), (own, 1 - others)
         result.append(FieldValue(value, share, error, present, fields.verdict, bounds))
+    for key, (share, value) in (early or {}).items():  # all texts with it were dropped on the way
+        room = max(0.0, 1 - float(found_shares.sum()))
+        result.append(FieldValue(value, min(share, room), None, bool(key), fields.verdict, (0.0, room)))
     return sorted(result, key=lambda one: -one.probability)
+
+
+def _early(draws: Draws, fields: Fields, steps: tuple[str, ...]) -> dict[str, tuple[float, Any]] | None:
+    """Probabilities of values by their keys, from where they were settled; None where that is not known."""
+    shares = None if fields.tokenizer is None else settled_shares(draws, fields.tokenizer, steps)
+    if shares is None:
+        return None
+    merged: dict[str, tuple[float, Any]] = {}
+    for (present, value), share in shares:
+        key = _key(present, value)
+        merged[key] = (merged.get(key, (0.0, value))[0] + share, value)
+    return merged
+
+
+def _key(present: bool, value: Any) -> str:
+    """The same for all spellings of a value."""
+    return json.dumps(_normal(value), sort_keys=True) if present else ""
 
 
 class Posterior(dict[str, float]):

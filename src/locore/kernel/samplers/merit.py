@@ -97,6 +97,17 @@ class Merit:
             left = self._plain + (1 - share).clamp_min(CANCELLED).log()
         return float(torch.logsumexp(left - self._over, 0))
 
+    def log_masses(self, selection: Selection, weights: Tensor) -> Tensor | None:
+        """f64[prefixes]: log of the probability of all that may follow each; None where something is foreseen.
+
+        Args:
+            selection: that was made.
+            weights: f64[prefixes], their log weights.
+        """
+        if self._steered or self._worth:
+            return None
+        return (selection.log_rows if self._plain is None else self._plain) - weights
+
     def forecast(self, selection: Selection, weighed: Tensor) -> Selection:
         """The selection with the total and the share drawn of what it foretells: of the weights, where states count evenly."""
         if self._plain is None:

@@ -16,6 +16,7 @@ from locore.kernel.numerics import NEG_INF, exp_, rows_at_once, segment_logsumex
 
 STRETCH = 512  # items
 UNDERFLOW = math.exp(-87)  # of the largest weight: what is below is lost in f32
+GOLDEN = (math.sqrt(5) - 1) / 2
 CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
 
 
@@ -85,7 +86,7 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
     large = _large(weights, sums, (maxima - top).exp(), num)
     large, threshold = _set_apart(weights, sums, large, num)
     flat = weights.view(-1)
-    small = _systematic(weights, sums, num - len(large), uniform)
+    small = _systematic(weights, sums, num - len(large), uniform, width)
     log_raise = (threshold / flat[small].double()).log()
     chosen, order = torch.cat([large, small]).sort()
     raised = torch.cat([log_raise.new_zeros(len(large)), log_raise])[order]
@@ -154,17 +155,39 @@ def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> Tensor:
         share = threshold
 
 
-def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float) -> Tensor:
-    """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights; none where all weights are 0."""
-    ends = sums.cumsum(0)
+def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float, width: int) -> Tensor:
+    """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights; none where all weights are 0.
+
+    Rows that weigh alike are hit at the same place: were they in the same order, prefixes that were drawn before, which weigh
+    the same and mostly go on alike, would all go on with the same token. So each row begins at another place, by the golden
+    section: within an item where no row is hit twice, else with the whole of it, as nothing is to be hit at both its ends.
+    """
+    rows = sums.view(-1, width // STRETCH)
+    ends = rows.sum(1).cumsum(0)
     if ends[-1] <= 0:
         return torch.zeros(0, dtype=torch.long, device=sums.device)
     points = (torch.arange(num, dtype=torch.float64, device=sums.device) + uniform) / num * ends[-1]
-    stretch = torch.searchsorted(ends, points, right=True).clamp_max(int(sums.nonzero()[-1]))
+    row = torch.searchsorted(ends, points, right=True).clamp_max(int(ends.diff(prepend=ends.new_zeros(1)).nonzero()[-1]))
+    total = rows.sum(1)[row]
+    offset = (points - (ends[row] - total)).clamp_min(0)
+    begun = torch.frac(row.double() * GOLDEN) * total
+    first = torch.where(total <= ends[-1] / num, begun, _item(weights, rows, row, begun)[1])
+    return torch.unique(
+        _item(weights, rows, row, torch.where(offset + first < total, offset + first, offset + first - total))[0]
+    )
+
+
+def _item(weights: Tensor, rows: Tensor, row: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+    """Long[points]: the item at f64[points] offsets in Long[points] rows, and f64[points]: what is before it in its row."""
+    ends = rows[row].cumsum(1)
+    place = torch.searchsorted(ends, offset[:, None].clamp_min(0), right=True)[:, 0]
+    place = torch.minimum(place, (ends < ends[:, -1:]).sum(1))  # the last stretch with weight
+    stretch, before = row * rows.shape[1] + place, torch.nn.functional.pad(ends, (1, 0)).gather(1, place[:, None])[:, 0]
     within = weights[stretch].double().cumsum(1)
     # The sums of a stretch and of its items may differ in the last digit: the point is moved inside.
-    offset = (points - (ends[stretch] - sums[stretch])) / sums[stretch] * within[:, -1]
-    place = torch.searchsorted(within, offset[:, None].clamp_min(0), right=True)[:, 0]
-    last = (within < within[:, -1:]).sum(1)  # the last item with weight
-    hit: Tensor = torch.unique_consecutive(stretch * STRETCH + torch.minimum(place, last))
-    return hit
+    scale = rows[row, place] / within[:, -1].clamp_min(torch.finfo(torch.float64).tiny)
+    inside = ((offset - before) / scale.clamp_min(torch.finfo(torch.float64).tiny)).clamp_min(0)
+    item = torch.searchsorted(within, inside[:, None], right=True)[:, 0]
+    item = torch.minimum(item, (within < within[:, -1:]).sum(1))  # the last item with weight
+    start = torch.nn.functional.pad(within, (1, 0)).gather(1, item[:, None])[:, 0]
+    return stretch * STRETCH + item, before + start * scale

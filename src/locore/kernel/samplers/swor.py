@@ -17,7 +17,7 @@ from torch import Tensor
 
 from locore.kernel.circuits.left_to_right import LeftToRight
 from locore.kernel.errors import InvalidArgument, ZeroWeights
-from locore.kernel.evidence.blocks import Block, Blocks, Lineage, Surprise
+from locore.kernel.evidence.blocks import Block, Blocks, Kept, Lineage, Surprise
 from locore.kernel.evidence.record import UNKNOWN, Bounds, Draws, Record
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.numerics import NEG_INF, distinct, segment_logsumexp
@@ -89,6 +89,7 @@ class _History:
         self._selections: list[Selection] = []
         self._parents: list[Tensor] = []
         self._log_left: list[float] = []
+        self._kept: list[Kept] | None = []
         self._largest_step = 0.0  # of the totals, nats
 
     def add(self, selection: Selection, row: Tensor, log_unread: float) -> None:
@@ -98,6 +99,13 @@ class _History:
         self._selections.append(selection)
         self._parents.append(row)
         self._log_left.append(log_unread)
+
+    def keep(self, tokens: Tensor, log_weights: Tensor, log_masses: Tensor | None) -> None:
+        """What was selected; it is forgotten once masses are not known."""
+        if log_masses is None:
+            self._kept = None
+        elif self._kept is not None:
+            self._kept.append(Kept(tokens, log_weights, log_masses))
 
     def end(self) -> None:
         """All texts have ended: nothing more is selected, and nothing more is left."""
@@ -135,7 +143,8 @@ class _History:
 
     def lineage(self) -> Lineage:
         raises = tuple(one.log_raise for one in self._selections)
-        return Lineage(tuple(self._parents), raises, self._selections[-1].log_rows)
+        kept = None if self._kept is None else tuple(self._kept)
+        return Lineage(tuple(self._parents), raises, self._selections[-1].log_rows, kept)
 
     @property
     def totals(self) -> tuple[float, ...]:
@@ -198,7 +207,8 @@ def walk(
         history.add(merit.forecast(selection, weighed), row, merit.log_unread(selection, row, weighed))
         if not len(row):  # nothing that was kept can be completed
             return Round.nothing(reader.length, allowed - left, history.nothing())
-        weights = weighed + selection.log_raise
+        before, weights = weights, weighed + selection.log_raise
+        history.keep(token, weights, merit.log_masses(selection, before))
         if remaining and not bool(prefixes.going().any()):  # only padding is to come
             prefixes = prefixes.padded()
             history.end()
