@@ -9,6 +9,7 @@ import pytest
 
 import locore
 from locore.kernel.constraints import serial
+from locore.models import pace
 from tests.chatting import talking
 from tests.effort import THOROUGH
 from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
@@ -27,6 +28,8 @@ def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch
     # What a page registers is forgotten again.
     monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
     monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
+    # Seconds buy what they buy on a free machine: on a busy one two do not pay for a text.
+    monkeypatch.setattr(pace, "_measured", lambda model: pace.Pace(a_pass=0.002, a_row=0.0002))
     (tmp_path / "constraint.json").write_text(json.dumps(locore.contains(" sun").to_json()))
     # SmolLM2 takes a minute for the first page; `make test-slow` waits for it. What other pages say holds for it alone.
     small = page == ROOT / "README.md" and not THOROUGH

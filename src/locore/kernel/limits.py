@@ -63,6 +63,9 @@ class Limits:
             _in_force.reset(token)
 
 
+DEFAULT = Limits()
+
+
 @dataclass
 class _Run:
     """Limits in force, with what they are measured from."""
@@ -136,7 +139,7 @@ def expected(lm_tokens: int) -> None:
 def limits_in_force() -> Limits:
     """The limits of the compile that is running, or the default ones."""
     run = _in_force.get()
-    return Limits() if run is None else run.limits
+    return DEFAULT if run is None else run.limits
 
 
 def check_states(count: int, what: str, remedy: str) -> None:
