@@ -38,7 +38,6 @@ settings.register_profile("locore", deadline=None, max_examples=100 if os.enviro
 settings.load_profile("locore")
 
 
-
 @pytest.fixture(scope="session", autouse=True)
 def models_with_a_name_are_read_once() -> Iterator[None]:
     """Who loads "tiny" or "smollm2" gets a new model around one module, of which is known what it can do."""

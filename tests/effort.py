@@ -1,5 +1,5 @@
-"""How often laws are tried: statistical ones with a fifteenth of the runs in `make test`, the dear ones on some of the cases only,
-others with a twelfth of the examples; all of it in `make test-slow`.
+"""How often laws are tried in `make test`: statistical ones with a fifteenth of the runs, others with a twelfth of the
+examples, the dear ones on some of the cases only; `make test-slow` has all of it.
 
 Fewer runs see larger faults only; the false-alarm rate of a law is what it says either way.
 """

@@ -84,7 +84,7 @@ def test_all_tests_that_it_runs_are_there(options):
 
 def test_a_device_that_is_not_there_is_one_sentence(options, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpu", "-o", str(options.output), "--device", "abacus"])
-    with pytest.raises(SystemExit, match="error: This torch cannot compute on 'abacus': [^\n]*$"):  # with exit code 1
+    with pytest.raises(SystemExit, match=r"error: This torch cannot compute on 'abacus': [^\n]*$"):  # with exit code 1
         gpu.main()
     assert not options.output.exists()
 

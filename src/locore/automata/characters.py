@@ -168,16 +168,6 @@ def folded(ignore_case: bool = True, normalise: bool = False) -> tuple[Ints, dic
     return table, several
 
 
-@cache
-def expanded(ignore_case: bool, normalise: bool) -> tuple[Ints, Ints]:
-    """Int32[points], those that are compared as several, and Int32[points, most], as which; −1 behind the last."""
-    several = folded(ignore_case, normalise)[1]
-    parts = np.full((len(several), max(map(len, several.values()))), -1, dtype=np.int32)
-    for row, text in zip(parts, several.values(), strict=True):
-        row[: len(text)] = list(map(ord, text))
-    return np.array(list(several), dtype=np.int32), parts
-
-
 def _matching(pattern: str) -> Bools:
     table = np.zeros(NUM_CODE_POINTS, dtype=np.bool_)
     for match in re.finditer(pattern, every_character()):

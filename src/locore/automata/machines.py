@@ -146,7 +146,9 @@ class Beginnings:
         points = column.copy()
         points[:0x80] = points[0xD800:0xE000] = points[-1]  # one byte, and none; what stands here instead is not looked up
         blocks = points.reshape(-1, TRAIL)
-        block, kept_blocks = _number_blocks(blocks)
+        varied, key = np.flatnonzero((blocks != blocks[:, :1]).any(1)), blocks[:, 0].copy()  # nearly all are of one column
+        key[varied] = -1 - number_rows(blocks[varied])[0]
+        block, kept_blocks = number_rows(key[:, None])
         pages = block.reshape(-1, TRAIL).copy()
         pages[0x0, : 0x800 >> 6] = NOTHING  # shorter spellings exist
         pages[0xD, 0x800 >> 6 :] = NOTHING  # surrogates
@@ -156,15 +158,6 @@ class Beginnings:
         last = np.arange(5, dtype=np.int32)
         leads = (slice(0xC2, 0xE0), block[2:0x20]), (slice(0xE0, 0xF0), page[:0x10]), (slice(0xF0, 0xF5), last)
         return cls((blocks[kept_blocks], pages[kept_pages], planes), leads)
-
-
-def _number_blocks(blocks: Ints) -> tuple[Ints, Longs]:
-    """As `number_rows`, numbered otherwise: nearly all blocks are of one column, and only the others have to be compared."""
-    varied = np.flatnonzero((blocks != blocks[:, :1]).any(1))
-    key = blocks[:, 0].copy()
-    key[varied] = -1 - number_rows(blocks[varied])[0]
-    _, kept, block = np.unique(key, return_index=True, return_inverse=True)
-    return block.astype(np.int32), kept
 
 
 def over_bytes(tally: Tally, dead: int | None = None, check: Callable[[int], None] | None = None) -> Tally:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, continuing, expanded, folded, word_characters
+from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, continuing, folded, word_characters
 from locore.automata.machines import NUM_BYTES, Tally, check_size, minimised, over_bytes, pushed
 from locore.kernel.automata.tables import Trie, number_rows, search_table
 from locore.kernel.errors import BudgetExceeded
@@ -116,7 +115,7 @@ class _Search:
     manner: Manner
     inside: Bools
     continuing: Bools
-    several: dict[tuple[int, ...], Ints]
+    several: dict[tuple[int, ...], NDArray[np.int64]]
     space: int = -1
 
     @classmethod
@@ -131,19 +130,25 @@ class _Search:
             nothing = np.zeros(len(used) + 1, dtype=np.bool_)
             return cls(column, manner, nothing, nothing, {})
         used = np.unique(_code_points(text + " " if manner.normalise else text))
-        kind, found = _kinds(manner.words, manner.normalise)
+        # Other characters are told apart by what they may cut.
+        kinds = [word_characters() if manner.words else None, continuing() if manner.normalise else None]
+        kind = np.zeros(NUM_CODE_POINTS, dtype=np.uint8)
+        for bit, flags in enumerate(kinds):
+            kind += 0 if flags is None else flags.astype(np.uint8) << bit
+        found = np.flatnonzero(np.bincount(kind))
         column = len(used) + np.searchsorted(found, np.arange(4)).astype(np.int32)[kind]
         column[used] = np.arange(len(used))
         kept: NDArray[np.int64] = np.append(kind[used].astype(np.int64), found)
         inside, cuts = (kept & 1) > 0, (kept & 2) > 0
         if not manner.ignore_case and not manner.normalise:
             return cls(column, manner, inside, cuts, {})
-        points, parts = expanded(manner.ignore_case, manner.normalise)
-        columns = np.where(parts < 0, -1, column[parts])
+        table, expanded = folded(manner.ignore_case, manner.normalise)
+        parts = np.array([*expanded.values()]).view(np.uint32).reshape(len(expanded), -1)  # the shorter ones end in zeros
+        columns, points = np.where(parts > 0, column[parts], -1), np.array([*expanded])
         row, first = number_rows(columns)
         several = {tuple(one[one >= 0].tolist()): points[row == number] for number, one in enumerate(columns[first])}
         space = int(column[ord(" ")]) if manner.normalise else -1
-        return cls(column[folded(manner.ignore_case, manner.normalise)[0]], manner, inside, cuts, several, space)
+        return cls(column[table], manner, inside, cuts, several, space)
 
     def anywhere(self, phrases: list[str]) -> _Found:
         """The search in the whole text, in which no occurrence starts inside a word."""
@@ -210,15 +215,6 @@ class _Search:
         trie = Trie.of(columns, np.array(lengths))
         check_size(trie.num_nodes, len(self.inside), f"a search for {len(phrases):,} phrases", "use fewer or shorter ones")
         return trie
-
-
-@cache
-def _kinds(words: bool, normalise: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """UInt8[code points], by what each may cut: a word (bit 0), a letter (bit 1); and the kinds that there are."""
-    kind = np.zeros(NUM_CODE_POINTS, dtype=np.uint8)
-    for bit, flags in enumerate([word_characters() if words else None, continuing() if normalise else None]):
-        kind += 0 if flags is None else flags.astype(np.uint8) << bit
-    return kind, np.flatnonzero(np.bincount(kind))
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:

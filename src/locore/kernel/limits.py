@@ -63,9 +63,6 @@ class Limits:
             _in_force.reset(token)
 
 
-DEFAULT = Limits()
-
-
 @dataclass
 class _Run:
     """Limits in force, with what they are measured from."""
@@ -76,6 +73,7 @@ class _Run:
     next_look: float = 0.0
 
 
+DEFAULT = Limits()
 _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
 
 

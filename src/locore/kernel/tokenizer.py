@@ -401,9 +401,7 @@ class Tokenizer:
                 if token is not None:
                     break
             else:
-                raise InvalidArgument(
-                    f"No tokens spell {shortened(data[at:])}, at byte {at}. Use a text that the vocabulary can spell."
-                )
+                raise InvalidArgument(f"No tokens spell {shortened(data[at:])} (byte {at}); use what the vocabulary can spell.")
             yield token
             at += size
 
