@@ -15,12 +15,12 @@ THOROUGH = bool(os.environ.get("LOCORE_THOROUGH"))
 
 def runs(num: int) -> int:
     """Of a law that is tried `num` times when there is time."""
-    return num if THOROUGH else max(num // 15, 40)
+    return num if THOROUGH else min(num, max(num // 15, 40))
 
 
 def examples(num: int) -> int:
     """For Hypothesis, which tries as many when there is time."""
-    return num if THOROUGH else max(num // 12, 8)
+    return num if THOROUGH else min(num, max(num // 12, 8))
 
 
 def some(cases: Iterable[Any], every: int = 3, several: bool = False) -> list[Any]:

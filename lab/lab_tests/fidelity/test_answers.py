@@ -28,6 +28,7 @@ from locore import ban, contains, ends_with
 from locore.compilers import compile
 from locore.kernel.errors import LocoreError
 from locore.samplers.twist.prepared import prepare
+from tests.effort import examples
 
 LETTERS = '!"#$%'  # the first tokens of every chain
 texts = st.text(LETTERS[:3], min_size=1, max_size=2)
@@ -50,7 +51,7 @@ def by_hand(model, alpha, length):
 # Dynamic programming
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(2, 5), st.integers(0, 10**6), st.sampled_from([0.1, 1.0]), constraints, st.integers(1, 4))
 def test_dynamic_programming_is_enumeration(vocab, seed, peak, alpha, length):
     model = chain(vocab, seed, peak)
