@@ -26,7 +26,7 @@ def model(request) -> LanguageModel:
 
 @pytest.fixture(scope="module")
 def sequences(model) -> torch.Tensor:
-    return zoo.ending_sequences(model, num=12 if THOROUGH else 6, length=zoo.LENGTH)
+    return zoo.ending_sequences(model, num=12, length=zoo.LENGTH)
 
 
 def same(a: torch.Tensor, b: torch.Tensor, tolerance: float = TOLERANCE) -> bool:

@@ -61,7 +61,7 @@ def refusal_of(mistake: dict[str, Any], body: Any) -> ApiError:
     place = place_of(loc, body, missing=kind == "missing")
     if kind.startswith("union_tag"):
         place.append(str(context["discriminator"]).strip("'"))
-    param = ".".join(cut(str(part), SHOWN) for part in place) or None
+    param = ".".join(cut(str(part), SHOWN + 1) for part in place) or None
     if kind == "extra_forbidden":
         return ApiError(400, unknown_field([str(part) for part in place]), "unknown_field", param)
     tag = context.get("tag")
@@ -115,7 +115,7 @@ def instead_of(name: str) -> str | None:
 def unknown_field(place: list[str]) -> str:
     """What to say of a field that is not known: what to write for it, or which it may have been meant to be."""
     name, top = place[-1], len(place) == 1
-    said = f"unknown field {cut(name, SHOWN)!r}"
+    said = f"unknown field {cut(name, SHOWN + 1)!r}"
     if place[0] == "response_format":
         return f"{said}; a schema is given as {SCHEMA}."
     remedy = instead_of(name)
