@@ -109,7 +109,7 @@ def _printed_by(run: Callable[[], object]) -> str:
     return buffer.getvalue()
 
 
-PROGRESS = re.compile(r".*\(\d+\.\d %\), .* left")  # which only a slow machine gets to see
+PROGRESS = re.compile(r".*\(\d+\.\d %\), .* left|(compiling|.* LM tokens.*), \d+ s(, .* left)?")  # on a slow machine only
 
 
 def _succeed(command: Callable[[list[str]], int], arguments: list[str]) -> None:

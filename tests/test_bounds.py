@@ -13,7 +13,7 @@ from scipy import stats
 
 from locore.kernel.evidence.blocks import relative_error
 from locore.kernel.evidence.bounds import CAPITAL, CONFIDENCE, betting_bounds, binomial_bounds
-from tests.effort import some
+from tests.effort import THOROUGH, some
 
 TAIL = (1 - CONFIDENCE) / 2
 
@@ -58,7 +58,7 @@ def outcomes_of(law, num):
         yield weights.log(), math.prod(probabilities[i] for i in indices)
 
 
-@pytest.mark.parametrize("num", [1, 2, 5])
+@pytest.mark.parametrize("num", [1, 2, 5 if THOROUGH else 4])
 @pytest.mark.parametrize("law", LAWS)
 def test_bets_are_lost_as_rarely_as_they_say(law, num):
     values, probabilities = LAWS[law]

@@ -111,7 +111,7 @@ def shown(svg: str) -> tuple[Counter[str], int]:
     return Counter(title.text or "" for title in root.iter(f"{space}title")), len(list(root.iter(f"{space}line")))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(formulas)
 def test_a_notebook_shows_the_boxes_of_the_drawing(formula):
     """As many boxes and lines, with the same labels, as for Graphviz; of the circuit, and of the formula."""

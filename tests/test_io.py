@@ -78,7 +78,7 @@ def test_nothing_is_lost_when_the_writer_is_killed(tmp_path):
     path = tmp_path / "rows.jsonl"
     for _ in range(3):
         before = path.stat().st_size if path.exists() else 0
-        writer = multiprocessing.get_context("spawn").Process(target=_write_until_killed, args=(path,))
+        writer = multiprocessing.get_context("fork").Process(target=_write_until_killed, args=(path,))
         writer.start()
         while not path.exists() or path.stat().st_size < before + 2000:
             assert writer.is_alive()
@@ -129,7 +129,7 @@ def test_a_killed_writer_leaves_a_whole_file(tmp_path):
     path = tmp_path / "a.txt"
     write_whole(path, "x" * 100_000)
     for _ in range(3):
-        writer = multiprocessing.get_context("spawn").Process(target=_replace_until_killed, args=(path,))
+        writer = multiprocessing.get_context("fork").Process(target=_replace_until_killed, args=(path,))
         before = path.read_text()
         writer.start()
         while path.read_text() == before:

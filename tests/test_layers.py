@@ -150,39 +150,46 @@ def test_importing_is_cheap(module):
     assert done.stdout.strip() == ""
 
 
-# Torch and transformers are imported once, then locore in a process for each name.
-FIRST = """
+# Torch and transformers are imported once, then locore in a process for each name, and in one that imports modules by name.
+NAMED = """
 import os, torch, transformers.modeling_utils
-for first in ("holds", "generate", "load", "compile", "testing"):
+from importlib import import_module
+
+def first_of(name):
+    getattr(locore, name)
+    print("first", name, all(callable(getattr(locore, n)) for n in ("generate", "holds", "compile")), flush=True)
+
+def imported():
+    for name, home in sorted(locore._HOME.items()):
+        if home == f"locore.{name}":
+            import_module(home)  # as another thread does, which has not come to use the name
+            print("imported", name, getattr(locore, name) is getattr(import_module(home), name), flush=True)
+
+for first in ("holds", "generate", "load", "compile", "testing", None):
     if os.fork() == 0:
         import locore
-        getattr(locore, first)
-        print(first, all(callable(getattr(locore, n)) for n in ("generate", "holds", "compile")), flush=True)
+        imported() if first is None else first_of(first)
         os._exit(0)
     os.wait()
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
-def test_public_names_do_not_depend_on_the_order_of_use():
+@pytest.fixture(scope="module")
+def told():
+    """What these processes say: how they came to a name, the name, and whether all is well."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs processes that fork")
+    done = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, check=True)
+    return [tuple(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_public_names_do_not_depend_on_the_order_of_use(told):
     """`generate` is a function and the name of the module that defines it."""
-    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["holds", "True", "generate", "True", "load", "True", "compile", "True", "testing", "True"]
+    found = [line[1:] for line in told if line[0] == "first"]
+    assert found == [(name, "True") for name in ("holds", "generate", "load", "compile", "testing")]
 
 
-IMPORTED = """
-from importlib import import_module
-import locore
-for name, home in sorted(locore._HOME.items()):
-    if home == f"locore.{name}":
-        import_module(home)  # as another thread does, which has not come to use the name
-        print(name, getattr(locore, name) is getattr(import_module(home), name))
-"""
-
-
-def test_a_public_name_is_never_the_module_of_that_name():
+def test_a_public_name_is_never_the_module_of_that_name(told):
     """Not even between the import of the module and the first use of the name, where another thread may look."""
-    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
-    told = done.stdout.split()
-    assert "generate" in told
-    assert set(told[1::2]) == {"True"}
+    found = dict(line[1:] for line in told if line[0] == "imported")
+    assert "generate" in found and set(found.values()) == {"True"}

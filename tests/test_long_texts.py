@@ -13,7 +13,7 @@ import locore
 from locore.kernel.errors import BudgetExceeded, LocoreError
 from locore.kernel.limits import Limits, watched
 
-SIZE = 30_000 if os.environ.get("LOCORE_THOROUGH") else 1_000
+SIZE = 30_000 if os.environ.get("LOCORE_THOROUGH") else 300
 HORIZON = 6
 ORDINARY, PARSED = 4, 150  # calls a byte; Python's own parser of regular expressions, and lark's, do not look
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from weakref import WeakKeyDictionary
 
 import pytest
 
 import locore
 from locore.kernel.constraints import serial
+from locore.models import pace
+from locore.samplers.twist import prepared
 from tests.chatting import talking
 from tests.effort import THOROUGH
 from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
@@ -27,10 +30,15 @@ def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch
     # What a page registers is forgotten again.
     monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
     monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
+    # Seconds buy what they buy on a free machine: on a busy one two do not pay for a text.
+    monkeypatch.setattr(pace, "_paces", WeakKeyDictionary())
+    monkeypatch.setattr(pace, "_measured", lambda model: pace.Pace(a_pass=0.002, a_row=0.0002))
     (tmp_path / "constraint.json").write_text(json.dumps(locore.contains(" sun").to_json()))
     # SmolLM2 takes a minute for the first page; `make test-slow` waits for it. What other pages say holds for it alone.
     small = page == ROOT / "README.md" and not THOROUGH
     folder = str(talking(tmp_path / "small")) if small else "smollm2"
+    if small:
+        monkeypatch.setattr(prepared.prepare, "__defaults__", (500, None))  # `locore prepare` makes a small table
     run_page(page, lambda code: code.replace('load("smollm2")', f"load({folder!r})"))
 
 

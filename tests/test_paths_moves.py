@@ -21,7 +21,7 @@ from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiabl
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.table import MarkovModel
 from locore.samplers import BY_NAME
-from tests.effort import examples, runs, some
+from tests.effort import THOROUGH, examples, runs, some
 from tests.paths import all_moves
 
 UP, LEFT, RIGHT, DOWN, END = range(5)
@@ -217,7 +217,8 @@ def test_weights_are_proper_for_the_constraint_itself(name, law):
 def test_what_is_certain_is_true_of_the_constraint_itself(name, law):
     total = math.log(sum(law.values()))
     refused = returned = 0
-    for seed in range(12):
+    seeds = range(12) if THOROUGH else range(1, 12, 3)
+    for seed in seeds:
         try:
             particles = sampled(name, seed, num=5 + 10 * seed)
         except ZeroWeights:
@@ -227,7 +228,7 @@ def test_what_is_certain_is_true_of_the_constraint_itself(name, law):
         assert all(tuple(y) in law for y in particles.tokens.tolist())
         returned += 1
         refused += particles.info["refused"]["allowed by the relaxed circuit, but not by the constraint"] > 0
-    assert returned > 5
+    assert returned > len(seeds) // 2 - 1
     assert refused, "the test sees nothing where nothing is refused"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -64,6 +65,7 @@ class SlowCursor(Cursor):
 @pytest.fixture
 def slow(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: Slow.now))
+    monkeypatch.setattr(module, "_paces", WeakKeyDictionary())  # of this clock
     return Slow(locore.load("tiny"))
 
 
@@ -118,7 +120,9 @@ def test_too_few_seconds_are_refused_with_what_a_text_takes(slow):
         locore.generate(slow, "It was", contains(" moon"), budget="0.1s", seed=0)
 
 
-def test_one_word_in_all_places(capsys):
+def test_one_word_in_all_places(capsys, monkeypatch):
+    monkeypatch.setattr(module, "_paces", WeakKeyDictionary())
+    monkeypatch.setattr(module, "_measured", lambda model: Pace(0.02, 0.01))
     assert Request(budget="5s").budget == Request(budget=Seconds(5)).budget == Seconds(5.0)
     assert Request(budget="1000").budget == Request(budget=1000).budget == 1000
     assert Settings(budget="5s").to_json()["budget"] == "5s" and json.dumps(Settings(budget="5s").to_json())

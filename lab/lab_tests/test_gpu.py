@@ -82,6 +82,13 @@ def test_all_tests_that_it_runs_are_there(options):
     assert [path for path in gpu.TESTED if path not in command or not (ROOT / path).exists()] == []
 
 
+def test_a_device_that_is_not_there_is_one_sentence(options, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gpu", "-o", str(options.output), "--device", "abacus"])
+    with pytest.raises(SystemExit, match=r"error: This torch cannot compute on 'abacus': [^\n]*$"):  # with exit code 1
+        gpu.main()
+    assert not options.output.exists()
+
+
 @pytest.mark.slow
 def test_the_whole_command_at_toy_size(options):
     said = {one.step: one.said for one in run(options, 5)}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from locore.constraints import And, Constant, Count, Literal, Not, ban, constraint, contains, has_text, token
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 
 from .programs import programs
 from .strategies import LENGTH, SPECIAL, WORDS, is_padded, sequences
@@ -54,13 +54,13 @@ def test_the_listing_of_the_paper_as_printed():
 
 
 def test_early_returns_take_one_path_more_than_there_are_tests():
-    @constraint(max_paths=201)
+    @constraint(max_paths=61)
     def no_five(tokens):
         return not any(one == 5 for one in tokens)
 
-    assert len(list(no_five.at(200).leaves())) == 200
-    with pytest.raises(BudgetExceeded, match="201 paths at length 201"):
-        no_five.at(201)
+    assert len(list(no_five.at(60).leaves())) == 60
+    with pytest.raises(BudgetExceeded, match="61 paths at length 61"):
+        no_five.at(61)
 
 
 def test_loops_without_early_return_exceed_the_budget():
@@ -179,6 +179,6 @@ def test_the_view_is_a_sequence():
         vector = (tokens == 1) | ~(tokens != 2)
         return any(pairs) or (vector & True)[0] or tokens[::-1](0, [3, 4])
 
-    for y in itertools.product(range(5), repeat=4):
+    for y in itertools.islice(itertools.product(range(5), repeat=4), 0, None, 1 if THOROUGH else 7):
         pairs = (1, 2) in itertools.pairwise(y)
         assert view.evaluate(y) == (pairs or y[0] in (1, 2) or y[:-3:-1] == (3, 4))

@@ -151,8 +151,9 @@ def test_no_nesting_is_too_deep(number):
 
 @pytest.mark.parametrize("body, sentence", [("{}", "a"), ('"b" {}?', "bbb"), ('{} "b"?', "ab"), ('{} | "b"', "b")])
 def test_no_chain_is_too_long(body, sentence):
-    rules = [f"r{number} ::= {body.format(f'r{number + 1}')}" for number in range(5000)]
-    leaf = grammar("\n".join(["root ::= r0", *rules, 'r5000 ::= "a"']), "gbnf")
+    most = 5000 if THOROUGH else 1500
+    rules = [f"r{number} ::= {body.format(f'r{number + 1}')}" for number in range(most)]
+    leaf = grammar("\n".join(["root ::= r0", *rules, f'r{most} ::= "a"']), "gbnf")
     assert has(leaf, sentence) and not has(leaf, "c")
 
 

@@ -343,8 +343,9 @@ def test_what_cannot_be_asked(monkeypatch):
         with pytest.raises(BudgetExceeded, match="too many states"):
             circuit.marginals(torch.zeros(1, 4, SMALL.vocab_size))
     every = itertools.product(range(SMALL.vocab_size), repeat=2)
-    number = sum(grammar(DYCK).evaluate(ids, SMALL) for ids in every)
-    assert locore.compile(grammar(DYCK), SMALL, 2).count() == number  # where the states fit into a table
+    dyck = grammar(DYCK)
+    number = sum(dyck.evaluate(ids, SMALL) for ids in every)
+    assert locore.compile(dyck, SMALL, 2).count() == number  # where the states fit into a table
     with pytest.raises(InvalidConstraint, match="leave vtree out"):
         locore.compile(grammar(DYCK), SMALL, 2, vtree=(0, 1))
     with pytest.raises(Unsatisfiable, match="at least 40 tokens"):

@@ -17,6 +17,7 @@ import locore
 from locore import after, ban, choice, contains, json_schema, regex, template, token
 from locore.automata.composed import AutomatonMachine
 from locore.automata.walking import DEAD
+from locore.circuits import reached
 from locore.compilers.explored import Exploration
 from locore.constraints.machine import NestedLeaf
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
@@ -139,7 +140,8 @@ def test_with_a_vtree_it_is_refused():
         locore.compile(json_schema(INVOICE) & ban("a"), TOKENIZER, 4, vtree=((0, 1), (2, 3)))
 
 
-def test_whole_tables_are_refused_with_the_way_out():
+def test_whole_tables_are_refused_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(reached, "MOST_STATES", 500)
     model = MarkovModel(torch.full((18,), 1 / 18), torch.full((18, 18), 1 / 18), tokenizer=_spelling())
     with pytest.raises(BudgetExceeded, match="sampler that goes token by token"):
         locore.generate(model, "", json_schema(INVOICE) & ban("a1"), 60, sampler="lcr-published", num_particles=2)

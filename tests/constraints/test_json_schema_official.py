@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from locore.constraints import json_schema
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, UnsupportedKeyword
+from tests.effort import THOROUGH
 
 from .bytewise import holds
 from .schemas import LOOSE
@@ -41,7 +43,7 @@ def groups(draft):
 )
 def test_required(draft):
     refused = 0
-    for group in groups(draft):
+    for group in itertools.islice(groups(draft), 0, None, 1 if THOROUGH else 3):
         try:
             schema = group["schema"]
             if draft in URIS and isinstance(schema, dict):
@@ -57,4 +59,4 @@ def test_required(draft):
             wanted = (group["description"], test["description"], test["valid"])
             assert (*wanted[:2], leaf.accepts(text.encode())) == wanted
             assert (*wanted[:2], holds(leaf, text)) == wanted
-    assert refused <= NOT_TAKEN[draft]
+    assert refused <= NOT_TAKEN[draft]  # in `make test`, of every third group

@@ -125,7 +125,7 @@ def test_in_order_is_a_search_for_one_after_the_other(first, second, texts):
         assert (accepts(leaf, text), leaf.holds_in(text)) == (wanted, wanted), (first, second, text)
 
 
-@settings(max_examples=150 if THOROUGH else 12, suppress_health_check=SLOW)
+@settings(max_examples=150 if THOROUGH else 8, suppress_health_check=SLOW)
 @given(expressions(short=False), st.lists(TEXTS, min_size=3, max_size=6), BOUNDS)
 def test_all_states_made_beforehand_are_those_made_as_texts_go(expression, texts, bounds):
     one = made(pattern, expression)
@@ -153,11 +153,11 @@ def test_a_search_with_more_states_than_any_table_is_exact():
     assert not leaf.is_small
     with pytest.raises(locore.kernel.errors.BudgetExceeded):
         (~regex(r"(?s).* not .{1,25} but.*")).of.automaton()
-    everything = enumerate_posterior(model, locore.compile(regex("(?s).*"), model, 6)).texts(tokenizer)
+    everything = enumerate_posterior(model, locore.compile(regex("(?s).*"), model, 5)).texts(tokenizer)
     total = sum(share for text, share in everything.items() if not searched.search(text))
     assert 0.5 < total < 0.999
     for alpha, share in ((leaf, total), (~leaf, 1 - total)):
-        p = locore.generate(model, "", alpha, max_new_tokens=6, num_particles=4000, ending="eos", seed=0)
+        p = locore.generate(model, "", alpha, max_new_tokens=5, num_particles=4000, ending="eos", seed=0)
         assert p.log_evidence == pytest.approx(math.log(share), abs=1e-6)
         assert all((searched.search(text) is None) == (alpha is leaf) for text in p.texts)
 

@@ -13,6 +13,7 @@ from locore import token
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, Remembered
 from locore.samplers import BY_NAME, WithoutReplacement
+from tests.effort import some
 from tests.models import zoo
 from tests.pretend_device import DEVICE, pretended
 
@@ -70,6 +71,7 @@ def test_a_model_finds_out_and_says_the_same_on_any_device(module):
         torch.testing.assert_close(one, third, **ROUNDING)
 
 
+@pytest.mark.parametrize("module", some(["llama", "gpt2", "sliding"]), indirect=True)
 def test_samplers_let_no_distribution_cross_over(module):
     sampler, seed = WithoutReplacement(blocks=1), 2
     expected = locore.generate(of(module), PROMPT, ALPHA, LENGTH, num_particles=PARTICLES, sampler=sampler, seed=seed)

@@ -15,7 +15,11 @@ FALSE_ALARM = 1e-6
 TOLERANCE = 1e-4
 
 
-@pytest.fixture(scope="module", params=zoo.MODELS)
+# What a server that cannot be made to follow a text says is tried in `test_engines`; the rest of it is the first one's.
+ASKED = [pytest.param(name, marks=[pytest.mark.slow] * (name == "vllm server, nothing forced")) for name in zoo.MODELS]
+
+
+@pytest.fixture(scope="module", params=ASKED)
 def model(request) -> LanguageModel:
     return zoo.MODELS[request.param]()
 

@@ -97,7 +97,7 @@ def test_a_call_takes_two_passes_for_each_token_and_eight_at_most(seed):
     assert counted.passes <= 2 * length + 8
 
 
-@pytest.mark.parametrize("chance", [0.2, 0.3])
+@pytest.mark.parametrize("chance", some([0.3, 0.2]))
 def test_draws_that_a_pilot_promises_are_drawn_at_once(chance):
     """A second go for the last of them would take as many passes again."""
     law = torch.tensor([chance, *[(1 - chance) / 5] * 5]).double()

@@ -9,8 +9,10 @@ from locore.kernel.errors import ZeroWeights
 from locore.kernel.limits import watched
 from locore.samplers import BY_NAME, Twisted
 from locore.samplers.twist import prepared
+from tests.effort import THOROUGH
 
 BUDGET = 80
+LOOKING = ("twisted", "auto", "quick") if THOROUGH else ("twisted", "auto")  # for a table that was prepared
 
 
 def prepare(model, folder):
@@ -68,13 +70,13 @@ def test_a_process_that_has_settled_answers_alike_whatever_is_prepared_later(mod
         prepare(model, folder)
         prepared._in_memory.clear()
     assert prepared.settle(model) is there
-    before = [sampled(model, name)[0] for name in ("twisted", "auto", "quick")]
+    before = [sampled(model, name)[0] for name in LOOKING]
     with monkeypatch.context() as others:  # another process makes the table
         others.setattr(prepared, "_in_memory", {})
         prepare(model, folder)
-    after = [sampled(model, name)[0] for name in ("twisted", "auto", "quick")]
+    after = [sampled(model, name)[0] for name in LOOKING]
     assert [p.texts for p in before] == [p.texts for p in after]
     # And one that comes later can be told what the first one had.
     monkeypatch.setattr(prepared, "_in_memory", {})
     assert prepared.settle(model, there) is there
-    assert [sampled(model, name)[0].texts for name in ("twisted", "auto", "quick")] == [p.texts for p in before]
+    assert [sampled(model, name)[0].texts for name in LOOKING] == [p.texts for p in before]

@@ -21,6 +21,7 @@ from locore.server.comparisons import CompareRequest
 from locore.server.compute import Computer, Run
 from locore.server.settings import Settings
 from locore.testing import enumerate_posterior
+from tests.effort import some
 
 WORDS = Tokenizer.from_tokens([" a", " b", " c", "<end>"], eos_ids=[3])
 LENGTH = 3
@@ -30,7 +31,7 @@ HAPPY = {"model": "tiny", "prompt": "The girl was", "constraint": {"type": "ends
 PATH = "/page/compare"
 
 
-@pytest.fixture(scope="module", params=range(3))
+@pytest.fixture(scope="module", params=some(range(3)))
 def model(request) -> TableModel:
     generator = torch.Generator().manual_seed(request.param)
     tables = [torch.rand(*[4] * (t + 1), generator=generator, dtype=torch.float64).pow(3) for t in range(LENGTH)]

@@ -106,7 +106,7 @@ def test_it_is_compiled_again_where_it_has_grown_beyond_what_is_kept(computer, c
 def test_what_others_have_asked_before_changes_no_answer(computer, compiled):
     """States are numbered as they are reached; no answer may depend on the numbers."""
     rng = random.Random(0)
-    samplers = ["smc", "swor", "masked", "twisted", None]
+    samplers = ["smc", "swor", "masked", "twisted", None] if THOROUGH else ["swor", None]
     cases = [(sampler, rng.randrange(1000)) for sampler in samplers for _ in range(4 if THOROUGH else 1)]
     rng.shuffle(cases)
 

@@ -23,7 +23,7 @@ TIMEOUT = 30
 def fragile(tmp_path_factory):
     """Without a key and a chat template; two may wait, nobody long, and a worker may not grow much."""
     options = ("--queue-size", "2", "--timeout", str(TIMEOUT), "--worker-memory", "700000000", "--compile-memory", "100000000")
-    running = Server(tmp_path_factory.mktemp("fragile"), *options, "--together", "1", "--compile-seconds", "5", key=None).wait()
+    running = Server(tmp_path_factory.mktemp("fragile"), *options, "--together", "1", "--compile-seconds", "3", key=None).wait()
     yield running
     running.stop()
 

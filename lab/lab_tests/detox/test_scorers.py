@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from locore.kernel.errors import ModelNotFound
+from tests.effort import examples
 
 DATA = SHARED / "data" / "detox" / "toxicity_text.jsonl.xz"
 WEIGHTS = Path(local_module.__file__).with_name(local_module.WEIGHTS)
@@ -31,7 +32,7 @@ def local():
     return LocalScorer()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(any_text, max_size=6))
 def test_every_text_has_a_score(local, texts):
     scores = local.score(texts)
@@ -60,7 +61,7 @@ def test_a_text_without_words_scores_zero(local, text):
     assert local.score([text]) == [local_module.NO_WORDS] == [0.0]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(any_text, max_size=8), st.randoms())
 def test_neither_order_nor_company_matters(local, texts, random):
     order = list(range(len(texts)))

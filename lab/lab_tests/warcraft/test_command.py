@@ -18,16 +18,17 @@ from locore_lab.warcraft.training import Settings
 from locore.cli import main
 from locore.kernel.errors import InvalidArgument
 from locore.testing import enumerate_posterior
+from tests.effort import THOROUGH
 
 BRIEF = Settings(epochs=1, batch=40)
 TOYS = {
     name: WarcraftPlan(
         name,
         size=3,
-        maps=4,
-        costly=3,
+        maps=4 if THOROUGH else 2,
+        costly=3 if THOROUGH else 1,
         samples=(2, 3),
-        seeds=2,
+        seeds=2 if THOROUGH else 1,
         train=40,
         val=4,
         settings=Settings(epochs=1, batch=40),

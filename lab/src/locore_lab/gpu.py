@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from locore.io import machine, write_whole
+from locore.kernel.errors import InvalidArgument
+from locore.models.loading import require_device
 from locore_lab.harness import markdown_table
 from locore_lab.speed.accelerator import device_name
 
@@ -182,6 +184,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="toy sizes, for a trial on any machine")
     parser.add_argument("--root", type=Path, default=Path.cwd(), help="of the checkout, whose tests are run")
     given = parser.parse_args()
+    try:
+        require_device(given.device)
+    except InvalidArgument as error:
+        sys.exit(f"error: {error}")
     options = Options(given.output.resolve(), given.device, given.quick, given.root.resolve())
     outcomes = run(options, given.minutes, tuple(given.step or STEPS))
     for one in outcomes:

@@ -146,7 +146,9 @@ class Beginnings:
         points = column.copy()
         points[:0x80] = points[0xD800:0xE000] = points[-1]  # one byte, and none; what stands here instead is not looked up
         blocks = points.reshape(-1, TRAIL)
-        block, kept_blocks = number_rows(blocks)
+        varied, key = np.flatnonzero((blocks != blocks[:, :1]).any(1)), blocks[:, 0].copy()  # nearly all are of one column
+        key[varied] = -1 - number_rows(blocks[varied])[0]
+        block, kept_blocks = number_rows(key[:, None])
         pages = block.reshape(-1, TRAIL).copy()
         pages[0x0, : 0x800 >> 6] = NOTHING  # shorter spellings exist
         pages[0xD, 0x800 >> 6 :] = NOTHING  # surrogates

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, continuing, folded, word_characters
 from locore.automata.machines import NUM_BYTES, Tally, check_size, minimised, over_bytes, pushed
-from locore.kernel.automata.tables import Trie, search_table
+from locore.kernel.automata.tables import Trie, number_rows, search_table
 from locore.kernel.errors import BudgetExceeded
 
 Ints = NDArray[np.int32]
@@ -115,7 +115,7 @@ class _Search:
     manner: Manner
     inside: Bools
     continuing: Bools
-    several: dict[tuple[int, ...], list[int]]
+    several: dict[tuple[int, ...], NDArray[np.int64]]
     space: int = -1
 
     @classmethod
@@ -143,9 +143,10 @@ class _Search:
         if not manner.ignore_case and not manner.normalise:
             return cls(column, manner, inside, cuts, {})
         table, expanded = folded(manner.ignore_case, manner.normalise)
-        several: dict[tuple[int, ...], list[int]] = {}
-        for point, characters in expanded.items():
-            several.setdefault(tuple(column[_code_points(characters)].tolist()), []).append(point)
+        parts = np.array([*expanded.values()]).view(np.uint32).reshape(len(expanded), -1)  # the shorter ones end in zeros
+        columns, points = np.where(parts > 0, column[parts], -1), np.array([*expanded])
+        row, first = number_rows(columns)
+        several = {tuple(one[one >= 0].tolist()): points[row == number] for number, one in enumerate(columns[first])}
         space = int(column[ord(" ")]) if manner.normalise else -1
         return cls(column[table], manner, inside, cuts, several, space)
 

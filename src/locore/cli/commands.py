@@ -65,6 +65,7 @@ from locore.cli.inputs import (
     working,
     write_text,
 )
+from locore.kernel.constraints.spelling import cut
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.request import Request, help_of
 
@@ -209,7 +210,7 @@ def _show_check(parsed: Constraint | Target, content: str, tokenizer: Tokenizer,
     print("yes" if satisfied else "no")
     for part in parsed.children() if isinstance(parsed, locore.Constraint) else ():
         answer = "yes" if locore.holds(part, content, tokenizer, prompt) else "no"
-        print(f"  {answer:3}  {_shortened(part)}")
+        print(f"  {answer:3}  {cut(json.dumps(part.to_json(), ensure_ascii=False), WIDTH)}")
 
 
 def _bytes_tokenizer(parsed: Constraint | Target) -> Tokenizer:
@@ -219,11 +220,6 @@ def _bytes_tokenizer(parsed: Constraint | Target) -> Tokenizer:
     if not all(leaf.is_text or leaf.to_json()["type"] in ("true", "false") for leaf in leaves):
         raise InvalidArgument("the constraint speaks about token ids; add --model to say whose tokens they are.")
     return locore.Tokenizer.from_tokens([*(bytes([byte]) for byte in range(256)), None], eos_ids=[256])
-
-
-def _shortened(part: Constraint) -> str:
-    written = json.dumps(part.to_json(), ensure_ascii=False)
-    return written if len(written) <= WIDTH else written[: WIDTH - 1] + "…"
 
 
 def compile(

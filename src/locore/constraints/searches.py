@@ -25,7 +25,7 @@ from locore.kernel.automata.tables import Automaton
 from locore.kernel.constraints.base import Json
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import form_of
-from locore.kernel.constraints.spelling import allowed, called, quoted, with_exactly
+from locore.kernel.constraints.spelling import allowed, called, cut, quoted, with_exactly
 from locore.kernel.errors import BudgetExceeded
 
 LONGEST = 80  # characters of a leaf in an error
@@ -61,8 +61,8 @@ class PatternLeaf(MachineLeaf):
             return self._made()
         except BudgetExceeded as error:
             raise BudgetExceeded(
-                f"{_shortened(self)} is too large: {error}. Repeat less often, or leave the limit away: {{2,}} costs far less "
-                "than {2,5000}. limits=Limits(states=...) allows more."
+                f"{cut(repr(self), LONGEST)} is too large: {error}. Repeat less often, or leave the limit away: {{2,}} costs "
+                "far less than {2,5000}. limits=Limits(states=...) allows more."
             ) from error
 
     @cached_property
@@ -100,11 +100,6 @@ class PatternLeaf(MachineLeaf):
 
     def __repr__(self) -> str:
         return called(self.json_of([]))
-
-
-def _shortened(leaf: PatternLeaf) -> str:
-    text = repr(leaf)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _written(value: Any) -> Any:

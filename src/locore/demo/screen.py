@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from locore.demo.examples import CHOICES, QUESTION, TEMPERATURE, Answer, Example, Reference, percent, quoted
+from locore.kernel.constraints.spelling import cut
 
 WIDTH = 80
 LABEL, TRUTH, COLUMN = 22, 9, 12  # widths of the columns
@@ -52,7 +53,7 @@ def text_lines(number: int, example: Example, ending: str, truth: Reference, ans
     yield from _table(texts, "all others", truth, [answer for answer in answers if answer.in_table])
     for name, answer in (("Masking writes", answers[0]), ("Locore's default", answers[2])):
         line = " | ".join(_inline(text).strip() for text in answer.examples)
-        yield Text(f"{name + ':':<18}{_clipped(line, WIDTH - 18)}")
+        yield Text(f"{name + ':':<18}{cut(line, WIDTH - 18)}")
 
 
 def conclusions(first: Found | None, second: Found) -> Iterator[str]:
@@ -116,12 +117,8 @@ def _table(texts: list[str], rest: str, truth: Reference, answers: list[Answer])
 
 
 def _row(label: str, truth: str, cells: list[str], style: str = "") -> Text:
-    line = Text(f"{_clipped(label, LABEL):<{LABEL}}", style=style)
+    line = Text(f"{cut(label, LABEL):<{LABEL}}", style=style)
     line.append(f"{truth:>{TRUTH}}", style="green")
     for cell in cells:
         line.append(f"{cell:>{COLUMN}}")
     return line
-
-
-def _clipped(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -73,6 +73,7 @@ class _Run:
     next_look: float = 0.0
 
 
+DEFAULT = Limits()
 _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
 
 
@@ -136,7 +137,7 @@ def expected(lm_tokens: int) -> None:
 def limits_in_force() -> Limits:
     """The limits of the compile that is running, or the default ones."""
     run = _in_force.get()
-    return Limits() if run is None else run.limits
+    return DEFAULT if run is None else run.limits
 
 
 def check_states(count: int, what: str, remedy: str) -> None:

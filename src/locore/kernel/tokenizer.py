@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from reprlib import repr as shortened
 from typing import Any
 
 from locore.kernel.chat import Chat, ChatTemplate, plain_messages
@@ -400,9 +401,7 @@ class Tokenizer:
                 if token is not None:
                     break
             else:
-                raise InvalidArgument(
-                    f"No tokens spell {data!r}: nothing matches at byte {at}. Use a text that the vocabulary can spell."
-                )
+                raise InvalidArgument(f"No tokens spell {shortened(data[at:])} (byte {at}); use what the vocabulary can spell.")
             yield token
             at += size
 

@@ -12,14 +12,16 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
+import numpy as np
 import torch
 import transformers
 from safetensors import SafetensorError
@@ -91,7 +93,7 @@ def read(path: Path) -> Converted:
     header = read_header(path)
     _require_extra(path)
     _check(header, path)
-    with tempfile.TemporaryDirectory() as empty, quiet(), _without_bar(), _explained(path, header):
+    with tempfile.TemporaryDirectory() as empty, quiet(), _quickly(), _explained(path, header):
         folder, file = _alone(path, Path(empty))
         where: dict[str, Any] = {"gguf_file": file, "local_files_only": True}
         config = transformers.AutoConfig.from_pretrained(folder, **where)
@@ -188,19 +190,24 @@ def _quantisation(header: Header) -> str:
 
 
 @contextmanager
-def _without_bar() -> Iterator[None]:
-    """Without a progress bar that no setting of `transformers` turns off."""
-    try:
-        module: Any = import_module("transformers.modeling_gguf_pytorch_utils")
-        bar = module.tqdm
-    except (ImportError, AttributeError):  # another version of transformers
+def _quickly() -> Iterator[None]:
+    """Without a progress bar that no setting turns off, and all fields of the file once from plain bytes, where `transformers`
+    reads them three times from a memmap and names the tensors once for each part: three fifths of the time of SmolLM2."""
+    import gguf
+
+    class Reader(gguf.GGUFReader):
+        """It keeps the bytes as a plain array."""
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
+    with ExitStack() as stack:
+        names = cache(gguf.get_tensor_name_map)
+        stack.enter_context(patch.multiple(gguf, GGUFReader=cache(Reader), get_tensor_name_map=names))
+        with suppress(ImportError, AttributeError):  # another version of transformers
+            module = import_module("transformers.modeling_gguf_pytorch_utils")
+            stack.enter_context(patch.object(module, "tqdm", partial(module.tqdm, disable=True)))
         yield
-        return
-    module.tqdm = partial(bar, disable=True)
-    try:
-        yield
-    finally:
-        module.tqdm = bar
 
 
 @contextmanager

@@ -154,7 +154,7 @@ def load_parts(
     name: str | Path, device: str | torch.device, dtype: torch.dtype, attn_implementation: str | None
 ) -> tuple[Any, Any, ModelInfo]:
     """The module, the fast tokenizer and the description of a model; see `HuggingFaceModel.load`."""
-    _require_device(device)
+    require_device(device)
     if not isinstance(dtype, torch.dtype):
         raise InvalidArgument(f"dtype must be one of torch, such as torch.float32 or torch.bfloat16, got {dtype!r}.")
     source = find_source(name)
@@ -261,8 +261,8 @@ def _ends(*configs: Any) -> list[int]:
     return list(ends)
 
 
-def _require_device(device: str | torch.device) -> None:
-    """Before gigabytes are read: can this torch compute there?"""
+def require_device(device: str | torch.device) -> None:
+    """Before gigabytes are read: can this torch compute there? If not, `InvalidArgument`."""
     try:
         torch.empty(0, device=device)
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:

@@ -14,6 +14,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
+from locore.kernel.constraints.spelling import cut
 from locore.server.chats import ChatRequest
 from locore.server.comparisons import CompareRequest
 from locore.server.errors import ApiError
@@ -60,7 +61,7 @@ def refusal_of(mistake: dict[str, Any], body: Any) -> ApiError:
     place = place_of(loc, body, missing=kind == "missing")
     if kind.startswith("union_tag"):
         place.append(str(context["discriminator"]).strip("'"))
-    param = ".".join(shortened(str(part)) for part in place) or None
+    param = ".".join(cut(str(part), SHOWN + 1) for part in place) or None
     if kind == "extra_forbidden":
         return ApiError(400, unknown_field([str(part) for part in place]), "unknown_field", param)
     tag = context.get("tag")
@@ -101,11 +102,6 @@ def place_of(loc: Sequence[str | int], body: Any, missing: bool = False) -> list
     return skipped if rest and skipped[-1:] == [loc[-1]] != entered[-1:] else entered
 
 
-def shortened(name: str) -> str:
-    """A name as it is shown, which may be of any length."""
-    return name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
-
-
 def _first(place: list[str | int]) -> str | None:
     """The field of the request, or of vLLM's `structured_outputs`, that a place lies in."""
     return next((str(name) for name in place if name != "structured_outputs"), None)
@@ -119,7 +115,7 @@ def instead_of(name: str) -> str | None:
 def unknown_field(place: list[str]) -> str:
     """What to say of a field that is not known: what to write for it, or which it may have been meant to be."""
     name, top = place[-1], len(place) == 1
-    said = f"unknown field {shortened(name)!r}"
+    said = f"unknown field {cut(name, SHOWN + 1)!r}"
     if place[0] == "response_format":
         return f"{said}; a schema is given as {SCHEMA}."
     remedy = instead_of(name)

@@ -14,7 +14,7 @@ from locore.automata.regex.language import CharClasses, CharSet, partition
 from locore.kernel.automata import tables
 from locore.kernel.automata.tables import Automaton, over_all_bytes
 from locore.kernel.errors import BudgetExceeded
-from locore.kernel.limits import Limits, check_progress, limits_in_force
+from locore.kernel.limits import DEFAULT, check_progress, limits_in_force
 
 WORK = "finding the states of a regular expression", "repeat less often, or something simpler"
 Int32 = NDArray[np.int32]
@@ -40,7 +40,7 @@ class Budget:
     @classmethod
     def in_force(cls) -> Budget:
         """In proportion to the states that the limits of the running compile allow."""
-        scale = limits_in_force().states / Limits().states
+        scale = limits_in_force().states / DEFAULT.states
         usual = cls()
         return cls(*(max(1, int(scale * getattr(usual, field.name))) for field in fields(cls)))
 

@@ -136,11 +136,16 @@ def single(item: Item, flags: int) -> re.Pattern[str]:
 
 
 def chars_of(item: Item, flags: int) -> CharSet:
-    """The characters that an item matches: Python is asked about every one of them."""
+    """The characters that an item matches. Python is asked about every one of them, but where the item says them itself."""
     code, argument = item
-    if code is op.LITERAL and not flags & re.IGNORECASE:
-        return CharSet.of([(argument, argument)])
-    return _matching(code, tuple(argument) if isinstance(argument, list) else argument, flags & _RELEVANT)
+    if flags & re.IGNORECASE or code in (op.ANY, op.CATEGORY):
+        code, argument = (op.IN, [item]) if code is op.CATEGORY else item
+        return _matching(code, tuple(argument) if isinstance(argument, list) else argument, flags & _RELEVANT)
+    is_negated = code is op.NOT_LITERAL or (code is op.IN and argument[0][0] is op.NEGATE)
+    parts = [part for part in argument if part[0] is not op.NEGATE] if code is op.IN else []
+    own = [] if code is op.IN else [argument if code is op.RANGE else (argument, argument)]
+    found = CharSet.of([*own, *(span for part in parts for span in chars_of(part, flags).ranges)])
+    return ~found if is_negated else found
 
 
 @lru_cache(maxsize=1024)

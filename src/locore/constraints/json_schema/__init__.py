@@ -21,7 +21,7 @@ from locore.kernel.constraints.base import Json, Places
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import described, read_integer, read_string, register
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
-from locore.kernel.limits import Limits, limits_in_force
+from locore.kernel.limits import DEFAULT, limits_in_force
 
 SAID = 5  # keywords without meaning that are named
 DEPTH = 16
@@ -143,7 +143,7 @@ class JsonSchema(NestedLeaf):
     @cached_property
     def _automaton(self) -> Automaton:
         try:
-            return self.automaton_within(MOST_STATES * limits_in_force().states // Limits().states)
+            return self.automaton_within(MOST_STATES * limits_in_force().states // DEFAULT.states)
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f"the JSON schema is too large: {error} Without a vtree it is followed state by state and can be of any size. "

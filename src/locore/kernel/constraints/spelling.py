@@ -23,7 +23,7 @@ def spelled(constraint: Constraint, levels: int = LEVELS) -> str:
         return f"({word.join([*shown, f'{more} more'] if more else shown)})"
     if isinstance(constraint, Not):
         return f"not {spelled(constraint.of, levels)}"
-    return constraint.title or _cut(called(constraint.json_of([])))
+    return constraint.title or cut(called(constraint.json_of([])), WIDTH)
 
 
 def called(form: Json) -> str:
@@ -56,13 +56,14 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | dict) else repr(value)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+def cut(text: str, most: int) -> str:
+    """At most so many characters; of a longer text the last one is "…"."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def quoted(text: str) -> str:
     """A text in quotes with line breaks and the like escaped; long ones are shortened."""
-    return json.dumps(text if len(text) <= QUOTED else text[: QUOTED - 1] + "…", ensure_ascii=False)
+    return json.dumps(cut(text, QUOTED), ensure_ascii=False)
 
 
 def allowed(low: int, high: int | None) -> str:
