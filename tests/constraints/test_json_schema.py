@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import locore
 from locore.automata.walking import DEAD
 from locore.constraints import from_json, json_schema
 from locore.kernel.errors import BudgetExceeded, UnsupportedKeyword
@@ -185,3 +186,16 @@ def test_another_draft_in_a_part_is_refused():
         json_schema({**four, "definitions": {"a": {"$schema": SEVEN}}, "properties": {"b": {"$ref": "#/definitions/a"}}})
     with pytest.raises(UnsupportedKeyword, match=r"'\$schema' \(at /properties/a/\$schema\): 'x' is none"):
         json_schema({**four, "properties": {"a": {"$schema": "x"}}})
+
+
+@pytest.mark.parametrize("names", [("a",), ("first", "last")])
+def test_what_a_layout_can_hold_the_choice_of_layouts_can_too(names):
+    """Where tokens span the pieces of JSON, what the pieces cost together is no proof that nothing fits."""
+    inner = {"type": "object", "properties": {name: {"enum": ["Ann", "Bob"]} for name in names}, "required": list(names)}
+    schema = {**inner, "properties": {**inner["properties"], "who": inner}, "required": [*names, "who"]}
+    model = locore.load("tiny")
+    text = json.dumps({**dict.fromkeys(names, "Ann"), "who": dict.fromkeys(names, "Bob")}, separators=(",", ":"))
+    least = len(model.tokenizer.encode(text))
+    for whitespace in ("compact", "consistent"):
+        kind = locore.json_schema(schema, whitespace=whitespace, objects="closed")
+        assert locore.compile(kind, model, least).length == least

@@ -253,6 +253,22 @@ def test_blocks_that_share_a_table_know_their_error(kind):
     assert abs(float(excess.mean() / excess.std()) * math.sqrt(len(excess))) < 4.9
 
 
+@pytest.mark.parametrize(("nats", "aside"), [(0.0, False), (0.5, False), (4.0, True)])
+def test_a_table_is_left_aside_where_what_it_foretold_does_not_come(monkeypatch, nats, aside):
+    """In JSON a table of what was read so far foretells e^−94, and a token later e^−80: its forecasts rise by nats a step."""
+
+    class Rising:
+        def of(self, prefixes):
+            return torch.full((len(prefixes),), nats * prefixes.position, dtype=torch.float64)
+
+    model, length = MarkovModel(torch.full((5,), 0.2), torch.full((5, 5), 0.2)), 12
+    monkeypatch.setattr("locore.samplers.twist.lessons.foresight", lambda *_: Rising())
+    found = locore.generate(model, "", Literal(length - 1, frozenset({1, 2})), length, sampler="twisted", budget=400, seed=0)
+    assert (found.record.table.origin == "left aside") == aside
+    if aside:  # and what was foretold wrongly is no surprise of the weights
+        assert found.blocks.surprise < 2
+
+
 @pytest.mark.parametrize("steps", [*some([2, 3], 2), *some([4, 5], 2), 6])
 def test_a_call_that_is_ended_in_the_middle_is_proper_or_says_so(steps):
     """After so many steps of the model: nothing, what the trial found, or all."""

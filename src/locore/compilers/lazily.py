@@ -174,7 +174,9 @@ def read_on_demand(problem: Problem) -> Circuit | None:
     """
     if is_finite(problem.constraint):
         return None
-    steering = following(problem) or exploration(problem)
+    steering: Following | Exploration | None = following(problem)
+    if steering is None or not steering.is_satisfiable:  # what is followed costs at most so much, and may cost less
+        steering = exploration(problem)
     if not steering.is_satisfiable:
         raise no_model(problem.length)
     return Circuit(Reached(steering, torch.arange(problem.tokenizer.vocab_size)))

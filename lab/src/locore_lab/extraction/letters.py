@@ -82,9 +82,11 @@ def written() -> list[Letter]:
 
 
 def letters(number: int, seed: int = 0) -> list[Letter]:
-    """All that were written by hand, and so many in all."""
+    """So many, of which those that were written by hand are a part, in any order."""
     rng, by_hand = random.Random(f"letters/{seed}"), written()
-    return by_hand[:number] + [_made(rng) for _ in range(number - len(by_hand))]
+    whole = by_hand + [_made(rng) for _ in range(max(0, number - len(by_hand)))]
+    rng.shuffle(whole)
+    return whole[:number]
 
 
 def _made(rng: random.Random) -> Letter:

@@ -73,9 +73,9 @@ def enumerated(model: LanguageModel, prompt: str, schema: Mapping[str, Any], len
     texts: dict[str, float] = defaultdict(float)
     for step in range(length + 1):
         joint = log_probs[:, None] + cursor.log_probs.double()
-        for row, chance in enumerate(torch.logsumexp(joint[:, ends], 1).tolist()):
+        for number, chance in enumerate(torch.logsumexp(joint[:, ends], 1).tolist()):
             if chance > least:
-                texts[model.tokenizer.decode(prefixes[row].tolist())] += math.exp(chance)
+                texts[model.tokenizer.decode(prefixes[number].tolist())] += math.exp(chance)
         joint[:, ends] = -math.inf
         row, token = (joint > least).nonzero(as_tuple=True)
         if not len(row) or step == length:

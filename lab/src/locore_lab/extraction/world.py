@@ -1,10 +1,10 @@
 """Orders, the sentences that people write for them, and Bayes' posterior of an order given its sentence.
 
 A sentence is a greeting and clauses, one for each field that is mentioned, in any order. Each clause says which field it is
-about, but not always its value: "a few" may be three, four or five, "J. Miller" is Jane or John, digits of order numbers are misread.
-Where the writer is from cannot be seen, though the greeting tells something: "3/4" is the third of April or the fourth of
-March, "1.250 kg" is one kilogram and a quarter or more than a ton. So fields depend on each other, and the posterior of all of
-them is a sum over both origins of products over fields.
+about, but not always its value: "a few" may be three, four or five, "J. Miller" is Jane or John, digits of order numbers are
+misread. Where the writer is from cannot be seen, though the greeting tells something: "3/4" is the third of April or the
+fourth of March, "1.250 kg" is one kilogram and a quarter or more than a ton. So fields depend on each other, and the posterior
+of all of them is a sum over both origins of products over fields.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Table(Slot):
         self,
         name: str,
         schema: Mapping[str, Any],
-        values: Mapping[Value, tuple[float, Mapping[str, float] | Mapping[Origin, Mapping[str, float]]]],
+        values: Mapping[Value, tuple[float, Mapping[str, Any]]],
         optional: bool = False,
     ) -> None:
         """By value: its prior, and how probable each clause is, from anybody or by origin."""
@@ -69,7 +69,7 @@ class Table(Slot):
         total = sum(prior for prior, _ in values.values())
         self._prior = {value: prior / total for value, (prior, _) in values.items()}
         self._said = {
-            (value, origin): _shares(clauses.get(origin, clauses))  # type: ignore[call-overload]
+            (value, origin): _shares(clauses.get(origin, clauses))
             for value, (_, clauses) in values.items()
             for origin in ORIGINS
         }
@@ -85,6 +85,10 @@ class Table(Slot):
     def say(self, value: Value, origin: Origin, rng: random.Random) -> str:
         """By the table."""
         return str(_drawn(self._said[value, origin], rng))
+
+    def clauses(self, origin: Origin) -> Iterator[dict[Value, float]]:
+        """P(value, clause | origin) of each clause."""
+        return (chances for (_, whose), chances in self._explained.items() if whose == origin)
 
     def explain(self, clause: str, origin: Origin) -> dict[Value, float]:
         """By the table, turned round."""

@@ -172,9 +172,9 @@ def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float, width: 
     offset = (points - (ends[row] - total)).clamp_min(0)
     begun = torch.frac(row.double() * GOLDEN) * total
     first = torch.where(total <= ends[-1] / num, begun, _item(weights, rows, row, begun)[1])
-    return torch.unique(
-        _item(weights, rows, row, torch.where(offset + first < total, offset + first, offset + first - total))[0]
-    )
+    place = torch.where(offset + first < total, offset + first, offset + first - total)
+    hit: Tensor = torch.unique(_item(weights, rows, row, place)[0])
+    return hit
 
 
 def _item(weights: Tensor, rows: Tensor, row: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
