@@ -79,8 +79,8 @@ def test_the_verdict_comes_first_and_follows_the_weights(weights, level):
 def test_dependent_particles_are_judged_by_their_blocks_alone():
     tokens = torch.zeros(64, 2, dtype=torch.long)
     agree, differ, alone = (
-        particles([1.0] * 64, tokens, estimates)
-        for estimates in ((0.0, 0.01, -0.01, 0.02), (-20.0, -29.0, -28.0, -27.0), (0.0,))
+        particles([weight] * 64, tokens, estimates)
+        for weight, estimates in ((1.0, (0.0, 0.01, -0.01, 0.02)), (1e-9, (-20.0, -29.0, -28.0, -27.0)), (1.0, (0.0,)))
     )
     assert (agree.verdict.level, differ.verdict.level, alone.verdict.level) == ("trust", "do not trust", "not judged")
     assert alone.report().startswith("Texts: not judged; ")

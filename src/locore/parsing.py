@@ -27,6 +27,7 @@ from locore.generate import OF_EACH, generate, generate_many
 from locore.kernel.chat import Prompt
 from locore.kernel.constraints.base import conjunction
 from locore.kernel.errors import InvalidArgument, LocoreError
+from locore.kernel.evidence.bounds import is_out_of_sight
 from locore.kernel.evidence.values import FieldValue, parsed, pointer_of, steps_of
 from locore.kernel.models.validation import positive
 from locore.kernel.request import require_known
@@ -295,7 +296,7 @@ def _field(particles: Particles, pointer: str) -> Field:
     else:
         low = max(low, min(high, _share_found(particles)))
         probability = (low + high) / 2
-    is_known = particles.verdict.level not in BAD and high - low <= WIDEST
+    is_known = particles.verdict.level not in BAD and high - low <= WIDEST and not is_out_of_sight(particles)
     shown = min(max(probability, low), high) if is_known else None
     return Field(pointer, best.value, shown, (low, high), best.present, tuple(others))
 

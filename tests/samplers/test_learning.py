@@ -89,7 +89,7 @@ def turned(rows, spacing):
     for r, row in enumerate(rows):
         place = (r * (math.sqrt(5) - 1) / 2) % 1.0 * float(row.sum())
         item = int((row.cumsum(0) <= place).sum()) % len(row)
-        within = place - float(row[:item].sum()) if float(row.sum()) <= spacing else 0.0
+        within = place - float(row[:item].sum()) if float(row.sum()) <= spacing * (1 + 1e-6) else 0.0
         pieces += [row[item] - within, *row[item + 1 :], *row[:item], torch.tensor(within).double()]
     return torch.stack(pieces)
 

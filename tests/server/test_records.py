@@ -22,9 +22,11 @@ LENGTH, BUDGET, LEVEL = 13, 60, 0.9
 CONSTRAINT = json.dumps({"type": "json_schema", "schema": SCHEMA})
 
 
-def record_of(model, seed):
+def record_of(model, seed, **options):
     """By Python, as plain values."""
-    answer = locore.parse(model, PROMPT, SCHEMA, LENGTH, budget=BUDGET, seed=seed, num_particles=32, abstain_below=LEVEL)
+    answer = locore.parse(
+        model, PROMPT, SCHEMA, LENGTH, budget=BUDGET, seed=seed, num_particles=32, abstain_below=LEVEL, **options
+    )
     return json.loads(json.dumps(answer.to_json()))
 
 
@@ -68,10 +70,10 @@ def test_files_of_prompts_and_the_shell_say_the_same(tmp_path, capsys):
     fields = ("--parse", "--abstain-below", str(LEVEL))
     batch(write(tmp_path / "prompts.jsonl", [{"prompt": PROMPT}]), output, *options, *fields)
     (row,) = results(output)
-    assert row["record"] == record_of(tiny, row["seed"])
+    assert row["record"] == record_of(tiny, row["seed"], sampler="auto")
     capsys.readouterr()
     assert main(["generate", "--prompt", PROMPT, "--seed", "3", "--json", *options, *fields]) == 0
-    assert json.loads(capsys.readouterr().out)["record"] == record_of(tiny, 3)
+    assert json.loads(capsys.readouterr().out)["record"] == record_of(tiny, 3, sampler="auto")
     assert main(["generate", "--prompt", PROMPT, "--seed", "3", *options, *fields]) == 0
     assert "verdict: " in capsys.readouterr().out
     assert main(["generate", "--prompt", PROMPT, *options, "--abstain-below", "0.5"]) != 0

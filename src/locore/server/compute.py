@@ -22,7 +22,7 @@ from locore.kernel.limits import Limits
 from locore.kernel.request import cut_before
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, prompt_ids
-from locore.parsing import Answer
+from locore.parsing import Answer, suited_sampler
 from locore.potentials import Target, target_of
 from locore.samplers import BY_NAME, Quick, Sampler
 from locore.samplers.twist.prepared import settle
@@ -97,6 +97,8 @@ class Run:
         budget = task.budget if sampler is None else None
         if chosen is None and task.is_free and task.effort != "high":
             chosen = Quick(draws=task.n) if task.wants_draws_alone and not self.aim.factors else "quick"
+        elif task.return_fields and sampler is None:
+            chosen = suited_sampler(chosen, None)
         return self._generated(sampler=chosen, budget=budget)
 
     def most_probable(self) -> Particles:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument, MissingExtra
+from locore.kernel.evidence.blocks import Blocks
 from locore.kernel.evidence.record import Draws
 from locore.kernel.evidence.settled import settled_shares
 from locore.kernel.evidence.verdict import Level
@@ -23,6 +24,7 @@ from locore.kernel.numerics import distinct
 from locore.kernel.tokenizer import Tokenizer
 
 SAID = 8  # names in a message
+SHOWS = 16.0  # prefixes at a position that show an error
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,24 @@ def _ratio_error(draws: Draws, inside: Tensor) -> float:
     else:
         return math.nan
     number = len(whole) if blocks is not None else max(draws.drawn, len(whole))
-    if number < 2:
-        return math.nan
     ratio = held.sum() / whole.sum()
-    return float((held - ratio * whole).square().sum().mul(number / (number - 1)).sqrt() / whole.sum())
+    thinned = 0.0 if blocks is None else _thinned(blocks, inside, float(ratio))
+    if number < 2:
+        return thinned or math.nan
+    return max(thinned, float((held - ratio * whole).square().sum().mul(number / (number - 1)).sqrt() / whole.sum()))
+
+
+def _thinned(blocks: Blocks, inside: Tensor, share: float) -> float:
+    """The error of a share by what was drawn among on the way; 0 where that is not known.
+
+    Draws keep the sum of all weights, so what one part has too much the other lacks: errors of the two do not average out. A
+    few draws do not show how they differ: they are at least as far off as if what was drawn had been drawn once, and of fewer
+    than `SHOWS` prefixes at a position nothing is known but certain bounds.
+    """
+    if blocks.width < SHOWS:
+        return 1.0
+    parts = ((share, blocks.where(inside)), (1 - share, blocks.where(~inside)))
+    errors = [size * part.thinning for size, part in parts if part is not None]
+    drawn = max((one.surprise.drawn for one in blocks.members if one.surprise), default=0.0)
+    errors.append(drawn * math.sqrt(share * (1 - share) / max(1.0, blocks.width)))
+    return max(error for error in errors if not math.isnan(error))

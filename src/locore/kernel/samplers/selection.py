@@ -17,6 +17,7 @@ from locore.kernel.numerics import NEG_INF, exp_, rows_at_once, segment_logsumex
 STRETCH = 512  # items
 UNDERFLOW = math.exp(-87)  # of the largest weight: what is below is lost in f32
 GOLDEN = (math.sqrt(5) - 1) / 2
+ALIKE = 1e-6  # relative: rows that weigh the same but for rounding
 CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
 
 
@@ -86,8 +87,8 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
     large = _large(weights, sums, (maxima - top).exp(), num)
     large, threshold = _set_apart(weights, sums, large, num)
     flat = weights.view(-1)
-    small = _systematic(weights, sums, num - len(large), uniform, width)
-    log_raise = (threshold / flat[small].double()).log()
+    small, times = _systematic(weights, sums, num - len(large), uniform, width)
+    log_raise = (threshold * times / flat[small].double()).log()
     chosen, order = torch.cat([large, small]).sort()
     raised = torch.cat([log_raise.new_zeros(len(large)), log_raise])[order]
     drawn = float(threshold) * (num - len(large)) / total
@@ -155,8 +156,9 @@ def _large(weights: Tensor, sums: Tensor, maxima: Tensor, num: int) -> Tensor:
         share = threshold
 
 
-def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float, width: int) -> Tensor:
-    """Long[num]: the items hit by `num` equidistant points on the line of cumulated weights; none where all weights are 0.
+def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float, width: int) -> tuple[Tensor, Tensor]:
+    """Long[hit]: the items hit by `num` equidistant points on the line of cumulated weights, and how often (more than once by
+    rounding alone); none where all weights are 0.
 
     Rows that weigh alike are hit at the same place: were they in the same order, prefixes that were drawn before, which weigh
     the same and mostly go on alike, would all go on with the same token. So each row begins at another place, by the golden
@@ -165,16 +167,17 @@ def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float, width: 
     rows = sums.view(-1, width // STRETCH)
     ends = rows.sum(1).cumsum(0)
     if ends[-1] <= 0:
-        return torch.zeros(0, dtype=torch.long, device=sums.device)
+        nothing = torch.zeros(0, dtype=torch.long, device=sums.device)
+        return nothing, nothing
     points = (torch.arange(num, dtype=torch.float64, device=sums.device) + uniform) / num * ends[-1]
     row = torch.searchsorted(ends, points, right=True).clamp_max(int(ends.diff(prepend=ends.new_zeros(1)).nonzero()[-1]))
     total = rows.sum(1)[row]
     offset = (points - (ends[row] - total)).clamp_min(0)
     begun = torch.frac(row.double() * GOLDEN) * total
-    first = torch.where(total <= ends[-1] / num, begun, _item(weights, rows, row, begun)[1])
+    first = torch.where(total <= ends[-1] / num * (1 + ALIKE), begun, _item(weights, rows, row, begun)[1])
     place = torch.where(offset + first < total, offset + first, offset + first - total)
-    hit: Tensor = torch.unique(_item(weights, rows, row, place)[0])
-    return hit
+    hit, times = torch.unique(_item(weights, rows, row, place)[0], return_counts=True)
+    return hit, times
 
 
 def _item(weights: Tensor, rows: Tensor, row: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
