@@ -155,3 +155,25 @@ def test_a_value_whose_texts_were_all_dropped_weighs_what_it_weighed_then():
     found = {value: share for (_, value), share in settled_shares(draws, tokenizer, ["c"]) or []}
     assert found == pytest.approx({"x": 2 / 3, "y": 1 / 3})
     assert settled_shares(replace(draws, record=replace(draws.record, resampled_from=4.0)), tokenizer, ["c"]) is None
+
+
+def test_no_error_is_said_where_few_prefixes_cannot_show_it(chains):
+    """A standard error is one, or it is not known; then a field has certain bounds."""
+    chain, truth = chains[0]
+    for prefixes in (3, 12, 40):
+        for field in FIELDS:
+            for one in drawn(chain, prefixes, 0).marginal(field):
+                assert one.error is None or one.error < 0.3
+                exact = truth[field].get(json.dumps([one.present, one.value]), 0.0)
+                assert one.bounds[0] - 1e-9 <= exact <= one.bounds[1] + 1e-9
+
+
+def test_weights_that_vanish_leave_those_of_complete_texts():
+    """Of texts less probable than e^−745 exponentials are zero."""
+    nothing = torch.full((1,), -2000.0, dtype=torch.float64)
+    piece = ALPHABET.index("{")
+    kept = (Kept(torch.tensor([piece]), nothing, torch.zeros(1).double()),)
+    line = Lineage((torch.tensor([0]),), (torch.zeros(1).double(),), nothing, kept)
+    y = torch.tensor([[piece]])
+    draws = Draws(y, nothing, None, Record(blocks=Blocks.of([Block(torch.tensor([0]), nothing, None, line)], y)))
+    assert settled_shares(draws, model(0).tokenizer, ["c"]) is None

@@ -4,10 +4,11 @@ One posterior, that of the JSON texts which the type allows, answers for all: a 
 of the others, and over all spellings and tokenisations of its own. Nothing is asked twice.
 
 **What is known of a field.** The share of the weight whose texts have the value estimates its probability, with a standard
-error from blocks, or from how well a single block knows p(α). Beside it stand certain bounds: the texts found have known
-probabilities, and no more than the upper bound of p(α) is left for all others. Where every text has the same value no spread
-shows an error; then the share of p(α) that was found is the lower end of the interval, and half of what was not found is
-counted against the value. A probability of 1 is said of enumerated laws only.
+error from blocks and from what was drawn among on the way. Beside it stand certain bounds: the texts found have known
+probabilities, and no more than the upper bound of p(α) is left for all others; where too few prefixes were read to show an
+error, they are all that is said. Where every text has the same value no spread shows an error; then the share of p(α) that was
+found is the lower end of the interval, and half of what was not found is counted against the value. A probability of 1 is said
+of enumerated laws only.
 """
 
 from __future__ import annotations
@@ -290,26 +291,15 @@ def _field(particles: Particles, pointer: str) -> Field:
     best, *others = particles.marginal(pointer)
     low, high = best.bounds
     probability = best.probability
-    if others or best.error is not None:
-        spread = _spread(particles, probability) if best.error is None else NORMAL * best.error
-        low, high = (min(max(end, low), high) for end in (probability - spread, probability + spread))
-    else:
+    if best.error is not None:
+        ends = probability - NORMAL * best.error, probability + NORMAL * best.error
+        low, high = (min(max(end, low), high) for end in ends)
+    elif not others:
         low = max(low, min(high, _share_found(particles)))
         probability = (low + high) / 2
     is_known = particles.verdict.level not in BAD and high - low <= WIDEST and not is_out_of_sight(particles)
     shown = min(max(probability, low), high) if is_known else None
     return Field(pointer, best.value, shown, (low, high), best.present, tuple(others))
-
-
-def _spread(particles: Particles, share: float) -> float:
-    """Half of a 95 % interval of a share of p(α), where a single block knows how well it knows p(α) as a whole.
-
-    With errors of disjoint parts that are independent and grow with the parts, var(A) = w² · A · (A + B), the delta method
-    gives var(A / (A + B)) = w² · r · (1 − r) for the share r and the relative error w of the sum.
-    """
-    log_z, (low, high) = particles.log_evidence, particles.log_evidence_interval
-    half = max(log_z - low, high - log_z)
-    return half * math.sqrt(share * (1 - share)) if math.isfinite(half) else math.inf
 
 
 def _share_found(particles: Particles) -> float:

@@ -15,12 +15,11 @@ import json
 import random
 import re
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from locore_lab.extraction.world import Order
 from locore_lab.tiny_lm.models import RECIPES
-from locore_lab.tiny_lm.prepare import encode, pack, save_tokenizer, train_tokenizer
+from locore_lab.tiny_lm.prepare import save_rows, save_tokenizer, train_tokenizer
 
 COMPACT = 0.3  # of records, without spaces; the others are written as `json.dumps` writes them
 LONG_NUMBERS = 0.3  # of weights below 10 have all three digits behind the point: 1.250
@@ -52,9 +51,7 @@ def main() -> None:
     )
     tokenizer = Tokenizer.from_file(str(recipe.runs / "tokenizer" / "tokenizer.json"))
     for name, number in (("train", args.documents), ("valid", 2_000)):
-        rows = pack(encode(tokenizer, texts(number, name)), random.Random(0))
-        np.save(recipe.runs / f"{name}.npy", rows)
-        print(f"{name}: {number} documents, {rows.size} tokens, {len(rows)} rows")
+        save_rows(tokenizer, texts(number, name), recipe.runs / f"{name}.npy", seed=0)
 
 
 if __name__ == "__main__":

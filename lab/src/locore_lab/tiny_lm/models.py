@@ -40,20 +40,25 @@ class Recipe:
         return AutoModelForCausalLM.from_config(self.config)
 
 
+def _llama(vocab: int, heads: int, intermediate: int, layers: int) -> LlamaConfig:
+    """With heads of 64 numbers, and one matrix for both ends."""
+    return LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=64 * heads,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=64,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        **SPECIAL,
+    )
+
+
 RECIPES = {
     "tiny": Recipe(
-        LlamaConfig(
-            vocab_size=2048,
-            hidden_size=256,
-            intermediate_size=768,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            head_dim=64,
-            max_position_embeddings=CONTEXT,
-            tie_word_embeddings=True,
-            **SPECIAL,
-        ),
+        _llama(2048, heads=4, intermediate=768, layers=4),
         Path(locore.__file__).parent / "assets" / "tiny",
     ),
     "judge": Recipe(
@@ -71,18 +76,7 @@ RECIPES = {
         Path(locore_lab.detox.__file__).parent / "weights" / "judge",
     ),
     "clerk": Recipe(
-        LlamaConfig(
-            vocab_size=640,
-            hidden_size=192,
-            intermediate_size=512,
-            num_hidden_layers=5,
-            num_attention_heads=3,
-            num_key_value_heads=3,
-            head_dim=64,
-            max_position_embeddings=CONTEXT,
-            tie_word_embeddings=True,
-            **SPECIAL,
-        ),
+        _llama(640, heads=3, intermediate=512, layers=5),
         Path(locore_lab.extraction.__file__).parent / "weights" / "clerk",
         answers_after=NEWLINE_ID,
     ),

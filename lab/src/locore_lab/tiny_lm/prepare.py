@@ -235,6 +235,14 @@ def pack(documents: list[list[int]], rng: random.Random) -> np.ndarray:
     return np.array(rows, dtype=np.uint16)
 
 
+def save_rows(tokenizer: Tokenizer, texts: list[str], path: Path, seed: int) -> None:
+    """Packed."""
+    rows = pack(encode(tokenizer, texts), random.Random(seed))
+    np.save(path, rows)
+    size = sum(len(text.encode()) for text in texts)
+    print(f"{path.stem}: {len(texts)} documents, {size} bytes, {rows.size} tokens, {len(rows)} rows")
+
+
 def following(documents: list[list[int]], used: bytearray, by_length: dict[int, list[int]], last: int, room: int) -> int | None:
     """The next document in order if it is unused and fits, else the longest that fits."""
     after = last + 1
@@ -279,10 +287,7 @@ def main() -> None:
         save_tokenizer(train_tokenizer(weighted, recipe.config.vocab_size), args.out / "tokenizer")
     tokenizer = Tokenizer.from_file(str(args.out / "tokenizer" / "tokenizer.json"))
     for name, texts in (("train", weighted), ("valid", valid)):
-        rows = pack(encode(tokenizer, texts), random.Random(args.seed))
-        np.save(args.out / f"{name}.npy", rows)
-        size = sum(len(text.encode()) for text in texts)
-        print(f"{name}: {len(texts)} documents, {size} bytes, {rows.size} tokens, {len(rows)} rows")
+        save_rows(tokenizer, texts, args.out / f"{name}.npy", args.seed)
     for part, texts in train.items():
         size = sum(len(t.encode()) for t in texts)
         print(f"{part}: {len(texts)} documents, {size} bytes, repeated {COPIES[part]} times")

@@ -19,7 +19,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from locore.kernel.evidence.blocks import Lineage
+from torch import Tensor
+
+from locore.kernel.evidence.blocks import Kept
 from locore.kernel.evidence.record import Draws
 from locore.kernel.tokenizer import Tokenizer
 
@@ -32,15 +34,13 @@ _read = json.JSONDecoder().raw_decode
 def settled_shares(draws: Draws, tokenizer: Tokenizer, steps: Sequence[str]) -> list[tuple[Found, float]] | None:
     """Values at a pointer with their probabilities given α; None where it is not known what was kept on the way."""
     record = draws.record
-    lines = [block.lineage for block in record.blocks.members if block.is_whole] if record.blocks is not None else []
-    if not lines or record.blocks is None or len(lines) < len(record.blocks) or record.factors is not None:
-        return None
-    if record.resampled_from is not None or any(line is None or line.kept is None for line in lines):
+    if record.blocks is None or not record.blocks.members or record.factors is not None or record.resampled_from is not None:
         return None
     tallies = _Tallies()
-    for line in lines:
-        assert line is not None
-        tallies.add(line, tokenizer, steps)
+    for block in record.blocks.members:
+        if not block.is_whole or block.lineage is None or block.lineage.kept is None:
+            return None
+        tallies.add(block.lineage.parent, block.lineage.kept, tokenizer, steps)
     return None if tallies.unevenness > UNEVEN else tallies.shares()
 
 
@@ -54,13 +54,12 @@ class _Tallies:
         self._unmasked: dict[str, float] = defaultdict(float)  # as if the constraint had left everything since
         self._squares = 0.0
 
-    def add(self, line: Lineage, tokenizer: Tokenizer, steps: Sequence[str]) -> None:
+    def add(self, parents: Sequence[Tensor], kept: Sequence[Kept], tokenizer: Tokenizer, steps: Sequence[str]) -> None:
         """All prefixes of a block."""
-        assert line.kept is not None
         texts, keys, masses = [b""], [""], [0.0]
-        for parents, kept in zip(line.parent, line.kept, strict=True):
-            parent, mass = parents.tolist(), kept.log_masses.tolist()
-            rows = zip(parent, kept.tokens.tolist(), kept.log_weights.exp().tolist(), strict=True)
+        for parent, here in zip(parents, kept, strict=True):
+            mass = here.log_masses.tolist()
+            rows = zip(parent.tolist(), here.tokens.tolist(), here.log_weights.exp().tolist(), strict=True)
             before = (texts, keys, masses)
             texts, keys, masses = [], [], []
             for row, token, weight in rows:
@@ -72,7 +71,7 @@ class _Tallies:
                 texts.append(text)
                 keys.append(key)
                 masses.append(log_mass)
-        for text, key, log_mass, weight in zip(texts, keys, masses, line.kept[-1].log_weights.exp().tolist(), strict=True):
+        for text, key, log_mass, weight in zip(texts, keys, masses, kept[-1].log_weights.exp().tolist(), strict=True):
             if not key:  # a number is settled by the end of the text alone
                 key = self._key(text + b" ", steps)
                 self._settled[key] += weight
@@ -90,10 +89,10 @@ class _Tallies:
 
     @property
     def unevenness(self) -> float:
-        """Relative standard deviation of 1 / Π Z over complete texts; infinite where numbers overflow."""
+        """Relative standard deviation of 1 / Π Z over complete texts; infinite where numbers overflow or weights vanish."""
         weight, mean = sum(self._complete.values()), sum(self._unmasked.values())
-        variance = self._squares * weight / mean**2 - 1 if math.isfinite(mean) else math.inf
-        return math.sqrt(max(0.0, variance)) if not math.isnan(variance) else math.inf
+        variance = self._squares * weight / mean**2 - 1 if 0 < mean < math.inf and self._squares < math.inf else math.inf
+        return math.sqrt(max(0.0, variance))
 
     def shares(self) -> list[tuple[Found, float]]:
         """Normalised."""
@@ -126,9 +125,7 @@ def settled(text: str, steps: Sequence[str]) -> Found | None:
 
 
 def _skipped(text: str, place: int) -> int:
-    while place < len(text) and text[place] in _SPACE:
-        place += 1
-    return place
+    return len(text) - len(text[place:].lstrip(_SPACE))
 
 
 def _value(text: str, place: int) -> tuple[Any, int] | None:

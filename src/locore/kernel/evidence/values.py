@@ -127,7 +127,8 @@ def marginal(draws: Draws, everything: list[Any], weights: Tensor, pointer: str,
         value, present = values[key]
         own, others = (min(1.0, float(found_shares[some].sum())) for some in (inside, ~inside))
         known = float(weights[inside].sum()) if early is None else early.pop(key, (0.0, value))[0]
-        share, error, bounds = min(max(known, own), 1 - others), _error(draws, inside), (own, 1 - others)
+        bounds = own, max(own, 1 - others)  # which differ by rounding where nothing is left
+        share, error = min(max(known, own), bounds[1]), _error(draws, inside)
         result.append(FieldValue(value, share, error, present, fields.verdict, bounds))
     for key, (share, value) in (early or {}).items():  # all texts with it were dropped on the way
         room = max(0.0, 1 - float(found_shares.sum()))
@@ -274,22 +275,22 @@ def _ratio_error(draws: Draws, inside: Tensor) -> float:
     number = len(whole) if blocks is not None else max(draws.drawn, len(whole))
     ratio = held.sum() / whole.sum()
     thinned = 0.0 if blocks is None else _thinned(blocks, inside, float(ratio))
-    if number < 2:
+    if number < 2 or math.isnan(thinned):
         return thinned or math.nan
     return max(thinned, float((held - ratio * whole).square().sum().mul(number / (number - 1)).sqrt() / whole.sum()))
 
 
 def _thinned(blocks: Blocks, inside: Tensor, share: float) -> float:
-    """The error of a share by what was drawn among on the way; 0 where that is not known.
+    """The error of a share by what was drawn among on the way: 0 where nothing was, or that is not known; nan where fewer than
+    `SHOWS` prefixes at a position cannot show it.
 
     Draws keep the sum of all weights, so what one part has too much the other lacks: errors of the two do not average out. A
-    few draws do not show how they differ: they are at least as far off as if what was drawn had been drawn once, and of fewer
-    than `SHOWS` prefixes at a position nothing is known but certain bounds.
+    few draws do not show how they differ: they are at least as far off as if what was drawn had been drawn once.
     """
-    if blocks.width < SHOWS:
-        return 1.0
+    drawn = max((one.surprise.drawn for one in blocks.members if one.surprise), default=0.0)
+    if not drawn or blocks.width < SHOWS:
+        return math.nan if drawn else 0.0
     parts = ((share, blocks.where(inside)), (1 - share, blocks.where(~inside)))
     errors = [size * part.thinning for size, part in parts if part is not None]
-    drawn = max((one.surprise.drawn for one in blocks.members if one.surprise), default=0.0)
-    errors.append(drawn * math.sqrt(share * (1 - share) / max(1.0, blocks.width)))
+    errors.append(drawn * math.sqrt(share * (1 - share) / blocks.width))
     return max(error for error in errors if not math.isnan(error))

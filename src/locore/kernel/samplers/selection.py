@@ -165,16 +165,17 @@ def _systematic(weights: Tensor, sums: Tensor, num: int, uniform: float, width: 
     section: within an item where no row is hit twice, else with the whole of it, as nothing is to be hit at both its ends.
     """
     rows = sums.view(-1, width // STRETCH)
-    ends = rows.sum(1).cumsum(0)
+    of_rows = rows.sum(1)
+    ends = of_rows.cumsum(0)
     if ends[-1] <= 0:
         nothing = torch.zeros(0, dtype=torch.long, device=sums.device)
         return nothing, nothing
     points = (torch.arange(num, dtype=torch.float64, device=sums.device) + uniform) / num * ends[-1]
-    row = torch.searchsorted(ends, points, right=True).clamp_max(int(ends.diff(prepend=ends.new_zeros(1)).nonzero()[-1]))
-    total = rows.sum(1)[row]
+    row = torch.searchsorted(ends, points, right=True).clamp_max(int(of_rows.nonzero()[-1]))
+    total = of_rows[row]
     offset = (points - (ends[row] - total)).clamp_min(0)
-    begun = torch.frac(row.double() * GOLDEN) * total
-    first = torch.where(total <= ends[-1] / num * (1 + ALIKE), begun, _item(weights, rows, row, begun)[1])
+    first, long = torch.frac(row.double() * GOLDEN) * total, total > ends[-1] / num * (1 + ALIKE)
+    first[long] = _item(weights, rows, row[long], first[long])[1]
     place = torch.where(offset + first < total, offset + first, offset + first - total)
     hit, times = torch.unique(_item(weights, rows, row, place)[0], return_counts=True)
     return hit, times
@@ -185,12 +186,13 @@ def _item(weights: Tensor, rows: Tensor, row: Tensor, offset: Tensor) -> tuple[T
     ends = rows[row].cumsum(1)
     place = torch.searchsorted(ends, offset[:, None].clamp_min(0), right=True)[:, 0]
     place = torch.minimum(place, (ends < ends[:, -1:]).sum(1))  # the last stretch with weight
-    stretch, before = row * rows.shape[1] + place, torch.nn.functional.pad(ends, (1, 0)).gather(1, place[:, None])[:, 0]
+    stretch = row * rows.shape[1] + place
+    before = torch.where(place > 0, ends.gather(1, (place - 1).clamp_min(0)[:, None])[:, 0], 0.0)
     within = weights[stretch].double().cumsum(1)
     # The sums of a stretch and of its items may differ in the last digit: the point is moved inside.
     scale = rows[row, place] / within[:, -1].clamp_min(torch.finfo(torch.float64).tiny)
     inside = ((offset - before) / scale.clamp_min(torch.finfo(torch.float64).tiny)).clamp_min(0)
     item = torch.searchsorted(within, inside[:, None], right=True)[:, 0]
     item = torch.minimum(item, (within < within[:, -1:]).sum(1))  # the last item with weight
-    start = torch.nn.functional.pad(within, (1, 0)).gather(1, item[:, None])[:, 0]
+    start = torch.where(item > 0, within.gather(1, (item - 1).clamp_min(0)[:, None])[:, 0], 0.0)
     return stretch * STRETCH + item, before + start * scale
