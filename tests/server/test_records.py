@@ -28,8 +28,8 @@ def record_of(model, seed, **options):
     return json.loads(json.dumps(answer.to_json()))
 
 
-# Where nothing is said all faces spend the same; a budget of 60 shows that others would be seen.
-@pytest.mark.parametrize("given", [{}, {"budget": 60}, {"temperature": 0}])
+# Where no budget is said all faces spend the same, however many texts are to come back.
+@pytest.mark.parametrize("given", [{}, {"num_particles": 8}, {"budget": 60}, {"temperature": 0}])
 def test_the_server_says_the_same(server, tmp_path, given):
     asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": LENGTH, "seed": 3, **given}
     asked |= {"constraint": json.loads(CONSTRAINT), "return_fields": True, "abstain_below": LEVEL}
@@ -54,10 +54,10 @@ def test_what_has_no_fields_is_refused(server, changed, said):
     assert 400 <= status < 500 and said in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("given", [{}, {"budget": 60, "sampler": "auto"}])
+@pytest.mark.parametrize("given", [{}, {"num_particles": 8}, {"budget": 60, "sampler": "auto"}])
 def test_files_of_prompts_and_the_shell_say_the_same(tmp_path, capsys, given):
     output = tmp_path / "out"
-    more = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+    more = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     options = ("--constraint", CONSTRAINT, "--max-new-tokens", str(LENGTH), *more)
     fields = ("--parse", "--abstain-below", str(LEVEL))
     prompts = write(tmp_path / "prompts.jsonl", [{"prompt": PROMPT}])
