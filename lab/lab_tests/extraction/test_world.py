@@ -14,6 +14,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from locore_lab.bench import field_plots
+from locore_lab.bench.field_plots import bins, kept
 from locore_lab.bench.records import METHODS, Question, by_tokens, calibration_error, masked, rated, worst_error
 from locore_lab.extraction.corpus import spelled
 from locore_lab.extraction.letters import SCHEMA, letters
@@ -126,6 +128,35 @@ def test_unknown_fields_flatter_no_method():
     errors = [line.split("calibration error ")[1].split()[0] for line in lines[second + 1 : second + 4]]
     assert errors == ["0.267", "0.300", "0.300"]  # (.1 + .1 + .6) / 3 and (.1 + .1 + .7) / 3
     assert lines[0].startswith("3 fields, 1 unknown") and lines[-1].endswith("2 of 3 fields kept, right 1.000")
+
+
+PAIRS = st.lists(st.tuples(st.sampled_from([0.1, 0.25, 0.5, 0.9, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=90)
+
+
+@given(PAIRS, st.randoms())
+def test_curves_do_not_depend_on_the_order_of_equals(pairs, shuffled):
+    again = shuffled.sample(pairs, len(pairs))
+    for curve in (bins, kept):
+        assert curve(again) == [pytest.approx(point) for point in curve(pairs)]
+    assert kept(pairs)[-1] == pytest.approx((1.0, sum(true for _, true in pairs) / len(pairs)))
+
+
+def test_curves_by_hand():
+    assert kept([(0.9, 1.0), (0.5, 0.0), (0.5, 1.0), (0.1, 0.0)], 1) == [(1 / 4, 1.0), (3 / 4, 2 / 3), (1.0, 1 / 2)]
+    assert bins([(0.2, 0.0)] * 20 + [(0.4, 1.0)] * 20 + [(0.8, 1.0)] * 60) == [
+        pytest.approx(p) for p in ((0.3, 0.5), (0.8, 1.0))
+    ]
+
+
+def test_the_picture_is_drawn_from_the_results(tmp_path, monkeypatch):
+    """With letters and without."""
+    monkeypatch.setattr(field_plots, "REPOSITORY", tmp_path)
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    results = json.loads((field_plots.RESULTS / "records.json").read_text())
+    assert list(field_plots.curves(results["rows"])) == ["posterior", "outcomes", "kept"]
+    asked = [{"said": [{**field, "asked": field["tokens"]} for field in row["said"]]} for row in results["rows"]]
+    for found in ({"records": results}, {"records": results, "letters": {"rows": asked}}):
+        assert field_plots.draw(found, "dark").read_text().count('id="axes_') == 3 * len(found)
 
 
 def test_the_tokens_of_a_value_are_those_that_spell_it():

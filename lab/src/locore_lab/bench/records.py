@@ -138,7 +138,7 @@ def calibration_error(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def probability(field: Row, method: str) -> float:
-    """As a method says it of a field; of one that Locore calls unknown, what was found of it, or 0 where that is not written."""
+    """As a method says it of a field; of one that Locore calls unknown, what was found of it, or else 0."""
     said = field[method][1]
     return float(field.get("unrounded", 0.0) if said is None else said)
 
