@@ -259,8 +259,7 @@ class _Reading:
         require_known(options, [*known, *STYLES, *more], where)
         styled = json_schema(kind, **{name: value for name, value in options.items() if name in STYLES})
         rest = {name: value for name, value in options.items() if name not in STYLES}
-        rest["sampler"] = suited_sampler(rest.get("sampler"), rest.get("temperature"))
-        rest.setdefault("budget", PREFIXES * max(1, positive(length, "max_new_tokens") - 1))
+        rest["sampler"], rest["budget"] = suited(length, *(rest.get(name) for name in ("sampler", "budget", "temperature")))
         typed = None if isinstance(kind, Mapping | bool) else kind
         return cls(typed, styled if also is None else conjunction([styled, also]), checked_level(level), rest)
 
@@ -269,9 +268,13 @@ class _Reading:
         return Answer(particles, self.kind, self.level)
 
 
-def suited_sampler(sampler: Any, temperature: float | None) -> Any:
-    """What draws records where nothing else is asked for: it knows what every prefix left, and so weighs fields early."""
-    return SAMPLER if sampler is None and temperature != 0 else sampler
+def suited(length: Any, sampler: Any, budget: Any, temperature: float | None = None) -> tuple[Any, Any]:
+    """The sampler and the budget that read records of at most so many tokens, in Python, shell, batches and servers alike.
+
+    Where none is named "swor" draws: it knows what every prefix left, and so weighs fields early.
+    """
+    spent = PREFIXES * max(1, positive(length, "max_new_tokens") - 1) if budget is None else budget
+    return (SAMPLER if sampler is None and temperature != 0 else sampler), spent
 
 
 def checked_level(level: Any) -> float | None:

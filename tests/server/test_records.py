@@ -8,35 +8,36 @@ import pytest
 
 import locore
 from locore.cli import main
-from tests.batch.helpers import batch, results, write
+from tests.batch.helpers import results, write
 from tests.chatting import talking
 
 SCHEMA = {
     "type": "object",
-    "properties": {"a": {"enum": [1, 2]}, "b": {"enum": [3, 4]}},
+    "properties": {"a": {"type": "integer"}, "b": {"enum": [3, 4]}},
     "required": ["a", "b"],
     "additionalProperties": False,
 }
 PROMPT = "Tom has a ball. "
-LENGTH, BUDGET, LEVEL = 13, 60, 0.9
+LENGTH, LEVEL = 16, 0.9
 CONSTRAINT = json.dumps({"type": "json_schema", "schema": SCHEMA})
 
 
 def record_of(model, seed, **options):
     """By Python, as plain values."""
-    answer = locore.parse(
-        model, PROMPT, SCHEMA, LENGTH, budget=BUDGET, seed=seed, num_particles=32, abstain_below=LEVEL, **options
-    )
+    answer = locore.parse(model, PROMPT, SCHEMA, LENGTH, seed=seed, abstain_below=LEVEL, **options)
     return json.loads(json.dumps(answer.to_json()))
 
 
-def test_the_server_says_the_same(server, tmp_path):
-    asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": LENGTH, "budget": BUDGET, "seed": 3}
+# Where no budget is said all faces spend the same, however many texts are to come back.
+@pytest.mark.parametrize("given", [{}, {"num_particles": 8}, {"budget": 60}, {"temperature": 0}])
+def test_the_server_says_the_same(server, tmp_path, given):
+    asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": LENGTH, "seed": 3, **given}
     asked |= {"constraint": json.loads(CONSTRAINT), "return_fields": True, "abstain_below": LEVEL}
     status, _, answer = server.post(asked, "/v1/completions")
     assert status == 200, answer
-    assert answer["locore"]["record"] == record_of(locore.load(talking(tmp_path / "model")), 3)
-    assert set(answer["locore"]["record"]["fields"]) == {"/a", "/b"}
+    record = record_of(locore.load(talking(tmp_path / "model")), 3, **given)
+    assert answer["locore"]["record"] == record
+    assert set(record["fields"]) == {"/a", "/b"}
 
 
 @pytest.mark.parametrize(
@@ -53,28 +54,31 @@ def test_what_has_no_fields_is_refused(server, changed, said):
     assert 400 <= status < 500 and said in answer["error"]["message"]
 
 
-def test_files_of_prompts_and_the_shell_say_the_same(tmp_path, capsys):
-    tiny, output = locore.load("tiny"), tmp_path / "out"
-    options = (
-        "--constraint",
-        CONSTRAINT,
-        "--max-new-tokens",
-        str(LENGTH),
-        "--budget",
-        str(BUDGET),
-        "--sampler",
-        "auto",
-        "--num-particles",
-        "32",
-    )
+@pytest.mark.parametrize("given", [{}, {"num_particles": 8}, {"budget": 60, "sampler": "auto"}])
+def test_files_of_prompts_and_the_shell_say_the_same(tmp_path, capsys, given):
+    output = tmp_path / "out"
+    more = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    options = ("--constraint", CONSTRAINT, "--max-new-tokens", str(LENGTH), *more)
     fields = ("--parse", "--abstain-below", str(LEVEL))
-    batch(write(tmp_path / "prompts.jsonl", [{"prompt": PROMPT}]), output, *options, *fields)
+    prompts = write(tmp_path / "prompts.jsonl", [{"prompt": PROMPT}])
+    assert main(["batch", str(prompts), "-o", str(output), *options, *fields]) == 0
     (row,) = results(output)
-    assert row["record"] == record_of(tiny, row["seed"], sampler="auto")
+    assert row["record"] == record_of(locore.load("tiny"), row["seed"], **given)
     capsys.readouterr()
     assert main(["generate", "--prompt", PROMPT, "--seed", "3", "--json", *options, *fields]) == 0
-    assert json.loads(capsys.readouterr().out)["record"] == record_of(tiny, 3, sampler="auto")
+    assert json.loads(capsys.readouterr().out)["record"] == record_of(locore.load("tiny"), 3, **given)
     assert main(["generate", "--prompt", PROMPT, "--seed", "3", *options, *fields]) == 0
     assert "verdict: " in capsys.readouterr().out
     assert main(["generate", "--prompt", PROMPT, *options, "--abstain-below", "0.5"]) != 0
     assert "give --parse" in capsys.readouterr().err
+
+
+def test_rows_of_other_lengths_have_their_own_budget(tmp_path):
+    """A row says how long its record may be, so the budget is that of the row."""
+    rows = [{"prompt": PROMPT, "seed": 3, "max_new_tokens": length} for length in (LENGTH, LENGTH + 4)]
+    prompts, output = write(tmp_path / "prompts.jsonl", rows), tmp_path / "out"
+    assert main(["batch", str(prompts), "-o", str(output), "--constraint", CONSTRAINT, "--parse"]) == 0
+    found = [row["record"]["fields"] for row in results(output)]
+    for fields, row in zip(found, rows, strict=True):
+        answer = locore.parse(locore.load("tiny"), PROMPT, SCHEMA, row["max_new_tokens"], seed=3)
+        assert fields == json.loads(json.dumps(answer.to_json()))["fields"]

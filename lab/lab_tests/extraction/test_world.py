@@ -14,11 +14,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from locore_lab.bench.records import Question, auroc, by_tokens, calibration_error, masked, worst_error
+from locore_lab.bench import field_plots
+from locore_lab.bench.field_plots import bins, kept
+from locore_lab.bench.records import METHODS, Question, by_tokens, calibration_error, masked, rated, worst_error
 from locore_lab.extraction.corpus import spelled
 from locore_lab.extraction.letters import SCHEMA, letters
 from locore_lab.extraction.truth import MISSING, enumerated, plain, value_at
 from locore_lab.extraction.world import ORIGINS, SLOTS, Order, Table
+from locore_lab.shared import auroc
 from locore_lab.tiny_lm.models import RECIPES
 
 import locore
@@ -109,9 +112,51 @@ def test_fields_of_orders_are_the_models(clerk):
 
 
 def test_measures_by_hand():
-    assert auroc([(0.9, 1.0), (0.8, 0.0), (0.8, 1.0), (0.1, 0.0)]) == pytest.approx(3.5 / 4)
+    assert auroc([True, False, True, False], [0.9, 0.8, 0.8, 0.1]) == pytest.approx(3.5 / 4)
+    assert math.isnan(auroc([True], [0.9]))
     assert calibration_error([(0.91, 1.0), (0.93, 1.0), (0.2, 0.0)]) == pytest.approx((0.16 + 0.2) / 3)
     assert value_at({"a": {"b": 2.0}}, "/a/b") == "2" and value_at({"a": 1}, "/a/b") == MISSING
+
+
+def test_unknown_fields_flatter_no_method():
+    """A wrong field that is unknown counts against Locore among all fields, by what was found of it, and nowhere else."""
+    right = {"true": "1", **{name: ("1", 0.9) for name in METHODS}}
+    wrong = {"true": "1", **{name: ("2", 0.7) for name in METHODS}, "locore": ("2", None), "unrounded": 0.6}
+    lines = rated([{"said": [right, wrong, right], "seconds": 2.0, "masked_seconds": 1.0}])
+    first, second = (next(k for k, line in enumerate(lines) if line.startswith(name)) for name in ("known", "all"))
+    assert "right 1.000" in lines[first + 1] and "right 0.667" in lines[second + 1]
+    errors = [line.split("calibration error ")[1].split()[0] for line in lines[second + 1 : second + 4]]
+    assert errors == ["0.267", "0.300", "0.300"]  # (.1 + .1 + .6) / 3 and (.1 + .1 + .7) / 3
+    assert lines[0].startswith("3 fields, 1 unknown") and lines[-1].endswith("2 of 3 fields kept, right 1.000")
+
+
+PAIRS = st.lists(st.tuples(st.sampled_from([0.1, 0.25, 0.5, 0.9, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1, max_size=90)
+
+
+@given(PAIRS, st.randoms())
+def test_curves_do_not_depend_on_the_order_of_equals(pairs, shuffled):
+    again = shuffled.sample(pairs, len(pairs))
+    for curve in (bins, kept):
+        assert curve(again) == [pytest.approx(point) for point in curve(pairs)]
+    assert kept(pairs)[-1] == pytest.approx((1.0, sum(true for _, true in pairs) / len(pairs)))
+
+
+def test_curves_by_hand():
+    assert kept([(0.9, 1.0), (0.5, 0.0), (0.5, 1.0), (0.1, 0.0)], 1) == [(1 / 4, 1.0), (3 / 4, 2 / 3), (1.0, 1 / 2)]
+    assert bins([(0.2, 0.0)] * 20 + [(0.4, 1.0)] * 20 + [(0.8, 1.0)] * 60) == [
+        pytest.approx(p) for p in ((0.3, 0.5), (0.8, 1.0))
+    ]
+
+
+def test_the_picture_is_drawn_from_the_results(tmp_path, monkeypatch):
+    """With letters and without."""
+    monkeypatch.setattr(field_plots, "REPOSITORY", tmp_path)
+    (tmp_path / "docs" / "figures").mkdir(parents=True)
+    results = json.loads((field_plots.RESULTS / "records.json").read_text())
+    assert list(field_plots.curves(results["rows"])) == ["posterior", "outcomes", "kept"]
+    asked = [{"said": [{**field, "asked": field["tokens"]} for field in row["said"]]} for row in results["rows"]]
+    for found in ({"records": results}, {"records": results, "letters": {"rows": asked}}):
+        assert field_plots.draw(found, "dark").read_text().count('id="axes_') == 3 * len(found)
 
 
 def test_the_tokens_of_a_value_are_those_that_spell_it():

@@ -18,6 +18,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -114,6 +115,16 @@ def _status(name: str) -> int:
 
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 Item = TypeVar("Item")
+
+
+def auroc(positive: Sequence[bool] | np.ndarray, scores: Sequence[float] | np.ndarray) -> float:
+    """How probable it is that a positive case scores above another one, ties counting half; NaN where all are of one kind."""
+    is_positive, values = np.asarray(positive, bool), np.asarray(scores, float)
+    wanted, others = values[is_positive], np.sort(values[~is_positive])
+    if not len(wanted) or not len(others):
+        return float("nan")
+    below, not_above = (np.searchsorted(others, wanted, side) for side in ("left", "right"))
+    return float((below + not_above).mean() / 2 / len(others))
 
 
 def seed_of(*parts: object) -> int:

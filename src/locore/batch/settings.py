@@ -60,12 +60,7 @@ class Settings(Request):
 
     def defaults(self) -> dict[str, Any]:
         """What a row gets that does not say it itself. No seed: each row has its own."""
-        given = {name: getattr(self, name) for name in ROW_OPTIONS if name != "seed"}
-        if not self.parse:
-            return given
-        from locore.parsing import suited_sampler
-
-        return {**given, "sampler": suited_sampler(self.sampler, self.temperature)}
+        return {name: getattr(self, name) for name in ROW_OPTIONS if name != "seed"}
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

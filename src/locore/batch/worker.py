@@ -21,6 +21,7 @@ from locore.constraints import Constraint
 from locore.kernel.errors import DeviceLost, Interrupted, InvalidArgument, LocoreError
 from locore.models import LanguageModel
 from locore.models.meeting import together
+from locore.parsing import suited
 from locore.potentials import Target
 from locore.samplers.twist.prepared import prepared_table
 
@@ -140,6 +141,9 @@ class Worker:
         resample = options.pop("resample")
         if resample is not None and (isinstance(resample, bool) or not isinstance(resample, int)):
             raise InvalidArgument(f"resample must be a whole number, got {resample!r}.")
+        if self.settings.parse:
+            drawn = (options[name] for name in ("max_new_tokens", "sampler", "budget", "temperature"))
+            options["sampler"], options["budget"] = suited(*drawn)
         particles = locore.generate(model, prompt_of(fields), constraint, seed=seed, limits=self.settings.limits, **options)
         if resample is not None:
             # Another stream of random numbers than that of the sampler, and as repeatable.

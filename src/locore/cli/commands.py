@@ -59,7 +59,6 @@ from locore.cli.inputs import (
     read_record,
     read_stop,
     read_text,
-    sampler_of_records,
     show_draws,
     show_particles,
     working,
@@ -140,7 +139,10 @@ def generate(
         *(contains_pattern, ban_pattern, over),
     )
     asked, parsed = read_prompt(prompt or prompt_option or "", chat, system), said.read()
-    sampler = sampler_of_records(sampler, temperature) if parse else sampler
+    if parse:
+        from locore.parsing import suited
+
+        sampler, budget = suited(max_new_tokens, sampler, budget, temperature)
     waiting = Waiting()
     options: dict[str, Any] = {
         "canonical": canonical,

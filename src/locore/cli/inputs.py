@@ -340,14 +340,6 @@ def spelled(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def sampler_of_records(sampler: str | None, temperature: float | None) -> str | None:
-    """That of `locore.parse`, where none is named."""
-    from locore.parsing import suited_sampler
-
-    named: str | None = suited_sampler(sampler, temperature)
-    return named
-
-
 def read_record(particles: Particles, asked: bool, abstain_below: float | None) -> Answer | None:
     """What is known of the fields of texts that are JSON, if it was asked for."""
     from locore.parsing import Answer, checked_level

@@ -22,7 +22,7 @@ from locore.kernel.limits import Limits
 from locore.kernel.request import cut_before
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, prompt_ids
-from locore.parsing import Answer, suited_sampler
+from locore.parsing import Answer, suited
 from locore.potentials import Target, target_of
 from locore.samplers import BY_NAME, Quick, Sampler
 from locore.samplers.twist.prepared import settle
@@ -95,16 +95,19 @@ class Run:
         task = self.task
         chosen: str | Sampler | None = task.sampler if sampler is None else sampler
         budget = task.budget if sampler is None else None
-        if chosen is None and task.is_free and task.effort != "high":
+        if chosen is None and task.is_free and task.effort in (("low",) if task.return_fields else ("low", "normal")):
             chosen = Quick(draws=task.n) if task.wants_draws_alone and not self.aim.factors else "quick"
         elif task.return_fields and sampler is None:
-            chosen = suited_sampler(chosen, None)
+            chosen, budget = suited(task.max_tokens, chosen, budget)
         return self._generated(sampler=chosen, budget=budget)
 
     def most_probable(self) -> Particles:
         """The most probable text found; it alone."""
         task = self.task
-        return self._generated(sampler=task.sampler, budget=task.budget, temperature=0)
+        chosen, budget = task.sampler, task.budget
+        if task.return_fields:
+            chosen, budget = suited(task.max_tokens, chosen, budget, 0)
+        return self._generated(sampler=chosen, budget=budget, temperature=0)
 
     def _generated(self, **options: Any) -> Particles:
         """As the task says, and with these options."""

@@ -33,7 +33,7 @@ def test_by_keyboard_alone(visit):
         assert focus[1] and focus[2], focus
         if focus[0] == "run":
             break
-    assert reached[:3] == ["skip", "example", "prompt"] and "kind" in reached and "add" in reached
+    assert reached[:4] == ["skip", "other", "example", "prompt"] and "kind" in reached and "add" in reached
     assert reached.index("max_tokens") < reached.index("num_particles") < reached.index("run")
     page.keyboard.press("Enter")
     page.locator(DONE).wait_for()

@@ -13,7 +13,7 @@ from functools import partial
 
 import locore
 from locore.models import LanguageModel
-from locore_lab.bench.records import Question, asked, auroc, calibration_error, rated
+from locore_lab.bench.records import METHODS, Question, asked, rated
 from locore_lab.extraction.letters import SCHEMA, Letter, chat, letters
 from locore_lab.harness import Case, Row, measurement
 
@@ -39,9 +39,7 @@ def measured(model: LanguageModel, letter: Letter, seed: int) -> Row:
 
 def summary(rows: list[Row]) -> str:
     """Over all fields of all letters."""
-    pairs = [(field["asked"][1], float(field["asked"][0] == field["true"])) for row in rows for field in row["said"]]
-    asked_it = f"asked      calibration error {calibration_error(pairs):.3f}  AUROC {auroc(pairs):.3f}"
-    return "\n".join([*rated(rows), asked_it])
+    return "\n".join(rated(rows, (*METHODS, "asked")))
 
 
 @measurement(

@@ -29,6 +29,7 @@ from locore.parsing import Answer
 from locore_lab.extraction.truth import MISSING, Truth, enumerated, plain, value_at
 from locore_lab.extraction.world import Order
 from locore_lab.harness import Case, Row, measurement
+from locore_lab.shared import auroc
 from locore_lab.tiny_lm.models import RECIPES
 
 LENGTH, AGAIN, BINS = 64, 8, 10
@@ -106,6 +107,7 @@ def asked(model: LanguageModel, question: Question, seed: int, prefixes: int | N
             "pointer": name,
             "true": value_at(question.record, name),
             "locore": own[name],
+            "unrounded": answer.particles.marginal(name)[0].probability,
             "tokens": tokens[name],
             "agreement": agreement[name],
         }
@@ -135,35 +137,50 @@ def calibration_error(pairs: Sequence[tuple[float, float]]) -> float:
     return sum(abs(sum(said - true for said, true in inside)) for inside in bins.values()) / len(pairs)
 
 
-def auroc(pairs: Sequence[tuple[float, float]]) -> float:
-    """How probable it is that a right value is said to be more probable than a wrong one; ties are halves."""
-    right, wrong = ([said for said, true in pairs if true == kind] for kind in (1.0, 0.0))
-    if not right or not wrong:
-        return float("nan")
-    return sum((a > b) + (a == b) / 2 for a in right for b in wrong) / (len(right) * len(wrong))
+def probability(field: Row, method: str) -> float:
+    """As a method says it of a field; of one that Locore calls unknown, what was found of it, or else 0."""
+    said = field[method][1]
+    return float(field.get("unrounded", 0.0) if said is None else said)
 
 
-def rated(rows: Sequence[Row]) -> list[str]:
-    """Of each method, over all fields of which something is known."""
+def is_right(field: Row, method: str) -> bool:
+    """Is the value that a method gives the true one?"""
+    return bool(field[method][0] == field["true"])
+
+
+def known_fields(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """All fields, and those that Locore does not call unknown."""
     said = [field for row in rows for field in row["said"]]
-    known, lines = [field for field in said if field["locore"][1] is not None], []
+    return said, [field for field in said if field["locore"][1] is not None]
+
+
+def rated(rows: Sequence[Row], methods: Sequence[str] = METHODS) -> list[str]:
+    """Of each method: over the fields that Locore knows, and over all, where unknown ones count with what was found."""
+    said, known = known_fields(rows)
     seconds = sum(row["seconds"] for row in rows) / sum(row["masked_seconds"] for row in rows)
-    lines.append(f"{len(said)} fields, {len(said) - len(known)} unknown; CPU seconds to those of one masked text {seconds:.2f}")
-    for name in METHODS:
-        pairs = [(field[name][1], float(field[name][0] == field["true"])) for field in known]
-        brier = sum((p - true) ** 2 for p, true in pairs) / len(pairs)
-        accuracy = sum(true for _, true in pairs) / len(pairs)
-        errors = f"calibration error {calibration_error(pairs):.3f}  Brier {brier:.3f}  AUROC {auroc(pairs):.3f}"
-        lines.append(f"{name:10} right {accuracy:.3f}  {errors}")
+    lines = [f"{len(said)} fields, {len(said) - len(known)} unknown; CPU seconds to those of one masked text {seconds:.2f}"]
+    written = all("unrounded" in field for field in said if field not in known)
+    everything = f"all fields, unknown ones {'as found' if written else 'as 0'}"
+    for heading, fields in {"known fields": known, everything: said}.items():
+        lines += [f"{heading} ({len(fields)}):", *(_rating(fields, name) for name in methods if fields)]
     kept = [field for field in known if field["locore"][1] >= ABSTAIN]
-    right = sum(field["locore"][0] == field["true"] for field in kept) / max(1, len(kept))
+    right = sum(is_right(field, "locore") for field in kept) / max(1, len(kept))
     return [*lines, f"abstain_below={ABSTAIN}: {len(kept)} of {len(said)} fields kept, right {right:.3f}"]
+
+
+def _rating(fields: Sequence[Row], name: str) -> str:
+    pairs = [(probability(field, name), float(is_right(field, name))) for field in fields]
+    brier = sum((p - true) ** 2 for p, true in pairs) / len(pairs)
+    accuracy = sum(true for _, true in pairs) / len(pairs)
+    found = auroc([true == 1 for _, true in pairs], [p for p, _ in pairs])
+    error = calibration_error(pairs)
+    return f"{name:10} right {accuracy:.3f}  calibration error {error:.3f}  Brier {brier:.3f}  AUROC {found:.3f}"
 
 
 def summary(rows: list[Row]) -> str:
     """Over all fields of all orders."""
-    said = [field for row in rows for field in row["said"]]
-    known = [(field["locore"][1], field["model"]) for field in said if field["locore"][1] is not None]
+    said, fields = known_fields(rows)
+    known = [(field["locore"][1], field["model"]) for field in fields]
     over = sum(row["worst"] > NEAR + row["off"] for row in rows)
     covered = sum(field["covered"] for field in said) / len(said)
     own = f"intervals cover the model's posterior in {covered:.1%}; calibration error against it {calibration_error(known):.3f}"

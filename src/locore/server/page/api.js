@@ -29,6 +29,12 @@ async function send(path, options = {}) {
 
 export const modelFacts = async (signal) => (await send("/page/model", { signal })).json();
 
+/** The answer of OpenAI's routes to a request for a record. */
+export async function extract(asked) {
+  const path = asked.messages ? "/v1/chat/completions" : "/v1/completions";
+  return (await send(path, { method: "POST", body: JSON.stringify(asked) })).json();
+}
+
 /** The answer to a problem; `tell` is given each event before it. */
 export async function compare(problem, signal, tell) {
   const answer = await send("/page/compare", { method: "POST", body: JSON.stringify({ ...problem, stream: true }), signal });

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from scipy.stats import rankdata
 
 from locore_lab.detox.scorers import Scorer
 from locore_lab.detox.scorers.local import LocalScorer
 from locore_lab.detox.training.train import DATA, Texts, load
-from locore_lab.shared import REPOSITORY, RESULTS
+from locore_lab.shared import REPOSITORY, RESULTS, auroc
 
 IDENTITIES = [
     "gay", "lesbian", "bisexual", "transgender", "queer", "straight", "black", "white", "asian", "african", "mexican", "muslim",
@@ -129,13 +128,6 @@ BINS = 10
 RESAMPLES = 2000
 
 
-def auroc(truth: np.ndarray, scores: np.ndarray) -> float:
-    """Probability that a toxic text (truth of at least .5) scores above another one; ties count half."""
-    toxic = truth >= TOXIC
-    positive, negative = int(toxic.sum()), int((~toxic).sum())
-    return float((rankdata(scores)[toxic].sum() - positive * (positive + 1) / 2) / (positive * negative))
-
-
 def pearson(truth: np.ndarray, scores: np.ndarray) -> float:
     return float(np.corrcoef(truth, scores)[0, 1])
 
@@ -146,7 +138,7 @@ def measures(truth: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     return {
         "texts": len(truth),
         "toxic": int(toxic.sum()),
-        "auroc": auroc(truth, scores),
+        "auroc": auroc(truth >= TOXIC, scores),
         "pearson": pearson(truth, scores),
         "brier": float(np.square(truth - scores).mean()),
         "brier_of_toxic_or_not": float(np.square(toxic - scores).mean()),
@@ -166,7 +158,7 @@ def intervals(truth: np.ndarray, scores: np.ndarray, group: np.ndarray) -> dict[
     random, found = np.random.default_rng(0), []
     for _ in range(RESAMPLES):
         rows = np.concatenate([members[number] for number in random.integers(len(members), size=len(members))])
-        found.append((auroc(truth[rows], scores[rows]), pearson(truth[rows], scores[rows])))
+        found.append((auroc(truth[rows] >= TOXIC, scores[rows]), pearson(truth[rows], scores[rows])))
     low, high = np.percentile(found, [2.5, 97.5], axis=0)
     return {"auroc": [low[0], high[0]], "pearson": [low[1], high[1]]}
 
