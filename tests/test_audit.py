@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 import locore
 from locore.cli import main
@@ -20,7 +19,7 @@ PROMPTS = ["Once upon a time", "The dog"]
 def test_the_truth_of_a_chain_is_within_intervals_and_bounds() -> None:
     """p("bb" within 8 tokens) by dynamic programming; 20 runs, of which 95 % should hold: fewer than 16 in 3 of 1,000."""
     rare = 1e-3
-    model = MarkovModel(torch.tensor([1 - rare, rare]).log(), torch.tensor([[1 - rare, rare]] * 2).log(), TOKENIZER)
+    model = MarkovModel([1 - rare, rare], [[1 - rare, rare]] * 2, tokenizer=TOKENIZER)
     none, one, hit = 1.0, 0.0, 0.0
     for _ in range(8):
         none, one, hit = (none + one) * (1 - rare), none * rare, hit + one * rare
