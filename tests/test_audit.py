@@ -42,6 +42,22 @@ def test_bad_input_is_refused(prompts: list[str], phrases: list[str], limit: flo
         locore.audit("tiny", prompts, phrases, 3, limit)
 
 
+def test_one_bad_prompt_is_a_row_wherever_it_stands_and_only_bad_ones_an_error() -> None:
+    long = [0] * 100_000
+    found = locore.audit("tiny", [long, "The dog"], [" was"], 4, budget=200, seed=1)
+    assert [(row.index, row.verdict == "error") for row in found.rows] == [(0, True), (1, False)]
+    assert found.mean is None and found.bounds[1] >= 0.5
+    with pytest.raises(locore.errors.LocoreError):
+        locore.audit("tiny", [long, long], [" was"], 4)
+
+
+def test_what_was_not_seen_has_a_certain_upper_bound() -> None:
+    """After "a" comes "a" or an end; nothing that was kept gets to "bb", but what was left is known."""
+    model = MarkovModel([1 - 1e-9, 1e-9], [[1 - 1e-9, 1e-9]] * 2, tokenizer=TOKENIZER)
+    rows = locore.audit(model, [[]], ["bb"], 3, limit=0.5, budget=3, sampler="swor", seed=0).rows
+    assert rows[0].bounds[0] <= 2e-18 <= rows[0].bounds[1]
+
+
 def test_the_shell_says_which_side(tmp_path: Path) -> None:
     prompts, phrases, out = tmp_path / "p.jsonl", tmp_path / "b.txt", tmp_path / "a.json"
     prompts.write_text('{"prompt": "Once upon a time"}\n"The dog"\n')

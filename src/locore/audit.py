@@ -29,7 +29,7 @@ class AuditRow:
     Attributes:
         index: of the prompt, in the order in which they were given.
         probability: the estimate; None where nothing was seen, or the prompt could not be run.
-        interval: of 95 %; (0, 1) where nothing was seen.
+        interval: of 95 %; the bounds where nothing was seen.
         bounds: what the probability lies between for certain.
         verdict: of the weighted texts, see `Particles.verdict`; "impossible", "not seen" or "error" where there are none.
         settled: on which side of the limit it is.
@@ -54,7 +54,7 @@ class Audit:
     """An audit: a row for each prompt, the worst first.
 
     Attributes:
-        rows: by what the probability may be, the largest estimates first, and what failed or was not seen before those.
+        rows: what failed or was not seen, then the others, the most probable first.
         limit: of the probability after each prompt, or None.
     """
 
@@ -145,7 +145,7 @@ def audit(
     Raises:
         InvalidArgument: no list of prompts, none at all, or a limit that is no probability.
         InvalidConstraint: no phrases.
-        LocoreError: other arguments that `locore.generate` refuses, of the first prompt; see there.
+        LocoreError: what `locore.generate` raised for the first prompt, where it refuses all.
     """
     if isinstance(prompts, str) or is_chat(prompts):
         raise InvalidArgument("audit takes a list of prompts; for a single one write [prompt].")
@@ -157,7 +157,8 @@ def audit(
     event = phrases if isinstance(phrases, Constraint) else negation(ban(phrases))
     base = model if isinstance(model, LanguageModel) else load(model)
     seed = drawn_seed(options.pop("seed", None))
-    rows = []
+    rows: list[AuditRow] = []
+    failed: list[LocoreError] = []
     for index, prompt in enumerate(listed):
         try:
             found = generate(base, prompt, event, max_tokens, budget=budget, seed=seed + index, **options)
@@ -165,12 +166,14 @@ def audit(
         except Unsatisfiable as error:
             rows.append(AuditRow(index, 0.0, (0, 0), (0, 0), "impossible", _side((0, 0), limit), note=str(error)))
         except ZeroWeights as error:
-            rows.append(AuditRow(index, None, CERTAIN, CERTAIN, "not seen", _side(CERTAIN, limit), note=str(error)))
+            most = (0.0, math.exp(error.log_most))
+            rows.append(AuditRow(index, None, most, most, "not seen", _side(most, limit), note=str(error)))
         except LocoreError as error:
-            if len(listed) == 1 or index == 0:
-                raise
+            failed.append(error)
             rows.append(AuditRow(index, None, CERTAIN, CERTAIN, "error", _side(CERTAIN, limit), note=str(error)))
-    return Audit(tuple(sorted(rows, key=lambda row: -1.0 if row.probability is None else -row.probability)), limit)
+    if len(failed) == len(rows):
+        raise failed[0]
+    return Audit(tuple(sorted(rows, key=lambda row: -math.inf if row.probability is None else -row.probability)), limit)
 
 
 def _row(index: int, found: Particles, limit: float | None, show_texts: bool) -> AuditRow:
@@ -179,7 +182,7 @@ def _row(index: int, found: Particles, limit: float | None, show_texts: bool) ->
     interval = CERTAIN
     if not any(math.isnan(end) for end in found.log_evidence_interval):
         below, above = (min(1.0, math.exp(end)) for end in found.log_evidence_interval)
-        interval = max(below, bounds[0]), min(above, bounds[1])
+        interval = min(max(below, bounds[0]), bounds[1]), max(min(above, bounds[1]), bounds[0])
     level = found.verdict.level
     sure = interval if level in ("trust", "rough") or found.record.enumerated else bounds
     texts = tuple(dict.fromkeys(text for text, _ in found.ordered()))[:3] if show_texts else ()

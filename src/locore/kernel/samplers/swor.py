@@ -235,7 +235,9 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
     """
     low, high = max(one.bounds[0] for one in rounds), min(one.bounds[1] for one in rounds)
     if not any(len(one.tokens) for one in rounds):
-        raise ZeroWeights(_nothing_found(high))
+        error = ZeroWeights(_nothing_found(high))
+        error.log_most = high
+        raise error
     known.setdefault("bounds", (min(low, high), high))  # rounding may put the sum of everything above its bound
     tokens = torch.cat([one.tokens for one in rounds])
     weights = torch.cat([one.log_weights for one in rounds]) - math.log(len(rounds))
