@@ -98,9 +98,10 @@ def off(found, truth):
     return sum((found.get(key, 0.0) - truth.get(key, 0.0)) ** 2 for key in {*found, *truth})
 
 
-def drawn(chain, prefixes, seed):
+def drawn(chain, prefixes, seed, **more):
     kind = json_schema(SCHEMA, whitespace="compact")
-    return locore.generate(chain, "", kind, LENGTH, sampler="swor", budget=prefixes * (LENGTH - 1), seed=seed, ending="eos")
+    options = {"sampler": "swor", "budget": prefixes * (LENGTH - 1), "seed": seed, "ending": "eos", **more}
+    return locore.generate(chain, "", kind, LENGTH, **options)
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +178,15 @@ def test_weights_that_vanish_leave_those_of_complete_texts():
     y = torch.tensor([[piece]])
     draws = Draws(y, nothing, None, Record(blocks=Blocks.of([Block(torch.tensor([0]), nothing, None, line)], y)))
     assert settled_shares(draws, model(0).tokenizer, ["c"]) is None
+
+
+def test_fewer_particles_than_texts_found_leave_errors_and_bounds(chains):
+    """Only so many texts are returned as were asked for; what is said of fields rests on all that were found."""
+    chain, truth = chains[0]
+    every, few = (drawn(chain, 24, 0, num_particles=number) for number in (200, 4))
+    assert len(few) == 4 < len(every)
+    for field in FIELDS:
+        for one in few.marginal(field):
+            assert one.error is not None or one.bounds[1] - one.bounds[0] < 1e-6  # all was found
+            exact = truth[field].get(json.dumps([one.present, one.value]), 0.0)
+            assert one.bounds[0] - 1e-9 <= exact <= one.bounds[1] + 1e-9

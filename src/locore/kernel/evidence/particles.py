@@ -191,7 +191,12 @@ class Particles(Estimate):
             InvalidArgument: no pointer, one to where no text can have a value by the schema, or a text is no JSON.
         """
         known = values.Fields(self.places, self.verdict.level, self.tokenizer)
-        return values.marginal(self, values.parsed(self.texts), self.weights, pointer, known)
+        every, blocks = self, self.blocks
+        # Fewer particles may have been asked for than texts were found, and of those that are left no error is known.
+        if blocks is not None and blocks.tokens is not None and self.record.resampled_from is None:
+            logs = blocks.log_weights() + math.log(len(blocks.tokens))
+            every = replace(self, tokens=blocks.tokens, log_weights=logs, token_scores=blocks.token_scores)
+        return values.marginal(every, values.parsed(every.texts), every.weights, pointer, known)
 
     def where(self, keep: Tensor, reason: str) -> Particles:
         """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.
