@@ -42,6 +42,7 @@ ROWS = {
     "puzzles": 3,
     "stopping": 3,
     "samplers": 4,
+    "audit": 5,
     "classification": 5,
     "explanation": 5,
     "generate": 5,

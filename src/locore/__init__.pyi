@@ -59,6 +59,11 @@ from locore.generate import (
 )
 from locore.kernel.limits import Limits as Limits
 from locore.models import load as load
+from locore.audit import (
+    Audit as Audit,
+    AuditRow as AuditRow,
+    audit as audit,
+)
 from locore.odds import (
     LogOdds as LogOdds,
     log_odds as log_odds,

@@ -154,6 +154,27 @@ def test_the_budget_is_kept():
         assert counted.lm_tokens <= 60
 
 
+def test_texts_that_nearly_all_have_ended_cost_little():
+    """Ends come after 3 tokens in the mean, and 40 may be written: the few that go on get few prefixes, without bias."""
+    length, width = 40, 12
+    chain = torch.rand(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    chain = torch.cat([torch.full((6, 1), 0.3).double(), 0.7 * chain[:, 1:] / chain[:, 1:].sum(1, keepdim=True)], 1)
+    model = MarkovModel(chain[1], chain, eos_ids=[0])
+    circuit = compile(Count(tuple(range(length)), frozenset({1}), 0, 0), model, length)
+    going, truth = chain[1, 2:], float(chain[1, 0])
+    for _ in range(length - 1):
+        truth, going = truth + float(going @ chain[2:, 0]), going @ chain[2:, 2:]
+    truth += float(going.sum())
+    estimates, number = [], runs(200)
+    for seed in range(number):
+        counted = Counted(model)
+        draws = WithoutReplacement(blocks=1)(counted, circuit, width, None, torch.Generator().manual_seed(seed))
+        estimates.append(math.exp(float(torch.logsumexp(draws.log_weights, 0))) / len(draws.tokens))
+        assert counted.lm_tokens <= width * (length - 1) / 2
+    found = torch.tensor(estimates, dtype=torch.float64)
+    assert abs(float(found.mean()) - truth) < 5 * float(found.std()) / math.sqrt(number)  # 6e-7, were it normal
+
+
 def test_blocks_report_their_evidence():
     model, circuit = problem(True)
     draws = WithoutReplacement(blocks=4)(model, circuit, 12, None, torch.Generator().manual_seed(0))

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 import locore
+from locore.cli.audit import audit
 from locore.cli.batch import batch
 from locore.cli.commands import check, compile, generate, info, prepare
 from locore.cli.interrupts import INTERRUPTED, interrupts_while_importing
@@ -32,6 +33,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     check: """--text " a sunny day" --constraint '{"type": "ban", "phrases": ["awful"]}'""",
     compile: """--constraint '{"type": "choice", "texts": [" yes", " no"]}' --model tiny --length 3 --dot circuit.dot""",
     batch: """prompts.jsonl -o results --model smollm2 --constraint @constraint.json""",
+    audit: "--prompts prompts.jsonl --ban-list list.txt --limit 1e-4",
     prepare: "smollm2",
     info: "smollm2",
     serve: "--model smollm2 --port 8000",

@@ -26,6 +26,8 @@ class BudgetExceeded(LocoreError):
 class ZeroWeights(LocoreError):
     """Every particle has weight zero, so there is nothing to return as a sample of p(y | α)."""
 
+    log_most: float = 0.0  # certain upper bound of log p(α), where prefixes were counted
+
 
 class UnsupportedKeyword(LocoreError):
     """A schema keyword or a constraint field that Locore does not know. Nothing is dropped silently."""

@@ -195,7 +195,7 @@ def summary(rows: list[Row]) -> str:
 )
 def run(
     orders: int = 100,
-    prefixes: Annotated[int, "at each position"] = 96,
+    prefixes: Annotated[int, "at each position"] = 112,
     floor: Annotated[float, "of the probability of prefixes that the truth is found by"] = 1e-5,
 ) -> Iterator[Case]:
     model = locore.load(RECIPES["clerk"].folder)

@@ -38,8 +38,9 @@ Watch = Callable[[Prefixes, Tensor], None]
 class Size:
     """What a round may keep.
 
-    Where few prefixes can be completed, or texts have ended, fewer LM tokens are spent; later positions keep more prefixes for
-    them, up to `STRETCHED` times the width. Complete sequences need no further evaluation.
+    Where few prefixes can be completed fewer LM tokens are spent; later positions keep more for them, up to `STRETCHED` times
+    the width. Complete sequences cost nothing, and once most of the weight has ended, what goes on adds little to the error: a
+    share s of the weight gets √s of the prefixes.
 
     Attributes:
         width: prefixes at each position.
@@ -50,6 +51,13 @@ class Size:
     width: int
     wanted: int = 0
     lm_tokens: int | None = None
+
+    def kept(self, left: float, remaining: int, going: Tensor, weights: Tensor) -> int:
+        """How many at the next position, with so many LM tokens and positions left."""
+        share = float((torch.logsumexp(weights[going], 0) - torch.logsumexp(weights, 0)).exp())
+        unended = math.ceil(STRETCHED * self.width * math.sqrt(share))
+        most = min(STRETCHED * self.width, int((~going).sum()) + unended)
+        return min(int(left / remaining + ROUNDED), most) if remaining else self.wanted or self.width
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +208,7 @@ def walk(
             each(prefixes, weights)
         merit = Merit(prefixes, weights, children_of(ahead, prefixes, weights, history.defence()), bool(remaining))
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        kept = min(int(left / remaining + ROUNDED), STRETCHED * size.width) if remaining else (size.wanted or size.width)
+        kept = size.kept(left, remaining, prefixes.going(), weights)
         selection, row, token = merit.select(kept, uniform)
         prefixes = prefixes.extended(row, token)
         weighed = weights[row] + prefixes.token_scores[:, -1]
@@ -227,7 +235,9 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
     """
     low, high = max(one.bounds[0] for one in rounds), min(one.bounds[1] for one in rounds)
     if not any(len(one.tokens) for one in rounds):
-        raise ZeroWeights(_nothing_found(high))
+        error = ZeroWeights(_nothing_found(high))
+        error.log_most = high
+        raise error
     known.setdefault("bounds", (min(low, high), high))  # rounding may put the sum of everything above its bound
     tokens = torch.cat([one.tokens for one in rounds])
     weights = torch.cat([one.log_weights for one in rounds]) - math.log(len(rounds))
