@@ -22,6 +22,15 @@ LENGTH, LEVEL = 16, 0.9
 CONSTRAINT = json.dumps({"type": "json_schema", "schema": SCHEMA})
 
 
+def same(one, other):
+    """Equal but for the last digits, which depend on the threads of a process."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == (pytest.approx(other, rel=1e-5, abs=1e-12) if isinstance(other, float) else other)
+
+
 def record_of(model, seed, **options):
     """By Python, as plain values."""
     answer = locore.parse(model, PROMPT, SCHEMA, LENGTH, seed=seed, abstain_below=LEVEL, **options)
@@ -36,7 +45,7 @@ def test_the_server_says_the_same(server, tmp_path, given):
     status, _, answer = server.post(asked, "/v1/completions")
     assert status == 200, answer
     record = record_of(locore.load(talking(tmp_path / "model")), 3, **given)
-    assert answer["locore"]["record"] == record
+    assert same(answer["locore"]["record"], record)
     assert set(record["fields"]) == {"/a", "/b"}
 
 
@@ -63,10 +72,10 @@ def test_files_of_prompts_and_the_shell_say_the_same(tmp_path, capsys, given):
     prompts = write(tmp_path / "prompts.jsonl", [{"prompt": PROMPT}])
     assert main(["batch", str(prompts), "-o", str(output), *options, *fields]) == 0
     (row,) = results(output)
-    assert row["record"] == record_of(locore.load("tiny"), row["seed"], **given)
+    assert same(row["record"], record_of(locore.load("tiny"), row["seed"], **given))
     capsys.readouterr()
     assert main(["generate", "--prompt", PROMPT, "--seed", "3", "--json", *options, *fields]) == 0
-    assert json.loads(capsys.readouterr().out)["record"] == record_of(locore.load("tiny"), 3, **given)
+    assert same(json.loads(capsys.readouterr().out)["record"], record_of(locore.load("tiny"), 3, **given))
     assert main(["generate", "--prompt", PROMPT, "--seed", "3", *options, *fields]) == 0
     assert "verdict: " in capsys.readouterr().out
     assert main(["generate", "--prompt", PROMPT, *options, "--abstain-below", "0.5"]) != 0
@@ -81,4 +90,4 @@ def test_rows_of_other_lengths_have_their_own_budget(tmp_path):
     found = [row["record"]["fields"] for row in results(output)]
     for fields, row in zip(found, rows, strict=True):
         answer = locore.parse(locore.load("tiny"), PROMPT, SCHEMA, row["max_new_tokens"], seed=3)
-        assert fields == json.loads(json.dumps(answer.to_json()))["fields"]
+        assert same(fields, json.loads(json.dumps(answer.to_json()))["fields"])

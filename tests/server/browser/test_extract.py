@@ -79,7 +79,7 @@ def test_certainty_is_said_in_words_and_the_level_moves(visit):
     page.route("**/v1/completions", lambda route: route.fulfill(body=body, content_type="application/json"))
     answered(page)
     assert left_out(page) == {"doubtful", "unheard"} and "2 of 3 fields left out" in page.inner_text("#results")
-    assert "0.95 (95 %: 0.90 to 0.99)" in page.inner_text(".record") and "unknown" in page.inner_text(".record")
+    assert "0.95 (95 %: 0.90 to 0.99)" in page.inner_text(".record") and "unknown, 0.10 to 0.90" in page.inner_text(".record")
     page.fill("#abstain_below", "0.5")
     assert left_out(page) == {"unheard"}
     page.fill("#abstain_below", "")

@@ -165,7 +165,8 @@ const written = ({ present, value }) => (present ? JSON.stringify(value) : "miss
 
 function drawField(field, isOut) {
   const { pointer, probability, interval, alternatives } = field;
-  const said = probability === null ? "unknown" : `${decimal(probability)} (95 %: ${interval.map((end) => decimal(end)).join(" to ")})`;
+  const ends = interval.map((end) => decimal(end));
+  const said = probability === null ? `unknown, ${ends.join(" to ")}` : `${decimal(probability)} (95 %: ${ends.join(" to ")})`;
   const others = alternatives.slice(0, 8).map((one) => h("li", {}, `${written(one)}: ${decimal(one.probability)}`));
   return h(
     "li",
