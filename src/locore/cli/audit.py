@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import locore
-from locore.cli.inputs import MODEL_HELP, parse_json, working, write_text
+from locore.cli.inputs import MODEL_HELP, parse_json, read_text, working, write_text
 from locore.kernel.errors import InvalidArgument
 
 ABOVE, NOT_SETTLED = 1, 3
@@ -43,10 +43,7 @@ def audit(
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"cannot read {path}: {error}; give a file of UTF-8 text.") from error
+    return [line for line in read_text(str(path)).split("\n") if line.strip()]
 
 
 def _prompt(line: str, number: int) -> Any:

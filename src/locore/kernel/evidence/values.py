@@ -274,15 +274,15 @@ def _ratio_error(draws: Draws, inside: Tensor) -> float:
         return math.nan
     number = len(whole) if blocks is not None else max(draws.drawn, len(whole))
     ratio = held.sum() / whole.sum()
-    thinned = 0.0 if blocks is None else _thinned(blocks, inside, float(ratio))
+    thinned = 0.0 if blocks is None or part is None else _thinned(blocks, (part, blocks.where(~inside)), float(ratio))
     if number < 2 or math.isnan(thinned):
         return thinned or math.nan
     return max(thinned, float((held - ratio * whole).square().sum().mul(number / (number - 1)).sqrt() / whole.sum()))
 
 
-def _thinned(blocks: Blocks, inside: Tensor, share: float) -> float:
-    """The error of a share by what was drawn among on the way: 0 where nothing was, or that is not known; nan where fewer than
-    `SHOWS` prefixes at a position cannot show it.
+def _thinned(blocks: Blocks, parts: tuple[Blocks, Blocks | None], share: float) -> float:
+    """The error of the first part's share by what was drawn among on the way: 0 where nothing was, or that is not known; nan
+    where fewer than `SHOWS` prefixes at a position cannot show it.
 
     Draws keep the sum of all weights, so what one part has too much the other lacks: errors of the two do not average out. A
     few draws do not show how they differ: they are at least as far off as if what was drawn had been drawn once.
@@ -290,7 +290,6 @@ def _thinned(blocks: Blocks, inside: Tensor, share: float) -> float:
     drawn = max((one.surprise.drawn for one in blocks.members if one.surprise), default=0.0)
     if not drawn or blocks.width < SHOWS:
         return math.nan if drawn else 0.0
-    parts = ((share, blocks.where(inside)), (1 - share, blocks.where(~inside)))
-    errors = [size * part.thinning for size, part in parts if part is not None]
+    errors = [size * part.thinning for size, part in zip((share, 1 - share), parts, strict=True) if part is not None]
     errors.append(drawn * math.sqrt(share * (1 - share) / blocks.width))
     return max(error for error in errors if not math.isnan(error))

@@ -1,6 +1,8 @@
 // A record out of a text: its fields as rows or as JSON Schema, and each with its probability.
-import { extract, modelFacts, setKey } from "./api.js";
+import { extract, setKey } from "./api.js";
 import { $, decimal, h, whole } from "./dom.js";
+import { say } from "./mistakes.js";
+import { findModel } from "./model.js";
 import { beginProgress, endProgress } from "./progress.js";
 import { verdict } from "./results.js";
 
@@ -78,12 +80,6 @@ function drawRow(row, index) {
   );
 }
 
-function say(place, message) {
-  $(`${place}-error`).textContent = message;
-  if (message) $(place)?.setAttribute("aria-invalid", "true");
-  else $(place)?.removeAttribute("aria-invalid");
-}
-
 function complain(place, message) {
   say(place, message);
   const field = $(place) ?? $("run");
@@ -115,7 +111,7 @@ async function run() {
   busy(true);
   let end = "";
   try {
-    facts ??= await findModel();
+    await learnModel();
     const asked = problem();
     if (asked) {
       const { locore } = await extract(asked);
@@ -177,20 +173,10 @@ function drawField(field, isOut) {
   );
 }
 
-/** Ask until the model is loaded. */
-async function findModel() {
-  for (;;) {
-    try {
-      const found = await modelFacts();
-      $("model").textContent = `Model: ${found.id}`;
-      for (const name of NUMBERS) if (found.most[name]) $(name).max = found.most[name];
-      return found;
-    } catch (error) {
-      if (error.code !== "loading") throw error;
-      $("model").textContent = "The model is being loaded …";
-      await new Promise((resolve) => setTimeout(resolve, 1000));
-    }
-  }
+/** Learn what the model can do, and what this server allows. */
+async function learnModel() {
+  facts ??= await findModel();
+  for (const name of NUMBERS) if (facts.most[name]) $(name).max = facts.most[name];
 }
 
 function start() {
@@ -206,7 +192,7 @@ function start() {
   });
   $("abstain_below").addEventListener("input", () => shown && $("abstain_below").validity.valid && drawResults());
   draw();
-  findModel().then((found) => (facts = found)).catch(showError);
+  learnModel().catch(showError);
 }
 
 start();

@@ -1,5 +1,5 @@
 // The page: an example or a link to begin with, the run, and what belongs to its result.
-import { ServerError, compare, modelFacts, setKey } from "./api.js";
+import { compare, setKey } from "./api.js";
 import { currentConstraint, setConstraint, startBuilder } from "./builder.js";
 import { $, h } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
@@ -7,10 +7,9 @@ import { mistake, readFields, setFacts, startFields, writeFields } from "./field
 import { drawKept, keep } from "./kept.js";
 import { BadLink, fromFragment, toFragment } from "./link.js";
 import { clearErrors, complain, say, showError } from "./mistakes.js";
+import { findModel } from "./model.js";
 import { beginProgress, endProgress, showProgress, status } from "./progress.js";
 import { showResults } from "./results.js";
-
-const LOADING_MS = 1000; // between two questions whether the model is loaded
 
 let model = null;
 let running = null;
@@ -34,7 +33,7 @@ function start() {
   listExamples(false);
   showFirst();
   fromLink();
-  findModel().catch(showError);
+  learnModel().catch(showError);
 }
 
 /** Those that this model can read; the one that is chosen stays. */
@@ -97,21 +96,13 @@ async function copyLink() {
   if (!running) status(copied ? "The link is copied." : "The link is in the address bar.");
 }
 
-/** Ask until the model is loaded. */
-async function findModel(signal) {
-  while (model === null) {
-    try {
-      const facts = await modelFacts(signal);
-      setFacts(facts);
-      listExamples(facts.chat);
-      model = facts.id;
-      $("model").textContent = `Model: ${model}`;
-    } catch (error) {
-      if (!(error instanceof ServerError) || error.code !== "loading") throw error;
-      $("model").textContent = "The model is being loaded …";
-      await new Promise((resolve) => setTimeout(resolve, LOADING_MS));
-    }
-  }
+/** Learn what the model can do, unless that is known. */
+async function learnModel(signal) {
+  if (model !== null) return;
+  const facts = await findModel(signal);
+  setFacts(facts);
+  listExamples(facts.chat);
+  model = facts.id;
 }
 
 /** What the form asks, or null if something has to be put right first. */
@@ -135,7 +126,7 @@ async function run() {
   clearResults();
   let end = "";
   try {
-    await findModel(running.signal);
+    await learnModel(running.signal);
     const answer = await compare({ model, effort: "high", ...asked }, running.signal, showProgress);
     shown = text;
     showResult(asked, answer);
