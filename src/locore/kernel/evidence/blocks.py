@@ -89,30 +89,31 @@ class Lineage:
 
     def variance(self) -> float:
         """Relative variance of Ẑ, which the draws at the last position leave as it is."""
-        return self._variance(self.log_rows, len(self.parent) - 1)
+        return float(self._variance(self.log_rows, len(self.parent) - 1))
 
-    def variance_of(self, log_weights: Tensor) -> float:
-        """Relative variance of the sum of these weights, f64[sequences], some of which are zero."""
+    def variance_of(self, log_weights: Tensor) -> Tensor:
+        """f64[…]: relative variances of the sums of weights, f64[…, sequences], some of which are zero."""
         return self._variance(log_weights, len(self.parent))
 
-    def _variance(self, log_weights: Tensor, positions: int) -> float:
-        share = torch.softmax(log_weights, 0)
+    def _variance(self, log_weights: Tensor, positions: int) -> Tensor:
+        share = torch.softmax(log_weights, -1)
         variance = torch.zeros_like(share)
         sizes = [1, *(len(raised) for raised in self.log_raise)]
         steps = list(zip(self.parent, self.log_raise, sizes, strict=False))[:positions]
         for parent, raised, before in reversed(steps):
             variance = _of_draws(share, raised) + (-raised).exp() * variance
-            share, variance = (value.new_zeros(before).index_add_(0, parent, value) for value in (share, variance))
-        return float(variance)
+            sums = (value.new_zeros(*value.shape[:-1], before).index_add_(-1, parent, value) for value in (share, variance))
+            share, variance = sums
+        return variance[..., 0]
 
 
 def _of_draws(share: Tensor, raised: Tensor) -> Tensor:
-    """f64[kept]: what the draw of each prefix adds, the number of draws being fixed."""
+    """f64[…, kept]: what the draw of each prefix adds, the number of draws being fixed."""
     lost = -torch.expm1(-raised)  # 1 − π
     drawn = int((lost > 0).sum())
     if not drawn:
         return torch.zeros_like(share)
-    mean = (lost * share).sum() / lost.sum()
+    mean = (lost * share).sum(-1, keepdim=True) / lost.sum()
     return lost * (share - mean).square() * drawn / max(1, drawn - 1)
 
 
@@ -139,20 +140,28 @@ class Block:
         """log Ẑ_b; −inf where nothing is left of it."""
         return float(torch.logsumexp(self.log_weights, 0)) if len(self.log_weights) else NEG_INF
 
+    def log_weights_of(self, inside: Tensor) -> Tensor:
+        """f64[sets, sequences], those of Bool[sets, sequences that all blocks found] alone."""
+        return self.log_weights.masked_fill(~inside[:, self.row], NEG_INF)
+
     @property
     def variance(self) -> float:
         """Relative variance of Ẑ_b by thinning; nan if it is not known."""
         if self.lineage is None or self.log_evidence == NEG_INF:
             return math.nan
-        return self.lineage.variance() if self.is_whole else self.lineage.variance_of(self.log_weights)
+        return self.lineage.variance() if self.is_whole else float(self.lineage.variance_of(self.log_weights))
+
+    def variance_of(self, inside: Tensor) -> Tensor:
+        """f64[sets]: that of Bool[sets, sequences that all blocks found]; draws at the last position keep the whole alone."""
+        weights = self.log_weights_of(inside)
+        parts = weights.new_tensor(math.nan) if self.lineage is None else self.lineage.variance_of(weights)
+        return torch.where(inside[:, self.row].all(1), self.variance, parts)
 
     def where(self, keep: Tensor, number: Tensor) -> Block:
         """Of the sequences Bool[num], which then have the numbers Long[num]; the weights of the rest become zero."""
         kept = keep[self.row]
-        weights, row = (
-            self.log_weights.masked_fill(~kept, NEG_INF),
-            number[self.row].clamp_min(0),
-        )  # without weight it may be any
+        weights = self.log_weights.masked_fill(~kept, NEG_INF)
+        row = number[self.row].clamp_min(0)  # without weight it may be any
         return replace(self, row=row, log_weights=weights, is_whole=self.is_whole and bool(kept.all()))
 
     def times(self, log_factors: Tensor) -> Block:
@@ -211,9 +220,19 @@ class Blocks:
     @cached_property  # the interval and the verdict ask for it several times
     def thinning(self) -> float:
         """Relative standard error of the mean by thinning; nan where that is not known."""
-        share = torch.softmax(torch.tensor(self.log_evidence, dtype=torch.float64), 0).tolist()
-        known = [(part, block.variance) for part, block in zip(share, self.members, strict=False) if part]
-        return math.sqrt(sum(part**2 * variance for part, variance in known)) if known else math.nan
+        everything = torch.ones(1, 0 if self.tokens is None else len(self.tokens), dtype=torch.bool)
+        return float(self.thinning_of(everything)) if self.members else math.nan
+
+    def log_evidence_of(self, inside: Tensor) -> Tensor:
+        """f64[sets, blocks]: log Ẑ_b of Bool[sets, sequences] alone."""
+        return torch.stack([block.log_weights_of(inside).logsumexp(1) for block in self.members], 1)
+
+    def thinning_of(self, inside: Tensor) -> Tensor:
+        """f64[sets]: as `thinning`, of Bool[sets, sequences] alone; nan where there is nothing, or it is not known."""
+        total = torch.zeros(len(inside), dtype=torch.float64)
+        for part, block in zip(torch.softmax(self.log_evidence_of(inside), 1).T, self.members, strict=True):
+            total += torch.where(part == 0, 0.0, part.square() * block.variance_of(inside))
+        return total.sqrt()
 
     @property
     def error(self) -> float:

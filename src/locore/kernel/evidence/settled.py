@@ -116,7 +116,7 @@ def settled(text: str, steps: Sequence[str]) -> Found | None:
             return None
         if text[place] not in "{[":
             return False, None
-        inside = _member(text, place + 1, step) if text[place] == "{" else _item(text, place + 1, step)
+        inside = _inside(text, place + 1, step)
         if inside is None or isinstance(inside, tuple):
             return inside
         place = inside
@@ -139,42 +139,27 @@ def _value(text: str, place: int) -> tuple[Any, int] | None:
     return None if open_ended else (value, end)
 
 
-def _member(text: str, place: int, name: str) -> int | Found | None:
-    """Where the value of a name begins in the rest of an object; nothing if it closes before; None where that is open."""
+def _inside(text: str, place: int, step: str) -> int | Found | None:
+    """Where the value of a name or number begins in the rest of an object or array; nothing if it closes before; None: open."""
+    is_object, number = text[place - 1] == "{", 0
+    if not is_object and not step.isdecimal():
+        return False, None
+    wanted = step if is_object else int(step)
     while (place := _skipped(text, place)) < len(text):
-        if text[place] == "}":
+        if text[place] in "}]":
             return False, None
         if text[place] == ",":
-            place += 1
+            place, number = place + 1, number + 1
             continue
-        key = _value(text, place)
-        place = len(text) if key is None else _skipped(text, key[1]) + 1  # behind the colon
+        key = _value(text, place) if is_object else (number, place)
+        if is_object:
+            place = len(text) if key is None else _skipped(text, key[1]) + 1  # behind the colon
         if key is None or place > len(text):
             return None
-        if key[0] == name:
+        if key[0] == wanted:
             return place
         value = _value(text, _skipped(text, place))
         if value is None:
             return None
         place = value[1]
-    return None
-
-
-def _item(text: str, place: int, step: str) -> int | Found | None:
-    """Where an item begins in the rest of an array."""
-    if not step.isdecimal():
-        return False, None
-    left = int(step)
-    while (place := _skipped(text, place)) < len(text):
-        if text[place] == "]":
-            return False, None
-        if text[place] == ",":
-            place, left = place + 1, left - 1
-        elif not left:
-            return place
-        else:
-            value = _value(text, place)
-            if value is None:
-                return None
-            place = value[1]
     return None

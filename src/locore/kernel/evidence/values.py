@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -25,6 +25,7 @@ from locore.kernel.tokenizer import Tokenizer
 
 SAID = 8  # names in a message
 SHOWS = 16.0  # prefixes at a position that show an error
+AT_ONCE = 1 << 20  # values times particles
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,12 @@ def marginal(draws: Draws, everything: list[Any], weights: Tensor, pointer: str,
         rows.setdefault(key, []).append(row)
         values.setdefault(key, (found, present))
     result, found_shares, early = [], _shares_found(draws), _early(draws, fields, steps)
-    for key, members in rows.items():
-        inside = torch.zeros(len(everything), dtype=torch.bool)
-        inside[members] = True
+    for key, (inside, error) in zip(rows, _with_errors(draws, list(rows.values())), strict=True):
         value, present = values[key]
         own, others = (min(1.0, float(found_shares[some].sum())) for some in (inside, ~inside))
         known = float(weights[inside].sum()) if early is None else early.pop(key, (0.0, value))[0]
         bounds = own, max(own, 1 - others)  # which differ by rounding where nothing is left
-        share, error = min(max(known, own), bounds[1]), _error(draws, inside)
-        result.append(FieldValue(value, share, error, present, fields.verdict, bounds))
+        result.append(FieldValue(value, min(max(known, own), bounds[1]), error, present, fields.verdict, bounds))
     for key, (share, value) in (early or {}).items():  # all texts with it were dropped on the way
         room = max(0.0, 1 - float(found_shares.sum()))
         result.append(FieldValue(value, min(share, room), None, bool(key), fields.verdict, (0.0, room)))
@@ -166,9 +164,7 @@ class Posterior(dict[str, float]):
 
     def error(self, text: str) -> float | None:
         """Standard error of the probability of a text, by blocks where there are such; None where none is known."""
-        inside = torch.zeros(len(self._draws), dtype=torch.bool)
-        inside[self._rows[text]] = True
-        return _error(self._draws, inside)
+        return next(_with_errors(self._draws, [self._rows[text]]))[1]
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{text!r}: {self._shown(text)}" for text in self) + "}"
@@ -237,12 +233,16 @@ def _normal(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _error(draws: Draws, inside: Tensor) -> float | None:
-    """Of the share of weight inside; None where it is not known: also where all is inside, as no spread is not no error."""
-    if draws.record.enumerated and draws.record.guarantee == "proper":
-        return 0.0
-    error = math.nan if bool(inside.all()) else _ratio_error(draws, inside)
-    return None if math.isnan(error) else error
+def _with_errors(draws: Draws, rows: list[list[int]]) -> Iterator[tuple[Tensor, float | None]]:
+    """Bool[num] for each, and the error of its share; None where unknown, or where it is all: no spread is not no error."""
+    is_exact, most = draws.record.enumerated and draws.record.guarantee == "proper", max(1, AT_ONCE // len(draws))
+    for some in (rows[start : start + most] for start in range(0, len(rows), most)):
+        inside = torch.zeros(len(some), len(draws), dtype=torch.bool)
+        for each, members in zip(inside, some, strict=True):
+            each[members] = True
+        errors = torch.zeros(len(some)) if is_exact else torch.where(inside.all(1), math.nan, _ratio_errors(draws, inside))
+        for each, error in zip(inside, errors.tolist(), strict=True):
+            yield each, None if math.isnan(error) else error
 
 
 def _shares_found(draws: Draws) -> Tensor:
@@ -254,42 +254,39 @@ def _shares_found(draws: Draws) -> Tensor:
     return shares
 
 
-def _ratio_error(draws: Draws, inside: Tensor) -> float:
-    """Of a ratio of two means, by the delta method: over blocks, or over independent weights.
+def _ratio_errors(draws: Draws, inside: Tensor) -> Tensor:
+    """f64[values], of ratios of two means by the delta method, for Bool[values, num]: over blocks, or independent weights.
 
     With u_b the weight inside of block b and w_b its whole weight, r = Σu / Σw has variance B/(B−1) · Σ(u_b − r·w_b)² / (Σw)².
     """
-    blocks = draws.blocks
+    blocks, unknown = draws.blocks, torch.full((len(inside),), math.nan, dtype=torch.float64)
     if blocks is not None:
-        part = blocks.where(inside) if draws.record.resampled_from is None else None
-        if part is None:
-            return math.nan
-        logs = torch.tensor([blocks.log_evidence, part.log_evidence], dtype=torch.float64)
-        whole, held = (logs - logs.max()).exp()
+        if draws.record.resampled_from is not None or blocks.tokens is None or len(blocks.tokens) != len(draws):
+            return unknown
+        whole = torch.tensor(blocks.log_evidence, dtype=torch.float64)
+        whole, held = ((logs - whole.max()).exp() for logs in (whole, blocks.log_evidence_of(inside)))
     elif draws.record.independent:
         # Zeros were drawn, too, and count as draws of weight 0.
         whole = (draws.log_weights - draws.log_weights.max()).exp()
         held = whole * inside
     else:
-        return math.nan
+        return unknown
     number = len(whole) if blocks is not None else max(draws.drawn, len(whole))
-    ratio = held.sum() / whole.sum()
-    thinned = 0.0 if blocks is None or part is None else _thinned(blocks, (part, blocks.where(~inside)), float(ratio))
-    if number < 2 or math.isnan(thinned):
-        return thinned or math.nan
-    return max(thinned, float((held - ratio * whole).square().sum().mul(number / (number - 1)).sqrt() / whole.sum()))
+    ratio = held.sum(1) / whole.sum()
+    thinned = torch.zeros_like(ratio) if blocks is None else _thinned(blocks, inside, ratio)
+    spread = (held - ratio[:, None] * whole).square().sum(1).mul(number / max(1, number - 1)).sqrt() / whole.sum()
+    return torch.maximum(thinned, spread) if number > 1 else torch.where(thinned == 0, unknown, thinned)
 
 
-def _thinned(blocks: Blocks, parts: tuple[Blocks, Blocks | None], share: float) -> float:
-    """The error of the first part's share by what was drawn among on the way: 0 where nothing was, or that is not known; nan
-    where fewer than `SHOWS` prefixes at a position cannot show it.
+def _thinned(blocks: Blocks, inside: Tensor, share: Tensor) -> Tensor:
+    """Errors of f64[values] shares by what was drawn among: 0 where nothing was; nan with fewer than `SHOWS` prefixes.
 
     Draws keep the sum of all weights, so what one part has too much the other lacks: errors of the two do not average out. A
     few draws do not show how they differ: they are at least as far off as if what was drawn had been drawn once.
     """
     drawn = max((one.surprise.drawn for one in blocks.members if one.surprise), default=0.0)
     if not drawn or blocks.width < SHOWS:
-        return math.nan if drawn else 0.0
-    errors = [size * part.thinning for size, part in zip((share, 1 - share), parts, strict=True) if part is not None]
-    errors.append(drawn * math.sqrt(share * (1 - share) / blocks.width))
-    return max(error for error in errors if not math.isnan(error))
+        return torch.full_like(share, math.nan if drawn else 0.0)
+    once = drawn * (share * (1 - share).clamp_min(0) / blocks.width).sqrt()
+    sides = (size * blocks.thinning_of(part) for size, part in ((share, inside), (1 - share, ~inside)))
+    return torch.stack([once, *(torch.where(side.isnan(), once, side) for side in sides)]).amax(0)

@@ -55,9 +55,8 @@ class Size:
     def kept(self, left: float, remaining: int, going: Tensor, weights: Tensor) -> int:
         """How many at the next position, with so many LM tokens and positions left."""
         share = float((torch.logsumexp(weights[going], 0) - torch.logsumexp(weights, 0)).exp())
-        unended = math.ceil(STRETCHED * self.width * math.sqrt(share))
-        most = min(STRETCHED * self.width, int((~going).sum()) + unended)
-        return min(int(left / remaining + ROUNDED), most) if remaining else self.wanted or self.width
+        most = int((~going).sum()) + math.ceil(STRETCHED * self.width * math.sqrt(share))
+        return min(int(left / remaining + ROUNDED), STRETCHED * self.width, most) if remaining else self.wanted or self.width
 
 
 @dataclass(frozen=True, eq=False)
