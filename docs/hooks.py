@@ -18,7 +18,7 @@ REQUEST = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?(?
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the changelog, and the notebook as a page."""
-    files.append(File.generated(config, "changelog.md", content=(ROOT / "CHANGELOG.md").read_text()))
+    files.append(File.generated(config, "changelog.md", content=(ROOT / "CHANGELOG.md").read_text().replace("](docs/", "](")))
     files.append(File.generated(config, "tour.md", content=notebook_page(ROOT / "docs" / "tour.ipynb")))
     return files
 

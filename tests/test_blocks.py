@@ -13,10 +13,11 @@ import locore
 from locore import contains, ends_with
 from locore.evidence import Particles
 from locore.kernel.evidence.blocks import Block, Blocks, Lineage, Surprise, relative_error
-from locore.kernel.samplers.swor import Size
+from locore.kernel.evidence.bounds import is_out_of_sight
 from locore.kernel.tokenizer import Tokenizer
-from locore.models import MarkovModel
+from locore.models import MarkovModel, TableModel
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
+from locore.samplers.swor import Size
 from locore.testing import enumerate_posterior
 from tests.samplers.one_round import one_round
 
@@ -205,3 +206,17 @@ def test_runs_that_miss_a_mode_together_do_not_claim_to_know(stories260k, monkey
         low, high = locore.generate(model, prompt, contains("xy") | contains("zoo"), 8, seed=seed).log_evidence_interval
         covered += low - 2 * error <= truth <= high + 2 * error
     assert covered >= 86  # at a true coverage of 95 % fewer have a probability of 1e-4
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rare", [0, 5])
+def test_what_is_lost_before_anything_is_dropped_hides_nothing(rare, seed):
+    """p(α) is 1/1,000, lost at the first token, so that all prefixes compete for what is left, or at the last."""
+    likely = torch.tensor([0.3, 0.3, 0.4]).double()
+    unlikely = torch.tensor([0.001, 0.5, 0.499]).double()
+    transition = [unlikely if position == rare else likely for position in range(6)]
+    model = TableModel([table.expand(*(3,) * position, 3) for position, table in enumerate(transition)])
+    p = locore.generate(model, [], locore.token(rare, [0]), 6, sampler="swor", num_particles=32, seed=seed)
+    draws = 32 * (1000 if rare == 0 else 1)
+    assert 0.99 * draws < math.exp(p.record.blocks.log_seen) < 3 * draws
+    assert is_out_of_sight(p) == (rare == 5)

@@ -11,9 +11,9 @@ from tokenizers import AddedToken, normalizers
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from locore.kernel.chat import ChatTemplate
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.tokenizer import Tokenizer
+from locore.models.chat_template import ChatTemplate
 from tests.chatting import TEMPLATES, TOKENIZERS, TRIMMING, fast, ours, theirs
 from tests.test_tokenizer import byte_level, sentencepiece
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from locore.compilers import compile
 from locore.constraints import Not, conjunction, contains, count_tokens, ends_with, regex, token
-from locore.kernel.circuits.circuit import check
 from locore.kernel.errors import Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.puzzles.combinatorial import all_different, all_equal, at_least, at_most, digit_sum, exactly, permutation, token_sum
+from locore.testing import check
 from tests.effort import examples
 
 from .circuits import brute_force

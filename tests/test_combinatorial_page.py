@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "combinatorial.md").read_text()
+PAGE = (ROOT / "docs" / "lab" / "constraints.md").read_text()
 
 
 def test_the_numbers_of_solutions_are_those_of_the_results():

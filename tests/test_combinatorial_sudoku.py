@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locore
+from locore.circuits.downward import allowed_by_conditioning
 from locore.compilers import compile, stored
 from locore.compilers.compile import compile_and_tell
 from locore.constraints import contains, from_json, token
-from locore.kernel.circuits.circuit import check
-from locore.kernel.circuits.downward import allowed_by_conditioning
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, UnsupportedKeyword
 from locore.kernel.limits import Limits
 from locore.kernel.tokenizer import Tokenizer
@@ -33,6 +32,7 @@ from locore.puzzles.combinatorial import (
     sudoku,
     token_sum,
 )
+from locore.testing import check
 from tests.effort import examples
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sudoku"

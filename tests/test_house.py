@@ -34,7 +34,7 @@ def test_what_it_would_know_is_seen(monkeypatch):
     """Imports at the head of a file and within functions, and names in strings."""
     monkeypatch.setattr(house, "KERNEL", frozenset({"locore.kernel.circuits.circuit", "locore.cli.commands"}))
     found = house.arrows()
-    assert "locore.kernel.circuits.upward" in found["locore.kernel.circuits.circuit"]
+    assert "locore.kernel.circuits.nodes" in found["locore.kernel.circuits.circuit"]
     assert "locore.compilers.compile" in found["locore.cli.commands"]
     monkeypatch.setattr(house, "strings_of", lambda module: ["locore.puzzles"])
     monkeypatch.setattr(house, "KERNEL", frozenset({"locore.kernel.errors"}))
@@ -71,7 +71,7 @@ def test_no_number_rises(name):
 def test_the_house_is_seen():
     """The laws above would also hold if nothing were found."""
     assert MODULES.keys() >= house.KERNEL
-    assert "locore.kernel.samplers.swor" in house.imported_modules("locore.kernel.samplers.smc")
+    assert "locore.kernel.samplers.rounds" in house.imported_modules("locore.kernel.samplers.smc")
     assert house.home(house.Place("locore.evidence", "Draws")) == house.Place("locore.kernel.evidence.record", "Draws")
     near, far = (
         house.reached(house.Place("locore.kernel.samplers.smc", name)) for name in ("systematic", "SequentialMonteCarlo")

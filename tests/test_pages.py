@@ -9,9 +9,10 @@ from weakref import WeakKeyDictionary
 import pytest
 
 import locore
+import locore.constraints  # registers its types before a page is there to forget them
 from locore.kernel.constraints import serial
-from locore.models import pace
-from locore.samplers.twist import prepared
+from locore.models import machine
+from locore.samplers.twist import ngram
 from tests.chatting import talking
 from tests.effort import THOROUGH
 from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
@@ -31,14 +32,14 @@ def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch
     monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
     monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
     # Seconds buy what they buy on a free machine: on a busy one two do not pay for a text.
-    monkeypatch.setattr(pace, "_paces", WeakKeyDictionary())
-    monkeypatch.setattr(pace, "_measured", lambda model: pace.Pace(a_pass=0.002, a_row=0.0002))
+    monkeypatch.setattr(machine, "_paces", WeakKeyDictionary())
+    monkeypatch.setattr(machine, "_measured", lambda model: machine.Pace(a_pass=0.002, a_row=0.0002))
     (tmp_path / "constraint.json").write_text(json.dumps(locore.contains(" sun").to_json()))
     # SmolLM2 takes a minute for the first page; `make test-slow` waits for it. What other pages say holds for it alone.
     small = page == ROOT / "README.md" and not THOROUGH
     folder = str(talking(tmp_path / "small")) if small else "smollm2"
-    if small:
-        monkeypatch.setattr(prepared.prepare, "__defaults__", (500, None))  # `locore prepare` makes a small table
+    if not THOROUGH:
+        monkeypatch.setattr(ngram.prepare, "__defaults__", (500, None))  # `locore prepare` makes a small table
     run_page(page, lambda code: code.replace('load("smollm2")', f"load({folder!r})"))
 
 

@@ -6,16 +6,20 @@ Statistical tests: false alarm below 1e-3 each.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+import torch
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 import locore
 from locore import ban, json_schema
 from locore.kernel.errors import InvalidArgument, InvalidConstraint, LocoreError
+from locore.kernel.tokenizer import Tokenizer
+from locore.models import MarkovModel
 from locore.parsing import Answer, checked_level
 from tests.effort import runs
 
@@ -97,7 +101,19 @@ def test_a_probability_of_one_is_not_said_without_a_proof(tiny):
     answer = locore.parse(tiny, PROMPT, Small, LENGTH, budget=LENGTH - 1, num_particles=1, sampler="masked", seed=0)
     assert all(one.probability is None or one.probability < 1 for one in answer.fields.values())
     assert all(one.interval[0] < 1 for one in answer.fields.values())
-    assert "unknown" in answer.report()
+    assert "unknown" in answer.report() and answer.report().endswith(answer.note) and answer.note
+
+
+def test_a_note_says_why_fields_are_unknown(tiny, truth):
+    """Where the model hardly writes JSON, how seldom; elsewhere that more can be known; nothing where all is known."""
+    assert truth.note == truth.to_json()["note"] == ""
+    seldom = locore.parse(tiny, PROMPT, Person, 60, seed=0, budget=4 * 59)
+    power = int(re.search(r"1e(-\d+),", seldom.note)[1])
+    assert abs(power - seldom.particles.log_evidence / math.log(10)) <= 0.5
+    masses = torch.full((4, 4), 0.25, dtype=torch.float64)
+    tokenizer = Tokenizer(4, (b"1", b"2", b"3", None), eos_ids=(3,))
+    often = locore.parse(MarkovModel(masses[0], masses, tokenizer=tokenizer), "", {"type": "integer"}, 6, seed=0, budget=5)
+    assert "larger budget" in often.note
 
 
 def test_fields_nest_and_are_found_by_names(tiny):

@@ -16,12 +16,12 @@ import locore
 from locore.compilers.compile import compile_and_tell
 from locore.compilers.stored import forget
 from locore.constraints import Literal
-from locore.kernel.circuits.circuit import check
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.puzzles.paths import SimplePath
 from locore.puzzles.paths.frontier import Frontier, _distinct, path_layers
+from locore.testing import check
 from tests.circuits import brute_force
 from tests.effort import examples
 from tests.paths import all_paths, graphs

@@ -16,11 +16,11 @@ import locore
 from locore.compilers.compile import compile_and_tell
 from locore.compilers.stored import forget
 from locore.constraints import Literal
-from locore.kernel.circuits.circuit import check
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable, ZeroWeights
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.table import MarkovModel
 from locore.samplers import BY_NAME
+from locore.testing import check
 from tests.effort import THOROUGH, examples, runs, some
 from tests.paths import all_moves
 

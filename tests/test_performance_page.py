@@ -7,7 +7,7 @@ from pathlib import Path
 from locore.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "text_performance.md").read_text()
+PAGE = (ROOT / "docs" / "lab" / "performance.md").read_text()
 
 
 def test_the_tables_are_those_of_the_results():

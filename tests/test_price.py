@@ -9,7 +9,7 @@ import pytest
 
 import locore
 from locore import ban, contains, ends_with, regex, watching, word_count
-from locore.kernel.evidence.advice import DEAR, SLOW
+from locore.evidence.advice import DEAR, SLOW
 from tests.effort import some
 
 LEAVES = (

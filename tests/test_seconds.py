@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from weakref import WeakKeyDictionary
 
@@ -21,11 +22,12 @@ from locore.kernel.models.cursor import Cursor
 from locore.kernel.request import Request
 from locore.kernel.samplers.base import promised
 from locore.models import TableModel
-from locore.models import pace as module
-from locore.models.pace import MOST_ROWS, OUTSIDE, Pace, pace_of
+from locore.models import machine as module
+from locore.models.machine import MOST_ROWS, OUTSIDE, Pace, pace_of
 from locore.samplers import Twisted, sampler_by_name
 
 A_PASS, A_ROW = 0.02, 0.002
+ROUNDING = 1e-9  # of a clock that has gone through many tests
 
 
 class Slow(Wrapper):
@@ -64,7 +66,7 @@ class SlowCursor(Cursor):
 
 @pytest.fixture
 def slow(monkeypatch):
-    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: Slow.now))
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: Slow.now, monotonic=time.monotonic))
     monkeypatch.setattr(module, "_paces", WeakKeyDictionary())  # of this clock
     return Slow(locore.load("tiny"))
 
@@ -103,7 +105,7 @@ def test_seconds_that_pay_for_one_way_through_a_text_are_enough(slow, sampler):
     pace_of(slow, "It was")
     start, seconds = Slow.now, OUTSIDE * (1.9 * 19 * A_PASS)
     p = locore.generate(slow, "It was", contains(" moon"), 20, budget=Seconds(seconds), sampler=sampler, seed=0)
-    assert (Slow.now - start) * OUTSIDE <= seconds and p.run.passes <= 2 * 20 + 8
+    assert (Slow.now - start) * OUTSIDE <= seconds + ROUNDING and p.run.passes <= 2 * 20 + 8
 
 
 def test_samplers_say_how_often_they_go_through_a_text():

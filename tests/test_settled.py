@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import locore
 from locore import json_schema
-from locore.kernel.evidence import values
+from locore.evidence import fields
+from locore.evidence.settled import settled, settled_shares
 from locore.kernel.evidence.blocks import Block, Blocks, Kept, Lineage
 from locore.kernel.evidence.record import Draws, Record
-from locore.kernel.evidence.settled import settled, settled_shares
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from tests.effort import examples, runs
@@ -136,8 +136,8 @@ def test_shares_are_nearer_the_truth_than_by_the_weights_of_complete_texts(chain
 
 
 def by_weights(p, field):
-    known = values.Fields(p.places, p.verdict.level)
-    return shares(values.marginal(p, values.parsed(p.texts), p.weights, field, known))
+    known = fields.Fields(p.places, p.verdict.level)
+    return shares(fields.marginal(p, fields.parsed(p.texts), p.weights, field, known))
 
 
 def test_a_value_whose_texts_were_all_dropped_weighs_what_it_weighed_then():

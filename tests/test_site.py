@@ -11,8 +11,8 @@ from importlib import import_module
 
 import pytest
 import torch
+from locore_lab.demo.examples import ANSWER_TOKENS, CHOICES
 
-from locore.demo.examples import ANSWER_TOKENS, CHOICES
 from tests.pages import DOCS, ROOT
 from tests.spelling import spellings, token_ids
 
@@ -62,11 +62,11 @@ def test_the_truth_of_the_picture_is_the_truth(smollm2):
         assert sum(shares[law] for shares in found["texts"].values()) == pytest.approx(1, abs=1e-4)
 
 
-def test_picture_and_table_of_the_readme_are_of_one_run():
+def test_the_picture_and_the_table_of_the_demo_are_of_one_run():
     """The table has what the picture shows, to the digits of the table: shares, distances, LM tokens."""
     found = json.loads((ROOT / "lab" / "results" / "greedy_exact.json").read_text())
     table = {}
-    for line in (ROOT / "README.md").read_text().split("| | truth, by enumeration")[1].split("\n\n")[0].splitlines():
+    for line in (DOCS / "lab" / "demo.md").read_text().split("| | truth, by enumeration")[1].split("\n\n")[0].splitlines():
         name, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
         table[name.partition(" (")[0].strip('"')] = cells
     columns = {"truth": 0, "masking": 1, "locore": 3}

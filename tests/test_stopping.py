@@ -134,7 +134,7 @@ def test_the_pool_has_complete_texts_and_others_of_full_length(model):
 
 @pytest.mark.parametrize("name", ALPHAS)
 def test_a_circuit_from_disk_knows_what_is_complete(model, name):
-    from locore.compilers.stored import from_tensors, to_tensors
+    from locore.compilers.circuit_files import from_tensors, to_tensors
 
     circuit = locore.compile(ALPHAS[name], model, LENGTH)
     again = from_tensors(*to_tensors(circuit))

@@ -18,12 +18,12 @@ from locore import ban, bonus, choice, contains, ends_with, regex, starts_with, 
 from locore.automata.stops import sure_before
 from locore.compilers import compile
 from locore.constraints import Constant, before
-from locore.kernel.certain import Certain
 from locore.kernel.errors import InvalidArgument, LocoreWarning, Unsatisfiable, ZeroWeights
 from locore.kernel.request import cut_before
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.samplers import BY_NAME, Masking, WithoutReplacement
+from locore.streaming import Certain
 from tests.effort import THOROUGH, runs
 
 FALSE_ALARM = 1e-6

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from locore import Tokenizer, choice, compile, regex, token
-from locore.circuits.trellis import trellis_of
+from locore.circuits.draw import trellis_of
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, Unsatisfiable
 from tests.effort import examples
 from tests.test_draw import LENGTH, VOCAB, formulas

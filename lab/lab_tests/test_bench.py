@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from locore_lab.bench import MODULES
+from locore_lab.bench import MODULES, terminal
 from locore_lab.harness import Measurement, apart, command
 from locore_lab.reproduce import EXPERIMENTS
 
@@ -17,10 +17,13 @@ from locore.cli import main
 from locore.kernel.errors import InvalidArgument
 
 ROOT = Path(__file__).resolve().parents[2]
+HISTORY = ROOT / "docs" / "lab" / "history.md"  # names what is gone, too
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md"), ROOT / "lab/results/README.md"]
+PAGES.remove(HISTORY)
 COMMANDS = {**MODULES, **EXPERIMENTS}
 IN_SECONDS = ["steps", "succinctness", "rewards"]
 IN_A_MINUTE = [
+    "audit",
     "batch",
     "combinatorial",
     "long-outputs",
@@ -29,7 +32,7 @@ IN_A_MINUTE = [
     "together",
     "verdicts",
 ]
-SMALLER = {"verdicts": ["--models", "nowhere"]}
+SMALLER = {"audit": ["--models", "nowhere"], "verdicts": ["--models", "nowhere"]}
 
 
 def module_of(name: str):
@@ -136,3 +139,11 @@ def test_no_page_names_a_module_to_run():
     for page in PAGES:
         for module in re.findall(r"python -m (locore_lab(?:\.\w+)+)", page.read_text()):
             import_module(module)
+
+
+@pytest.mark.parametrize("theme", terminal.LOOKS)
+def test_the_picture_of_the_terminal_is_that_of_the_committed_text(theme):
+    text, look = terminal.TEXT.read_text(), terminal.LOOKS[theme]
+    assert (ROOT / terminal.FIGURE.format(theme=theme)).read_text() == terminal.picture(text, look)
+    assert terminal.lines(text)[-1].startswith("LM tokens")
+    assert "<tspan" in terminal.coloured("verdict   trust", look) and "<tspan" not in terminal.coloured("a < b", look)

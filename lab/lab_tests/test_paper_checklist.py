@@ -112,7 +112,7 @@ def numbers(text):
 def test_the_page_has_these_numbers(table):
     """Those of the paper in their row, those of the committed results somewhere in the table."""
     (section,) = re.findall(
-        rf"^### {table}.*\n((?:(?!^##).*\n)*)", (REPOSITORY / "docs" / "paper.md").read_text(), re.MULTILINE
+        rf"^### {table}.*\n((?:(?!^##).*\n)*)", (REPOSITORY / "docs" / "lab" / "paper.md").read_text(), re.MULTILINE
     )
     _, _, *lines = (line for line in section.splitlines() if line.startswith("|"))
     found = numbers("".join(lines))

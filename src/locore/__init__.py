@@ -17,14 +17,17 @@ from typing import Any
 
 from locore.kernel import errors, plugins  # noqa: F401
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 plugins.announce(plugins.CONSTRAINTS, "locore.puzzles")
 plugins.announce(plugins.COMPILERS, "locore.puzzles.sdd.compile")
 plugins.announce(plugins.COMPILERS, "locore.compilers.lazily")
-plugins.announce(plugins.COMPILERS, "locore.compilers.counted")
+plugins.announce(plugins.NODES, "locore.circuits.layers")
 plugins.announce(plugins.PICTURES, "locore.constraints.pictures")
 plugins.announce(plugins.PICTURES, "locore.circuits.draw")
+plugins.announce(plugins.EVIDENCE, "locore.evidence.judging")
+plugins.announce(plugins.EVIDENCE, "locore.evidence.fields")
+plugins.announce(plugins.TOKENIZERS, "locore.models.codec")
 
 # The public names, written once, in the stub that type checkers read: each with the module it is imported from.
 _HOME = {

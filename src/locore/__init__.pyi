@@ -73,6 +73,11 @@ from locore.parsing import (
     parse as parse,
     parse_many as parse_many,
 )
+from locore.rollouts import (
+    Rollouts as Rollouts,
+    rollouts as rollouts,
+    trl_rollouts as trl_rollouts,
+)
 from locore.potentials import (
     bonus as bonus,
     expert as expert,
@@ -97,7 +102,7 @@ from locore.puzzles.paths import (
     simple_path as simple_path,
 )
 from locore.kernel.request import Seconds as Seconds
-from locore.samplers.twist.prepared import prepare as prepare
+from locore.samplers.twist.ngram import prepare as prepare
 from locore.kernel.tokenizer import Tokenizer as Tokenizer
 
 __version__: str

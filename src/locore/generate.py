@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial, wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from locore.answering import drawn_from, warn_of
-from locore.automata.stops import sure_before
 from locore.constraints import Constraint
 from locore.evidence import Particles
-from locore.kernel.certain import Certain, heard, listening
+from locore.kernel.certain import heard, listening
 from locore.kernel.chat import Prompt, is_chat
 from locore.kernel.errors import Interrupted, InvalidArgument, InvalidConstraint, LocoreError
 from locore.kernel.limits import Limits
@@ -27,7 +27,7 @@ from locore.potentials import Target, target_of
 from locore.potentials.values import Term
 from locore.samplers import Sampler, sampler_by_name
 from locore.shaping import asked_for, most_spent, with_prompt
-from locore.streaming import Stream
+from locore.streaming import Certain, Stream
 from locore.watching import Progress, long_call
 
 P = ParamSpec("P")
@@ -129,33 +129,15 @@ def generate(
         TimedOut: the time was up before there was anything to return.
         BudgetExceeded, CannotScore, InvalidArgument, InvalidConstraint, MissingTemplate: as their messages say.
     """
+    given = locals()  # every option of a request is an argument
     target = target_of(constraint)
     if target is None:
         raise InvalidConstraint(
             f"generate needs a constraint, got {type(constraint).__name__}; use ban, contains, ends_with or choice, decorate a "
             "Boolean function with @constraint, or read JSON with locore.from_json."
         )
-    request = Request(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        logit_bias=logit_bias,
-        sampling=sampling,
-        max_new_tokens=max_new_tokens,
-        min_new_tokens=min_new_tokens,
-        num_particles=num_particles,
-        sampler=sampler,
-        budget=budget,  # type: ignore[arg-type]  # it reads texts
-        seed=seed,
-        canonical=canonical,
-        stop=stop,  # type: ignore[arg-type]  # it reads any list
-        ending=ending,
-        finished=finished,
-        limits=limits or Limits(),
-    )
+    options = {option.name: given[option.name] for option in fields(Request)}
+    request = Request(**options | {"limits": limits or Limits()})
     chosen = sampler_by_name(sampler)
     base = model if isinstance(model, LanguageModel) else load(model)
     with heard(), long_call(progress, timeout, most_spent(request), max(1, max_new_tokens - 1)):
@@ -229,6 +211,8 @@ def stream(
     require_known(options, [name for name in signature(generate).parameters if name not in OF_EACH], "stream")
 
     def run(tell: Callable[[str], None]) -> Particles:
+        from locore.automata.stops import sure_before
+
         base = model if isinstance(model, LanguageModel) else load(model)
         certain = Certain(base.tokenizer, sure_before(Request(stop=options.get("stop", ())).stop), tell)
         with listening(certain):

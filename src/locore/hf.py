@@ -8,8 +8,6 @@ model.generate(**inputs, custom_generate=locore.hf.custom_generate, constraint=b
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +31,12 @@ from transformers.utils.generic import ModelOutput
 import locore
 from locore.constraints import Constraint
 from locore.evidence import Particles
-from locore.kernel.ending import ended_before, is_end
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import Limits
-from locore.kernel.numerics import NEG_INF
+from locore.kernel.numerics import NEG_INF, ended_before, is_end
 from locore.kernel.request import Seconds
 from locore.kernel.tokenizer import Tokenizer
-from locore.models import HuggingFaceModel
+from locore.models.huggingface import reading
 from locore.samplers import Sampler
 
 # What `generate` hands on for its own loop; none of it says what to sample.
@@ -133,8 +130,7 @@ def custom_generate(
     mask = model_kwargs.get("attention_mask")
     mask = torch.ones_like(input_ids) if mask is None else mask
     found, rows = [], []
-    with _unchanged(model):
-        language_model = HuggingFaceModel.from_module(model, fast_tokenizer)
+    with reading(model, fast_tokenizer) as language_model:
         _check_ends(language_model.tokenizer, generation_config.eos_token_id)
         for number, (ids, kept) in enumerate(zip(input_ids[::copies], mask[::copies], strict=True)):
             particles = locore.generate(
@@ -260,20 +256,6 @@ def _padded(tokens: Tensor, eos_ids: tuple[int, ...], pad: int | None) -> Tensor
     after = ended_before(tokens, eos_ids)
     filled = tokens.masked_fill(after, eos_ids[0] if pad is None else pad)
     return filled[:, : int((~after).sum(1).max())]
-
-
-@contextmanager
-def _unchanged(model: Any) -> Iterator[None]:
-    """Reading a model freezes it and turns its training off; both come back, so that this can run inside of a training."""
-    modes = [(module, module.training) for module in model.modules()]
-    trained = [part for part in model.parameters() if part.requires_grad]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for part in trained:
-            part.requires_grad_(True)
 
 
 __all__ = ["ConstrainedOutput", "MaskingLogitsProcessor", "custom_generate"]

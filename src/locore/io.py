@@ -17,6 +17,7 @@ from locore.kernel.errors import InvalidArgument
 
 Key = tuple[str | int, ...]
 Record = dict[str, Any]
+MOST_LETTERS = 120  # of a setting, in a message
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
 
@@ -94,8 +95,13 @@ def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]
     """
     differ = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
     if differ:
-        what = "; ".join(f"{name} is {found.get(name)!r} there and {wanted.get(name)!r} now" for name in differ)
+        what = "; ".join(f"{name} is {_short(found.get(name))} there and {_short(wanted.get(name))} now" for name in differ)
         raise InvalidArgument(f"{path} holds results of other settings ({what}); choose another folder, or remove it.")
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= MOST_LETTERS else f"{shown[:MOST_LETTERS]}…"
 
 
 @contextmanager

@@ -15,10 +15,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from locore.kernel.ending import ended_before, live_lengths
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.models.cursor import chosen
-from locore.kernel.numerics import NEG_INF
+from locore.kernel.numerics import NEG_INF, ended_before, live_lengths
 from locore.models import Cursor, LanguageModel
 
 __all__ = ["Exact", "Forward", "Kernel", "Lazy", "TopK", "Window", "kernel_by_name", "pseudolikelihood"]

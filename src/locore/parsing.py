@@ -24,12 +24,13 @@ from typing import Any
 from locore.answering import BAD
 from locore.constraints import Constraint, json_schema
 from locore.evidence import Particles
+from locore.evidence.fields import parsed, pointer_of, steps_of
 from locore.generate import OF_EACH, generate, generate_many
 from locore.kernel.chat import Prompt
 from locore.kernel.constraints.base import conjunction
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.kernel.evidence.bounds import is_out_of_sight
-from locore.kernel.evidence.values import FieldValue, parsed, pointer_of, steps_of
+from locore.kernel.evidence.shares import FieldValue
 from locore.kernel.models.validation import positive
 from locore.kernel.request import require_known
 from locore.models import LanguageModel
@@ -39,6 +40,7 @@ SAMPLER = "swor"
 PREFIXES = 32  # that are read at a position: what three masked texts cost on a processor
 NORMAL = 1.96  # standard errors on either side of a 95 % interval
 WIDEST = 0.5  # of an interval: what is known less well is called unknown
+HARDLY = math.log(1e-6)  # p(α) below which a model does not write such records by itself
 STYLES = tuple(name for name in signature(json_schema).parameters if name != "schema")
 
 
@@ -157,10 +159,25 @@ class Answer:
         out = self.left_out
         return _record({name: one.value for name, one in self.fields.items() if one.present and name not in out})
 
+    @property
+    def note(self) -> str:
+        """Why fields are unknown, and what to do; "" where all are known."""
+        if all(one.probability is not None for one in self.fields.values()):
+            return ""
+        written = self.particles.log_evidence
+        if not written <= HARDLY:  # it may be unknown, too
+            return (
+                "A field is unknown where its interval is too wide or the run is not to be trusted; a larger budget tells more."
+            )
+        return (
+            f"The probability that this model writes such a record by itself is some 1e{written / math.log(10):.0f}, so little "
+            "is known of its fields. Ask for JSON in the prompt, show an example there, or take a model that writes JSON."
+        )
+
     def report(self) -> str:
-        """All fields in words, and the verdict on the run."""
+        """All fields in words, the verdict on the run, and why fields are unknown."""
         lines = [f"{one}{' (left out)' if one.pointer in self.left_out else ''}" for one in self.fields.values()]
-        return "\n".join([*lines, f"verdict: {self.particles.verdict.level}"])
+        return "\n".join([*lines, f"verdict: {self.particles.verdict.level}", *filter(None, [self.note])])
 
     def to_json(self) -> dict[str, Any]:
         """As plain values: the record, its probability, fields by pointer, and what was left out."""
@@ -172,6 +189,7 @@ class Answer:
             "kept": self.kept,
             "left_out": list(self.left_out),
             "verdict": self.particles.verdict.level,
+            "note": self.note,
         }
 
 

@@ -18,7 +18,9 @@ from locore.batch import driver as module
 from locore.batch.plan import Plan
 from locore.batch.worker import Worker
 from locore.kernel.errors import DeviceLost, InvalidArgument
+from locore.models.bundled import located
 from tests.batch.helpers import BAN, ODD, batch, many, results, write
+from tests.models import engine_server
 
 NUMBER = 24
 
@@ -274,3 +276,30 @@ def test_a_row_at_which_workers_die_is_given_up(worker, prompts, tmp_path, monke
     assert [row["line"] for row in rows] == list(range(1, NUMBER + 1))
     assert rows[11]["error"]["type"] == "WorkerDied"
     assert sum("error" in row for row in rows) == sum(fails for _, fails in ODD) + 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "handed"),
+    [
+        ({}, {"threads": 1}),
+        ({"device": "cuda"}, {"device": "cuda", "threads": 1}),
+        ({"model": "llamacpp:m.gguf"}, {"threads": 1}),
+        ({"model": "http://127.0.0.1:1/v1"}, {}),
+        ({"model": "http://127.0.0.1:1/v1", "threads": 2}, {"threads": 2}),
+    ],
+)
+def test_engines_are_handed_what_was_asked_for(monkeypatch, asked, handed):
+    """Models in engines compute where these run: they take no device, and servers no threads."""
+    options, tiny = [], locore.load("tiny")
+    monkeypatch.setattr(locore, "load", lambda name, **given: options.append(given) or tiny)
+    Worker(Settings(constraint=BAN, **asked))
+    assert options == [handed]
+
+
+def test_an_engine_has_the_texts_of_its_model(prompts, tmp_path):
+    short = write(tmp_path / "short.jsonl", prompts.read_text().splitlines()[-6:])
+    batch(short, tmp_path / "here")
+    with engine_server.running(engine_server.endless(locore.load("tiny")), root=str(located("tiny"))) as service:
+        assert batch(short, tmp_path / "there", "--model", f"{service.address}/v1") == 0
+    here, there = ([row["texts"] for row in results(tmp_path / where)] for where in ("here", "there"))
+    assert here == there

@@ -14,6 +14,7 @@ from locore.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "batch.md").read_text()
+MEASURED = (ROOT / "docs" / "lab" / "running.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -35,7 +36,7 @@ def test_the_commands_and_the_code_run(folder):
     here = [command for command in commands() if "ray" not in command]
     assert [main(command) for command in here] == [0, 0]
     code = blocks("python")
-    assert len(code) == 3
+    assert len(code) == 2
     names = {}
     for block in code:
         exec(compile(block, "batch.md", "exec"), names)
@@ -57,7 +58,7 @@ def test_every_field_is_described():
 def test_the_numbers_are_those_of_the_results():
     result = json.loads((ROOT / "lab" / "results" / "batch.json").read_text())
     for row in result["overhead"]:
-        assert f"{sorted(row['ratios'])[1]:.2f} times" in PAGE
-        assert f"{row['loop_ms_a_row']:.0f} ms" in PAGE
-        assert f"{row['bytes_a_row']:,.0f}" in PAGE
-    assert f"{result['restart']['scan_bytes_a_second'] / 1e9:.2f} GB/s".lstrip("0") in PAGE
+        assert f"{sorted(row['ratios'])[1]:.2f} times" in MEASURED
+        assert f"{row['loop_ms_a_row']:.0f} ms" in MEASURED
+        assert f"{row['bytes_a_row']:,.0f}" in MEASURED
+    assert f"{result['restart']['scan_bytes_a_second'] / 1e9:.2f} GB/s".lstrip("0") in MEASURED

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.helpers import OPTIONS, batch, results
+import locore
+from locore.models.bundled import located
+from tests.batch.helpers import OPTIONS, batch, many, results
 from tests.batch.test_kill import rows_on_disk
+from tests.models import engine_server
 
 pytest.importorskip("ray")
 NUMBER = 60
@@ -170,3 +173,21 @@ def test_errors_of_workers_reach_the_shell(prompts, cluster, tmp_path):
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (2, "")
     assert "./nowhere is not a folder" in err and "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_workers_share_an_engine(cluster, tmp_path):
+    """Its rows are those of one process that asks it, also where a worker is killed while the engine answers."""
+    prompts = many(tmp_path / "prompts.jsonl", 30)
+    with engine_server.running(engine_server.endless(locore.load("tiny")), root=str(located("tiny"))) as service:
+        model = ("--model", f"{service.address}/v1")
+        assert batch(prompts, tmp_path / "alone", *SHARDS, *model) == 1
+        process = spawn(prompts, tmp_path / "out", cluster, *model)
+        wait_for_rows(tmp_path / "out", 8, process)
+        killed = actors()[:1]
+        for actor in killed:
+            os.kill(actor, signal.SIGKILL)
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1, err
+    assert killed
+    assert results(tmp_path / "out") == results(tmp_path / "alone")

@@ -10,10 +10,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from locore.circuits import Circuit, TableReader
-from locore.kernel.circuits import downward
-from locore.kernel.circuits.circuit import check
+from locore.circuits import Circuit, TableReader, downward
 from locore.kernel.errors import InvalidArgument, ZeroWeights
+from locore.testing import check
 from tests.effort import THOROUGH, examples
 
 from . import brute_force

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from locore.circuits import Circuit, TableReader
 from locore.circuits.conditioned import conditioned
+from locore.circuits.downward import allowed_by_conditioning
 from locore.circuits.masks import MaskReader
 from locore.circuits.reached import Reached
 from locore.compilers import compile
@@ -30,12 +31,11 @@ from locore.constraints import (
     token,
 )
 from locore.constraints.machine import NestedLeaf
-from locore.kernel.circuits.circuit import check
-from locore.kernel.circuits.downward import allowed_by_conditioning
 from locore.kernel.circuits.left_to_right import DEAD
 from locore.kernel.errors import Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.puzzles.combinatorial import all_different, token_sum
+from locore.testing import check
 from tests.effort import examples
 
 from . import brute_force

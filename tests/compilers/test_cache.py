@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from locore.cache import Kept, keep_within, read_tensors, write_tensors
 from locore.cli import main
 from locore.compilers import compile, stored
+from locore.compilers.circuit_files import from_tensors, to_tensors
 from locore.compilers.compile import compile_and_tell
-from locore.compilers.stored import from_tensors, to_tensors
 from locore.constraints import Constant, TokenPhrases, ban, contains, json_schema, regex, token
 from locore.kernel.compilers.problem import Problem
 from locore.kernel.errors import InvalidArgument, Unsatisfiable

@@ -11,11 +11,11 @@ import locore
 from locore.compilers import compile
 from locore.compilers.compile import _problem
 from locore.constraints import Constant, Count, Literal, TokenPhrases, ban, choice, constraint, contains, ends_with, token
-from locore.kernel.circuits.circuit import check
 from locore.kernel.compilers import ways
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.kernel.limits import Limits
 from locore.kernel.tokenizer import Tokenizer
+from locore.testing import check
 from tests.effort import examples
 
 from ..circuits import brute_force

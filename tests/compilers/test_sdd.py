@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal, contains
-from locore.kernel.circuits.circuit import check
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.puzzles.sdd.compile import run_pysdd
+from locore.testing import check
 from tests.effort import THOROUGH, examples
 
 from ..circuits import brute_force

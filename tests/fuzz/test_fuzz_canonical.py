@@ -11,11 +11,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import locore
-from locore.canonical import OnlyCanonical
 from locore.constraints import choice, contains_tokens
 from locore.kernel.errors import BudgetExceeded, Unsatisfiable, ZeroWeights
 from locore.models.table import MarkovModel
 from locore.samplers import WithoutReplacement
+from locore.stopping import OnlyCanonical
 
 from .cases import Problem, Vocabulary, problems
 

@@ -99,7 +99,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, architecture)
     _write_metadata(writer, splitting)
     for key, value in metadata.items():
-        add = writer.add_string if isinstance(value, str) else writer.add_uint32
+        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}[type(value)]
         add(key.replace("__", "."), value)
     for name, data in as_llama_cpp(weights).items():
         if name == without:

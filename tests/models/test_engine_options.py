@@ -26,6 +26,14 @@ def test_options_out_of_range(service, options):
         opened(service, **options)
 
 
+def test_options_that_a_server_does_not_take(service):
+    for options in ({"threads": 2}, {"device": "cuda", "dtype": "float16"}):
+        with pytest.raises(InvalidArgument, match=f"takes no option {', '.join(options)}, only model, api_key"):
+            opened(service, **options)
+    with pytest.raises(InvalidArgument, match="takes no option model, only api_key"):
+        sglang(service, model=NAME)
+
+
 def test_which_model_is_meant(service):
     with pytest.raises(InvalidArgument, match=f"does not serve 'other'; it serves {NAME}"):
         opened(service, model="other")

@@ -226,6 +226,82 @@ def test_a_pass_has_so_many_rows_and_everybody_gets_the_same(most_rows):
         torch.testing.assert_close(found[num], walk(model, num), rtol=0, atol=1e-4)
 
 
+def test_where_batches_are_exact_each_has_the_bits_that_it_has_alone():
+    """Whoever is there, of one owner or of several."""
+    name = next(name for name in JOINING if zoo.huggingface(name, eos_ids=()).causal.joins)
+    model = zoo.huggingface(name, eos_ids=())
+
+    def found(numbers: range, exact: bool) -> dict[int, torch.Tensor]:
+        meeting, kept = Meeting(model, 10.0, most_rows=4, exact=exact), {}
+
+        def attend(num: int) -> None:
+            with meeting.attended(num % 3):
+                cursor = meeting.model.prompted(PROMPTS[num % 3]).begin(num)
+                for step in range(6):
+                    cursor = cursor.advance((torch.arange(num) + step) % model.vocab_size)
+                kept[num] = cursor.log_probs
+
+        threads = [threading.Thread(target=attend, args=(num,)) for num in numbers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        return kept
+
+    together = found(range(1, 9), exact=True)
+    for num in range(1, 9):
+        alone = found(range(num, num + 1), exact=True)[num]
+        assert torch.equal(alone, together[num])
+
+
+def test_beside_others_a_large_request_is_read_in_pieces_and_holds_up_no_small_one():
+    """Both are read in the same passes; the small one has all its rows long before the large one has."""
+    name = next(name for name in JOINING if zoo.huggingface(name, eos_ids=()).causal.joins)
+    model = zoo.huggingface(name, eos_ids=())
+    meeting, ends = Meeting(model, patience=10.0, most_rows=8), []
+    ready = threading.Barrier(2)
+
+    def attend(num: int, steps: int) -> None:
+        with meeting.attended(num):
+            ready.wait(60)
+            cursor = meeting.model.prompted(PROMPTS[num % 3]).begin(num)
+            for step in range(steps):
+                cursor = cursor.advance((torch.arange(num) + step) % model.vocab_size)
+            ends.append((num, meeting.passes))
+
+    threads = [threading.Thread(target=attend, args=args) for args in ((1, 3), (64, 3))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    (small, few), (large, all_passes) = ends
+    assert (small, large) == (1, 64) and few <= 8 < 20 <= all_passes
+
+
+def test_rows_are_shared_by_owner_however_many_requests_one_has():
+    """Of two owners who always want rows neither has had many more than the other, though one has six threads."""
+    name = next(name for name in JOINING if zoo.huggingface(name, eos_ids=()).causal.joins)
+    model = zoo.huggingface(name, eos_ids=())
+    meeting, seen = Meeting(model, patience=10.0, most_rows=4), []
+    ready = threading.Barrier(7)
+
+    def attend(owner: str) -> None:
+        with meeting.attended(owner):
+            ready.wait(60)
+            cursor = meeting.model.prompted(PROMPTS[0]).begin(4)
+            for step in range(6):
+                cursor = cursor.advance((torch.arange(4) + step) % model.vocab_size)
+            seen.append((owner, meeting.rows))
+
+    threads = [threading.Thread(target=attend, args=(owner,)) for owner in ["many"] * 6 + ["one"]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    rows = dict(seen)["one"]
+    assert rows <= 3 * 24, seen  # it wanted 24; of 168 in all it would have been among the last
+
+
 def test_who_stops_one_thread_does_not_stop_the_others():
     name = next(name for name in JOINING if zoo.huggingface(name, eos_ids=()).causal.joins)
     model = zoo.huggingface(name, eos_ids=())

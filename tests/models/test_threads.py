@@ -11,8 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import locore
 from locore.kernel.errors import InvalidArgument
-from locore.models import threads
-from locore.models.threads import LOOK_SECONDS, SMALL, WORTH, Chooser, measured, pass_seconds
+from locore.models import machine as module
+from locore.models.machine import LOOK_SECONDS, SMALL, WORTH, Chooser, measured, pass_seconds
 from tests.effort import runs
 
 MOST = 6
@@ -34,13 +34,13 @@ def machine(monkeypatch):
             self.threads = number
 
     found = Machine()
-    for name in threads.VARIABLES:
+    for name in module.VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(threads, "physical_cores", lambda: {*map(str, range(MOST))})
-    monkeypatch.setattr(threads, "cores", lambda: {*range(MOST)})
-    monkeypatch.setattr(threads, "pass_seconds", found.pass_seconds)
-    monkeypatch.setattr(threads, "is_taken", lambda number: found.taken)
-    monkeypatch.setattr(threads.time, "monotonic", lambda: found.now)
+    monkeypatch.setattr(module, "physical_cores", lambda: {*map(str, range(MOST))})
+    monkeypatch.setattr(module, "cores", lambda: {*range(MOST)})
+    monkeypatch.setattr(module, "pass_seconds", found.pass_seconds)
+    monkeypatch.setattr(module, "is_taken", lambda number: found.taken)
+    monkeypatch.setattr(module.time, "monotonic", lambda: found.now)
     monkeypatch.setattr(torch, "set_num_threads", found.set)
     monkeypatch.setattr(torch, "get_num_threads", lambda: found.threads)
     return found
@@ -81,7 +81,7 @@ def test_a_choice_is_measured_once_and_said(machine):
 
 
 def test_what_the_user_has_set_stays(machine, monkeypatch):
-    for name in threads.VARIABLES:
+    for name in module.VARIABLES:
         with monkeypatch.context() as context:
             context.setenv(name, "3")
             assert Chooser().settle(Module()) is None
@@ -157,6 +157,6 @@ def test_load_and_the_shell_take_a_number(capsys):
         assert "threads is 0" in capsys.readouterr().err
     finally:
         torch.set_num_threads(before)
-        threads.CHOOSER.__init__()
+        module.CHOOSER.__init__()
     with pytest.raises(InvalidArgument, match="threads"):
         locore.load("tiny", threads=0)

@@ -5,6 +5,9 @@ import contextlib
 import functools
 import itertools
 import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import transformers
@@ -16,7 +19,7 @@ from locore.models.engines.model import EngineModel
 from locore.models.quiet import quiet
 from locore.models.table import MarkovModel
 
-from . import engine_server
+from . import engine_server, llamacpp_stub
 
 DEVICE = os.environ.get("LOCORE_DEVICE") or "cpu"  # as for `locore.load`
 VOCAB = 23
@@ -104,12 +107,15 @@ def markov(eos_ids: tuple[int, ...] = (4, 5)) -> MarkovModel:
 
 @functools.cache
 def engine(kind: str) -> EngineModel:
-    """A model behind a server in this process, which runs until the process ends."""
-    serve, options = ENGINES[kind]
-    inner = markov(()) if kind.endswith("chain") else engine_server.endless(huggingface())
+    """A model behind a server in this process, or in what stands for llama.cpp, until the process ends."""
+    return ENGINES[kind]()
+
+
+def _served(serve: Callable[[str, Tokenizer], EngineModel], chain: bool = False, **options) -> EngineModel:
+    inner = markov(()) if chain else engine_server.endless(huggingface())
     service = SERVERS.enter_context(engine_server.running(inner, **options))
-    tokenizer = Tokenizer.integers(inner.vocab_size, (4, 5) if kind.endswith("chain") else (2, 5))
-    return serve(service.address, tokenizer).prompted((0,) if kind.endswith("chain") else (1, 7, 3))
+    tokenizer = Tokenizer.integers(inner.vocab_size, (4, 5) if chain else (2, 5))
+    return serve(service.address, tokenizer).prompted((0,) if chain else (1, 7, 3))
 
 
 def _vllm(address: str, tokenizer: Tokenizer) -> EngineModel:
@@ -120,13 +126,19 @@ def _sglang(address: str, tokenizer: Tokenizer) -> EngineModel:
     return load(f"sglang:{address}", tokenizer=tokenizer)
 
 
+def _llamacpp() -> EngineModel:
+    stub = llamacpp_stub.saying(engine_server.endless(huggingface()), ends=(2, 5), context=31)
+    return llamacpp_stub.opened(stub, Path(SERVERS.enter_context(TemporaryDirectory()))).prompted((1, 7, 3))
+
+
 SERVERS = contextlib.ExitStack()
 atexit.register(SERVERS.close)
 ENGINES = {
-    "vllm server": (_vllm, {"max_model_len": 32}),
-    "vllm server, nothing forced": (_vllm, {"max_model_len": 32, "forces": False}),
-    "vllm server of a chain": (_vllm, {}),
-    "sglang server": (_sglang, {"max_model_len": 32}),
+    "vllm server": functools.partial(_served, _vllm, max_model_len=32),
+    "vllm server, nothing forced": functools.partial(_served, _vllm, max_model_len=32, forces=False),
+    "vllm server of a chain": functools.partial(_served, _vllm, chain=True),
+    "sglang server": functools.partial(_served, _sglang, max_model_len=32),
+    "llama.cpp": _llamacpp,
 }
 
 MODELS = {

@@ -18,8 +18,8 @@ from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiab
 from locore.kernel.evidence.bounds import SMALL_REACH, within
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
-from locore.parts import MOST_BONUSES, strata_of
 from locore.potentials import Target
+from locore.shaping import MOST_BONUSES, strata_of
 from tests.effort import examples, runs, some
 
 LENGTH = 4

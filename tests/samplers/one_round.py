@@ -1,7 +1,7 @@
 """A round without replacement by itself."""
 
-from locore.kernel.samplers.abreast import abreast
-from locore.kernel.samplers.swor import Round, walk
+from locore.kernel.samplers.rounds import Round, abreast
+from locore.samplers.swor import walk
 
 
 def one_round(*args, **options) -> Round:

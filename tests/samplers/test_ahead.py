@@ -11,15 +11,14 @@ import torch
 
 from locore.compilers import compile
 from locore.constraints import Count
-from locore.kernel.samplers import swor
-from locore.kernel.samplers.abreast import abreast
-from locore.kernel.samplers.ahead import Children, Product, product
 from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.rounds import abreast
 from locore.kernel.samplers.smc import Population
-from locore.kernel.samplers.without_replacement import Trial
 from locore.models import TableModel
-from locore.samplers import SequentialMonteCarlo, WithoutReplacement
+from locore.samplers import SequentialMonteCarlo, WithoutReplacement, swor
+from locore.samplers.ahead import Children, Product, product
 from locore.samplers.twist.lookahead import look_ahead
+from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs, some
 from tests.samplers.one_round import one_round

@@ -8,7 +8,7 @@ import locore
 from locore.kernel.errors import ZeroWeights
 from locore.kernel.limits import watched
 from locore.samplers import BY_NAME, Twisted
-from locore.samplers.twist import prepared
+from locore.samplers.twist import ngram
 from tests.effort import THOROUGH
 
 BUDGET = 80
@@ -18,7 +18,7 @@ LOOKING = ("twisted", "auto", "quick") if THOROUGH else ("twisted", "auto")  # f
 def prepare(model, folder):
     """A small table under the name of a whole one."""
     small = locore.prepare(model, 300).path
-    small.rename(small.with_name(small.name.replace("-300.", f"-{prepared.POSITIONS}.")))
+    small.rename(small.with_name(small.name.replace("-300.", f"-{ngram.POSITIONS}.")))
 
 
 @pytest.fixture
@@ -65,18 +65,18 @@ def test_twisted_takes_the_table_that_is_there_learns_without_and_makes_one_wher
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_process_that_has_settled_answers_alike_whatever_is_prepared_later(model, folder, monkeypatch, there):
-    monkeypatch.setattr(prepared, "_in_memory", {})
+    monkeypatch.setattr(ngram, "_in_memory", {})
     if there:
         prepare(model, folder)
-        prepared._in_memory.clear()
-    assert prepared.settle(model) is there
+        ngram._in_memory.clear()
+    assert ngram.settle(model) is there
     before = [sampled(model, name)[0] for name in LOOKING]
     with monkeypatch.context() as others:  # another process makes the table
-        others.setattr(prepared, "_in_memory", {})
+        others.setattr(ngram, "_in_memory", {})
         prepare(model, folder)
     after = [sampled(model, name)[0] for name in LOOKING]
     assert [p.texts for p in before] == [p.texts for p in after]
     # And one that comes later can be told what the first one had.
-    monkeypatch.setattr(prepared, "_in_memory", {})
-    assert prepared.settle(model, there) is there
+    monkeypatch.setattr(ngram, "_in_memory", {})
+    assert ngram.settle(model, there) is there
     assert [sampled(model, name)[0].texts for name in LOOKING] == [p.texts for p in before]

@@ -15,11 +15,10 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.kernel.errors import BudgetExceeded, TimedOut
 from locore.kernel.limits import watched
-from locore.kernel.samplers import merit, swor, without_replacement
-from locore.kernel.samplers.ahead import last_tokens
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel, Tempered, TopP
-from locore.samplers import Auto, SequentialMonteCarlo, Twisted, WithoutReplacement, auto
+from locore.samplers import Auto, SequentialMonteCarlo, Twisted, WithoutReplacement, auto, swor, without_replacement
+from locore.samplers.ahead import last_tokens
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lessons import Lesson
 from locore.samplers.twist.lookahead import look_ahead
@@ -96,7 +95,7 @@ def turned(rows, spacing):
 
 def exact_law(monkeypatch, run, pooled=False):
     """Sum over all outcomes of rounds: E[weight of y] for every y, and the probabilities' total."""
-    real, expected, total = merit.select_in_place, {}, 0.0
+    real, expected, total = swor.select_in_place, {}, 0.0
     paths = [[]]
     while paths:
         path = paths.pop()
@@ -113,13 +112,13 @@ def exact_law(monkeypatch, run, pooled=False):
             chance[0] *= high - low
             return real(matrix, num, (low + high) / 2)
 
-        monkeypatch.setattr(merit, "select_in_place", scripted)
+        monkeypatch.setattr(swor, "select_in_place", scripted)
         found = run()
         total += chance[0]
         share = chance[0] / (len(found.tokens) if pooled else 1)
         for y, weight in zip(found.tokens.tolist(), found.log_weights.exp().tolist(), strict=True):
             expected[tuple(y)] = expected.get(tuple(y), 0.0) + share * weight
-    monkeypatch.setattr(merit, "select_in_place", real)
+    monkeypatch.setattr(swor, "select_in_place", real)
     return expected, total
 
 
@@ -478,10 +477,30 @@ def test_a_twist_of_a_long_text_takes_little_memory_and_hardly_differs():
             return [twist[i] for i in (*range(length + 1), 0, length, 33)], type(twist)
 
     exact, kind = made(SETTLED=-1.0)  # all of it is computed
-    assert kind is tuple
+    assert kind is lookahead._Downwards
     size = exact[0].numel()
     for settled, most in ((-1.0, 0.0), (lookahead.SETTLED, 1.1 * lookahead.SETTLED)):
         little, kind = made(SETTLED=settled, NUMBERS=20 * size, STEP_NUMBERS=size)
-        assert kind is not tuple
+        assert kind is lookahead._Stretches
         assert max(gap(one, other) for one, other in zip(little, exact, strict=True)) <= most
+    look_ahead.cache_clear()
+
+
+def test_a_table_that_is_learned_on_the_way_goes_back_no_further_than_it_is_asked(monkeypatch):
+    model, steps = MarkovModel([0.5, 0.5], [[0.5, 0.5], [0.25, 0.75]], tokenizer=Tokenizer.from_tokens(["a", "b"])), []
+    counts = NGramCounts(2, ())
+    counts.draft(model, 5, 12, torch.Generator().manual_seed(0))
+    step = lookahead._Rows.step
+
+    def counted(rows, position, beta):
+        steps.append(position)
+        return step(rows, position, beta)
+
+    monkeypatch.setattr(lookahead._Rows, "step", counted)
+    monkeypatch.setattr(lookahead, "SETTLED", -1.0)  # or else the rest follows without steps
+    look_ahead.cache_clear()
+    log_beta = look_ahead(counts.table(), compile(locore.contains("abab"), model, 12).reader).log_beta
+    for asked, made in ((12, []), (9, [11, 10, 9]), (10, [11, 10, 9]), (8, [11, 10, 9, 8])):
+        assert log_beta[asked].shape[0] == counts.table().num_contexts and steps == made
+    assert len(list(log_beta)) == 13 == len(log_beta) and steps == list(reversed(range(12)))
     look_ahead.cache_clear()

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.kernel.samplers import selection
-from locore.kernel.samplers.abreast import abreast
-from locore.kernel.samplers.ahead import DEFENCE, LEAST_DEFENCE
+from locore.kernel.samplers.rounds import abreast
 from locore.kernel.samplers.selection import select
-from locore.kernel.samplers.swor import Size, _History
-from locore.kernel.samplers.without_replacement import Trial
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Twisted, WithoutReplacement
+from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
+from locore.samplers.swor import Size, _History
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
+from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import THOROUGH, examples, runs, some
 from tests.samplers.one_round import one_round
@@ -198,7 +198,8 @@ def chain_and_its_twist():
 
 def upside_down(twist):
     """It holds for likely what is not, up to the end."""
-    return replace(twist, log_beta=tuple(-2 * values for values in twist.log_beta[:-1]) + twist.log_beta[-1:])
+    *before, last = twist.log_beta
+    return replace(twist, log_beta=(*(-2 * values for values in before), last))
 
 
 def test_the_look_ahead_of_a_markov_chain_is_its_future():
@@ -313,3 +314,15 @@ def test_seeds_reproduce():
     for sampler in (WithoutReplacement(), Twisted()):
         first, second = (sampler(model, circuit, 8, None, torch.Generator().manual_seed(2)) for _ in range(2))
         assert torch.equal(first.tokens, second.tokens) and torch.equal(first.log_weights, second.log_weights)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(1, 60), st.integers(0, 120), st.integers(1, 60), st.integers(1, 30), st.integers(1, 2_000))
+def test_texts_that_ended_take_no_place_of_those_that_go_on(width, ended, going, remaining, left):
+    """Up to the width of them, as each is a row of distributions, too. They cost nothing, so nothing changes for the others."""
+    size, weights = Size(width, lm_tokens=left), torch.zeros(ended + going, dtype=torch.float64)
+    goes_on = torch.arange(ended + going) >= ended
+    alone = size.kept(left, remaining, goes_on[ended:], weights[ended:])
+    both = size.kept(left, remaining, goes_on, weights)
+    share = math.ceil(2 * width * math.sqrt(going / (ended + going)))  # less where most of the weight has ended
+    assert both - min(ended, width) == min(alone, ended - min(ended, width) + share)

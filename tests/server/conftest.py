@@ -18,8 +18,8 @@ import pytest
 
 import locore
 from locore.models import LanguageModel
-from locore.samplers.twist import prepared
-from locore.samplers.twist.prepared import settle
+from locore.samplers.twist import ngram
+from locore.samplers.twist.ngram import settle
 from tests.chatting import talking
 
 KEY = "a-key-for-tests-0123456789"
@@ -125,7 +125,7 @@ def loaded() -> LanguageModel:
 @pytest.fixture
 def tiny(loaded: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
     """It, without a table, as in the server, whatever other tests have prepared."""
-    monkeypatch.setattr(prepared, "_in_memory", {})
+    monkeypatch.setattr(ngram, "_in_memory", {})
     settle(loaded, use=False)
     return loaded
 

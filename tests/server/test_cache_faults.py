@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from locore.cache import read_tensors
+from locore.kernel.limits import resident_memory
 from tests.effort import THOROUGH, some
 from tests.server.conftest import Server, until
-from tests.server.test_load import resident
 from tests.server.test_reload import reloads
 
 LETTERS = "abcdefghijklmnopqrst"
@@ -123,12 +123,12 @@ def test_the_cache_is_bounded(caching):
     (worker,) = server.workers()
     for seed in range(50):
         text(server, 1000 + seed)
-    before = resident(worker)
+    before = resident_memory(worker)
     for seed in range(50, MANY):
         text(server, 1000 + seed)
     kept = list(folder.iterdir())
     size = sum(path.stat().st_size for path in kept)
-    print(json.dumps({"files": len(kept), "bytes": size, "grown": resident(worker) - before}))
+    print(json.dumps({"files": len(kept), "bytes": size, "grown": resident_memory(worker) - before}))
     assert server.workers() == [worker]
     assert 1 < len(kept) < MANY and size <= MOST_BYTES
-    assert resident(worker) - before < 500_000_000
+    assert resident_memory(worker) - before < 500_000_000

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 import locore
 from locore import ends_with
-from locore.kernel.ending import is_end
+from locore.kernel.numerics import is_end
 from locore.server.tools import STYLE
 
 HAPPY = {"type": "ends_with", "text": " happy."}

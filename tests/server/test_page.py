@@ -20,7 +20,7 @@ def test_the_examples_run(server):
     def adapt(code: str) -> str:
         return code.replace("http://127.0.0.1:8000", server.url).replace('api_key="none"', f'api_key="{server.key}"')
 
-    assert sum(block.language == "python" and block.runs for block in blocks(ROOT / "docs" / "server.md")) == 7
+    assert sum(block.language == "python" and block.runs for block in blocks(ROOT / "docs" / "server.md")) == 8
     run_page(ROOT / "docs" / "server.md", adapt)
 
 

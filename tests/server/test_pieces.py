@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from locore.server.access import Metrics
 from locore.server.answers import Shape
-from locore.server.errors import ApiError, worker_died
-from locore.server.jobs import Job
-from locore.server.process import Loss, WorkerProcess
-from locore.server.settings import Settings
+from locore.server.errors import ApiError
 from locore.server.task import Result, Task, Text
 
 ONE = {"sampler": "masked", "num_particles": 1}
@@ -77,21 +72,6 @@ def test_a_chat_in_pieces(server):
     assert "".join(pieces) == whole["choices"][0]["message"]["content"] and len(pieces) > 1
     roles = [event["choices"][0]["delta"].get("role") for event in told if event["choices"]]
     assert roles[0] == "assistant" and not any(roles[1:])
-
-
-def test_what_was_told_is_not_drawn_anew_when_the_worker_dies():
-    """Another draw would take it back; a run of which nothing was told is tried again."""
-
-    async def lost() -> tuple[list[Job], list[Job]]:
-        process = WorkerProcess(Settings(model="tiny"), Metrics())
-        jobs = [Job(Task("", 1, streams=True), 60.0) for _ in range(2)]
-        process.jobs = {job.number: job for job in jobs}
-        jobs[0].say("The ", "0")
-        again = await process._given_up(Loss(worker_died(), set(), suspects=True))
-        return jobs, again
-
-    jobs, again = asyncio.run(lost())
-    assert again == jobs[1:] and jobs[0].answer.exception().code == "worker_died"
 
 
 def test_a_text_that_does_not_go_on_as_was_said_is_an_error():

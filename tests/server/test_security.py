@@ -175,9 +175,9 @@ def test_owners_take_turns():
     async def order() -> list[str]:
         queue, taken = Queue(Settings(together=1), Metrics()), []
         worker = queue.workers[0]
-        worker.has_room = lambda job: len(taken) < 4
+        worker.has_room = lambda job, times: len(taken) < 4
         worker.take = lambda job: taken.append(job.owner)
-        hidden, worker.has_room = worker.has_room, lambda job: False
+        hidden, worker.has_room = worker.has_room, lambda job, times: False
         for owner in ("many", "many", "many", "one"):
             queue.submit([Task("a", 2)], owner)
         worker.has_room = hidden

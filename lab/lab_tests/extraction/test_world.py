@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from locore_lab.bench import field_plots
 from locore_lab.bench.field_plots import bins, kept
-from locore_lab.bench.records import METHODS, Question, by_tokens, calibration_error, masked, rated, worst_error
+from locore_lab.bench.records import (
+    METHODS,
+    Question,
+    by_bayes,
+    by_tokens,
+    calibration_error,
+    error_by_chance,
+    masked,
+    rated,
+    worst_error,
+)
 from locore_lab.extraction.corpus import spelled
 from locore_lab.extraction.letters import SCHEMA, letters
 from locore_lab.extraction.truth import MISSING, enumerated, plain, value_at
@@ -59,6 +69,20 @@ def test_the_posterior_is_bayes():
         assert sum(posterior.values()) == pytest.approx(1)
         likeliest, p = max(posterior.items(), key=lambda each: each[1])
         surplus += (tuple(order.values[name] for name in order.asked) == likeliest) - p
+        variance += p * (1 - p)
+    assert abs(surplus) < 4.5 * math.sqrt(variance)
+
+
+def test_each_field_has_bayes_marginal():
+    """Of all fields that are said to have a value with probability p, a share of p has it."""
+    rng, surplus, variance = random.Random(3), 0.0, 0.0
+    for _ in range(2000):
+        order = Order.drawn(rng)
+        pointer = f"/{rng.choice(order.asked)}"
+        chances = by_bayes(order, pointer)
+        assert sum(chances.values()) == pytest.approx(1)
+        likeliest, p = max(chances.items(), key=lambda each: each[1])
+        surplus += (value_at(order.record, pointer) == likeliest) - p
         variance += p * (1 - p)
     assert abs(surplus) < 4.5 * math.sqrt(variance)
 
@@ -115,6 +139,7 @@ def test_measures_by_hand():
     assert auroc([True, False, True, False], [0.9, 0.8, 0.8, 0.1]) == pytest.approx(3.5 / 4)
     assert math.isnan(auroc([True], [0.9]))
     assert calibration_error([(0.91, 1.0), (0.93, 1.0), (0.2, 0.0)]) == pytest.approx((0.16 + 0.2) / 3)
+    assert error_by_chance([0.0, 1.0]) == 0 and error_by_chance([0.5]) == 0.5
     assert value_at({"a": {"b": 2.0}}, "/a/b") == "2" and value_at({"a": 1}, "/a/b") == MISSING
 
 

@@ -27,7 +27,7 @@ from locore_lab.fidelity.truth import (
 from locore import ban, contains, ends_with
 from locore.compilers import compile
 from locore.kernel.errors import LocoreError
-from locore.samplers.twist.prepared import prepare
+from locore.samplers.twist.ngram import prepare
 from tests.effort import THOROUGH, examples
 
 LETTERS = '!"#$%'  # the first tokens of every chain

@@ -13,7 +13,7 @@ from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.study import CHUNKS, FidelityStudy
 
 from locore.kernel.errors import InvalidArgument
-from locore.samplers.twist import prepared
+from locore.samplers.twist import ngram
 
 PROBLEMS = ["table5-end", "chain5-word"]
 SAMPLERS = ["masked", "smc", "swor", "twisted + table"]
@@ -23,7 +23,7 @@ CLOCKS = ("seconds", "model_seconds", "cpu_seconds")
 @pytest.fixture(autouse=True)
 def no_table_in_memory():
     """As in a new process."""
-    prepared._in_memory.clear()
+    ngram._in_memory.clear()
 
 
 def study(folder, samplers=SAMPLERS, problems=PROBLEMS, **settings):
@@ -35,7 +35,7 @@ def study(folder, samplers=SAMPLERS, problems=PROBLEMS, **settings):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A study that was never interrupted, and its folder."""
-    prepared._in_memory.clear()
+    ngram._in_memory.clear()
     folder = tmp_path_factory.mktemp("whole")
     return study(folder), folder
 

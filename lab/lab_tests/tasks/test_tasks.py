@@ -37,7 +37,7 @@ from locore.cli import main
 from locore.io import Journal
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.samplers import BY_NAME
-from locore.samplers.twist.prepared import POSITIONS, prepared_table
+from locore.samplers.twist.ngram import POSITIONS, prepared_table
 from locore.testing import enumerate_posterior
 
 laws = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0.01, 1.0), min_size=1).map(

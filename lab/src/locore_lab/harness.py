@@ -54,7 +54,7 @@ def option(help: str, *names: str) -> Any:
 
 Output = Annotated[Path, option("Folder of results.json and table.md; a killed run goes on.", "--output", "-o")]
 Quick = Annotated[bool, typer.Option("--quick", help="At toy size, in a few minutes, without data.")]
-Data = Annotated[Path | None, option("Folder of the real data; docs/reproduce.md says what it holds.")]
+Data = Annotated[Path | None, option("Folder of the real data; docs/lab/reproduce.md says what it holds.")]
 Seed = Annotated[int, option("Of everything.")]
 Some = list[str] | None
 Hidden = Annotated[Any, "hidden"]  # an argument that the shell does not have

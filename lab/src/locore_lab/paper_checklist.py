@@ -95,7 +95,7 @@ def run_all(output: Path, seed: int = 0, experiments: Sequence[Experiment] | Non
         parts = [
             "# The paper's tables",
             "Toy size, made to see that every row runs; nothing follows from its numbers. Full size: what the repository holds "
-            "in `lab/results`, on the models and data that `docs/reproduce.md` names, which are not the paper's. "
+            "in `lab/results`, on the models and data that `docs/lab/reproduce.md` names, which are not the paper's. "
             f"Wall time: {seconds}.",
             markdown_table(table, COLUMNS),
             f"Failed: {', '.join(failed)}." if failed else "Every experiment ran to its end.",

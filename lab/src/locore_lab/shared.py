@@ -100,15 +100,16 @@ def peak_bytes(work: Callable[[], Any]) -> int | None:
     """How much more memory the process held meanwhile than before; None where the system does not tell (it is no Linux)."""
     try:
         give_memory_back()  # what was freed but kept would hide what is needed now
-        before = _status("VmRSS")
+        before = process_bytes("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # forget the old peak
     except OSError:
         return None
     work()
-    return max(0, _status("VmHWM") - before)
+    return max(0, process_bytes("VmHWM") - before)
 
 
-def _status(name: str) -> int:
+def process_bytes(name: str) -> int:
+    """What the system says of this process: "VmRSS", in memory now, or "VmHWM", at most so far."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
 
@@ -182,7 +183,9 @@ def reading(where: object) -> Iterator[None]:
     except OSError as error:
         raise InvalidArgument(f"{where} cannot be read: {error}.") from None
     except BAD as error:
-        raise InvalidArgument(f"{where} is not what docs/reproduce.md describes ({type(error).__name__}: {error}).") from None
+        raise InvalidArgument(
+            f"{where} is not what docs/lab/reproduce.md describes ({type(error).__name__}: {error})."
+        ) from None
 
 
 def lines_of(path: Path) -> list[str]:

@@ -66,7 +66,6 @@ class ComposedMachine(ByteMachine, Generic[S]):
     """
 
     def __init__(self, parts: Sequence[ByteMachine], start: S) -> None:
-        """Nothing has been read."""
         self.parts = tuple(parts)
         self._meanings = Numbered([start])
 
@@ -146,7 +145,6 @@ class Joined(ComposedMachine[tuple[int, ...]]):
     """What all parts accept, or what some part does. Parts that are dead are kept so, for others may still accept."""
 
     def __init__(self, parts: Sequence[ByteMachine], conjunctive: bool) -> None:
-        """Nothing has been read."""
         super().__init__(parts, (0,) * len(parts))
         self._all = conjunctive
 
@@ -180,7 +178,6 @@ class Complement(ComposedMachine[int]):
     """What its part does not accept; DEAD stands for what no text of the part begins with."""
 
     def __init__(self, part: ByteMachine) -> None:
-        """Nothing has been read."""
         super().__init__([part], 0)
 
     def after_bytes(self, meaning: int) -> tuple[NDArray[np.int64], list[int | None]]:
@@ -205,7 +202,6 @@ class Concatenated(ComposedMachine[Threads]):
     """A text of each part, one after the other; all ways of cutting the text are followed at once."""
 
     def __init__(self, parts: Sequence[ByteMachine]) -> None:
-        """Nothing has been read."""
         lengths = [part.least(0) for part in parts]
         self._rest = [sum(lengths[number + 1 :]) for number in range(len(parts))]
         self.parts = tuple(parts)

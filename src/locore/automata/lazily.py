@@ -55,7 +55,6 @@ class TokenMachine:
     """
 
     def __init__(self, machine: ByteMachine, token_bytes: tuple[bytes | None, ...]) -> None:
-        """Nothing has been read."""
         self.machine = machine
         self._walk = walk_of(token_bytes)
         self._progress = max(1.0, machine.progress(self._walk.trie))

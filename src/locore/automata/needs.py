@@ -70,7 +70,6 @@ class Needs:
     """Of an automaton and a vocabulary."""
 
     def __init__(self, automaton: Pushdown, walk: Walk) -> None:
-        """Nothing is known yet."""
         self._automaton, self._walk = automaton, walk
         self._texts: dict[Texts, _Spelled] = {}
         self._kept: Kept[Cell, Costs] = Kept(MEMORY_BYTES, lambda costs: costs.nbytes)

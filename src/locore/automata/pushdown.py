@@ -180,7 +180,6 @@ class Cell:
     __slots__ = ("after", "below", "cost", "is_whole", "symbol")
 
     def __init__(self, symbol: Symbol, below: Cell | None) -> None:
-        """Nothing has been read."""
         self.symbol, self.below = symbol, below
         self.cost: float = symbol.cost + (0 if below is None else below.cost)
         self.after: dict[int, State] = {}  # by byte, of those that were asked for, or (is_whole) of all that may come
@@ -200,7 +199,6 @@ class Pushdown:
     """
 
     def __init__(self, start: Symbol) -> None:
-        """Nothing has been read."""
         self.table = np.full((64, 256), UNREAD, dtype=np.int32)
         self.costs: NDArray[np.float64] = np.full(64, NEVER)
         self._has_row: set[int] = set()
@@ -357,7 +355,6 @@ class PushdownMachine(ByteMachine):
     """The same beside other machines and automata; costs are bytes."""
 
     def __init__(self, follow: Follow) -> None:
-        """Nothing has been read."""
         self._automaton = follow(len)
 
     def row(self, state: int) -> NDArray[np.int32]:

@@ -18,6 +18,7 @@ from locore.automata.characters import NUM_CODE_POINTS, REPLACEMENT, Manner, con
 from locore.automata.machines import NUM_BYTES, Tally, check_size, minimised, over_bytes, pushed
 from locore.kernel.automata.tables import Trie, number_rows, search_table
 from locore.kernel.errors import BudgetExceeded
+from locore.kernel.limits import check_states
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -212,8 +213,10 @@ class _Search:
             lengths = [len(phrase.encode()) for phrase in phrases]
         else:
             columns, lengths = self.column[_code_points(text)], [len(phrase) for phrase in phrases]
+        what, remedy = f"a search for {len(phrases):,} phrases", "use fewer or shorter ones"
+        check_states(max(lengths, default=0), what, remedy)  # the trie grows by a level for each character
         trie = Trie.of(columns, np.array(lengths))
-        check_size(trie.num_nodes, len(self.inside), f"a search for {len(phrases):,} phrases", "use fewer or shorter ones")
+        check_size(trie.num_nodes, len(self.inside), what, remedy)
         return trie
 
 

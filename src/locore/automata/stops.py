@@ -16,7 +16,7 @@ from locore.automata.walking import DEAD
 from locore.kernel.automata.tables import Automaton, reachable
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import check_progress, check_states, check_table
-from locore.kernel.request import MOST_STOPS, cut_before
+from locore.kernel.request import cut_before
 
 KEPT_SEARCHES = 4
 WHAT, REMEDY = "looking for stop strings", "use fewer or shorter stop strings"
@@ -52,12 +52,12 @@ class StopMachine:
         """Of at least one string.
 
         Raises:
-            InvalidArgument: there is none, there are too many, or one is empty.
+            InvalidArgument: there is none, or one is empty.
             BudgetExceeded: they are too long.
         """
         self.stops = tuple(dict.fromkeys(stops))
-        if not 0 < len(self.stops) <= MOST_STOPS or not all(self.stops):
-            raise InvalidArgument(f"a text stops at 1 to {MOST_STOPS} strings, none of them empty.")
+        if not self.stops or not all(self.stops):
+            raise InvalidArgument("a text stops at one string at least, and none of them is empty.")
         check_states(1 + sum(map(len, self.stops)), WHAT, REMEDY)
         self._children: dict[tuple[int, int], int] = {}
         self._ends: set[tuple[int, int]] = set()  # states and bytes with which a whole string ends
@@ -162,7 +162,6 @@ class CutMachine(ComposedMachine[tuple[int, int]]):
     """
 
     def __init__(self, part: ByteMachine, search: StopMachine) -> None:
-        """Nothing has been read."""
         super().__init__([part], (0, 0))
         self._part, self._search = part, search
 
@@ -255,7 +254,6 @@ class _Beginnings(Sequence[bytes]):
     """Beginnings of strings, kept as their sizes."""
 
     def __init__(self) -> None:
-        """Of nothing, at first."""
         self._of: list[tuple[bytes, int]] = [(b"", 0)]
 
     def add(self, text: bytes, size: int) -> None:

@@ -134,8 +134,7 @@ class Walk:
         """The children of some nodes, their bytes, their parents, and which of these are plain; of plain ones only some."""
         counts = self._counts[nodes]
         parents, from_plain = np.repeat(nodes, counts), np.repeat(plain, counts)
-        offsets = np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
-        children = self._first[parents] + offsets
+        children = _ranges(self._first[nodes], counts)
         if plain.any():
             kept = ~from_plain | self._leads_on[children]
             children, parents, from_plain = children[kept], parents[kept], from_plain[kept]
@@ -144,8 +143,7 @@ class Walk:
     def _plain_below(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
         """The places, among the sorted tokens, of those that go on from one of these nodes by plain bytes; and that node."""
         counts = self._through[nodes]
-        owners = np.repeat(nodes, counts)
-        places = self._below[owners] + np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        owners, places = np.repeat(nodes, counts), _ranges(self._below[nodes], counts)
         plain = self._last_special[places] < self._depth[owners]
         return places[plain], owners[plain]
 
@@ -167,7 +165,6 @@ class Branch:
     """
 
     def __init__(self, walk: Walk, nodes: Nodes) -> None:
-        """Of a walk."""
         self.walk, self.nodes = walk, nodes
 
     @cached_property

@@ -28,6 +28,7 @@ class Settings(Request):
         tokens: write the token ids too.
         parse: write what is known of the fields of texts that are JSON; see `locore.parse`.
         abstain_below: with `parse`, leave less probable fields out of what is kept.
+        audit: `phrases`, `limit` and `show_texts` of a `Question` about the constraint; rows are then those of an audit.
 
     Raises:
         InvalidArgument: one is out of range.
@@ -43,6 +44,7 @@ class Settings(Request):
     tokens: bool = False
     parse: bool = False
     abstain_below: float | None = None
+    audit: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

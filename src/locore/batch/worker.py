@@ -14,16 +14,19 @@ import torch
 import transformers
 
 import locore
+from locore.auditing.rows import Question
 from locore.batch.plan import Part, Span, lines_of, results_path, tally_of
 from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, prompt_of, read_object, result_of, seed_of
 from locore.batch.settings import Settings
 from locore.constraints import Constraint
 from locore.kernel.errors import DeviceLost, Interrupted, InvalidArgument, LocoreError
 from locore.models import LanguageModel
+from locore.models.bundled import ELSEWHERE
+from locore.models.by_name import load_options
 from locore.models.meeting import together
 from locore.parsing import suited
 from locore.potentials import Target
-from locore.samplers.twist.prepared import prepared_table
+from locore.samplers.twist.ngram import prepared_table
 
 MAX_DEATHS = 3  # of workers at one row, until the row is given up
 KEPT_CONSTRAINTS = 64  # that were read from JSON
@@ -41,7 +44,8 @@ class Worker:
             ModelNotFound: there is none of this name.
         """
         self.settings = settings
-        self.model = locore.load(settings.model, device=settings.device, threads=settings.threads)
+        asked = settings.threads != Settings.threads or not settings.model.startswith(ELSEWHERE)
+        self.model = locore.load(settings.model, **load_options(settings.device, settings.threads if asked else None))
         self._table = prepared_table(self.model)
         self._constraint = lru_cache(KEPT_CONSTRAINTS)(_from_json)
 
@@ -141,6 +145,8 @@ class Worker:
         resample = options.pop("resample")
         if resample is not None and (isinstance(resample, bool) or not isinstance(resample, int)):
             raise InvalidArgument(f"resample must be a whole number, got {resample!r}.")
+        if self.settings.audit is not None:
+            return self._audited(model, fields, constraint, seed, options)
         if self.settings.parse:
             drawn = (options[name] for name in ("max_new_tokens", "sampler", "budget", "temperature"))
             options["sampler"], options["budget"] = suited(*drawn)
@@ -149,6 +155,17 @@ class Worker:
             # Another stream of random numbers than that of the sampler, and as repeatable.
             particles = particles.resample(resample, seed=seed + 1)
         return result_of(particles, self.settings)
+
+    def _audited(self, model: LanguageModel, fields: Record, event: Constraint | Target, seed: int, options: Record) -> Record:
+        """As `locore.audit`; the number of the prompt is that of its line."""
+        if own := [name for name in ("constraint", "resample") if name in fields]:
+            raise InvalidArgument(f"a row of an audit has no {own[0]}: all prompts are asked about the same phrases.")
+        asked = {"max_tokens": options.pop("max_new_tokens"), "budget": options.pop("budget")}
+        assert isinstance(event, Constraint)  # it was made of phrases
+        question = Question(event, **{**asked, **(self.settings.audit or {})})
+        row = question.ask(model, prompt_of(fields), seed, limits=self.settings.limits, **options).to_json()
+        del row["index"]
+        return row
 
     def _died(self, number: int, line: bytes, deaths: int) -> Record:
         labels: Record = {"id": None}

@@ -12,14 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
+from locore.circuits.blocks import FALSE, TRUE, Block, LinkedBlocks
+from locore.circuits.builder import classes_of_range
 from locore.circuits.reached import Flags, Reached, Steering
-from locore.kernel.circuits.chain import FALSE, TRUE, Block, Chain, classes_of_range
 from locore.kernel.circuits.left_to_right import DEAD
 
 Key = tuple[int, int, int, int]
 
 
-def conditioned(chain: Chain) -> Reached:
+def conditioned(chain: LinkedBlocks) -> Reached:
     """The left-to-right reading of a chain of one block."""
     return Reached(Conditioning(chain), chain.token_class)
 
@@ -27,7 +28,7 @@ def conditioned(chain: Chain) -> Reached:
 class Conditioning(Steering):
     """What is left of a chain of one block after each prefix. A state is a node, of those that are left."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: LinkedBlocks) -> None:
         """Nothing has been read yet.
 
         Args:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.circuits.reached import require_look_ahead
-from locore.kernel.circuits.chain import Chain
 from locore.kernel.circuits.left_to_right import DEAD, LeftToRight, TableReader
+from locore.kernel.circuits.nodes import Nodes
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import check_progress
 
@@ -159,7 +159,7 @@ class CountedReader(LeftToRight):
         length: int,
         min_length: int = 0,
         must_end: bool = False,
-        write: Callable[[], Chain] | None = None,
+        write: Callable[[], Nodes] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         """Nothing has been read.
@@ -183,7 +183,7 @@ class CountedReader(LeftToRight):
         """Number of positions."""
         return self._given[1]
 
-    def nodes(self) -> Chain | None:
+    def nodes(self) -> Nodes | None:
         """Written down.
 
         Raises:

@@ -1,4 +1,6 @@
-"""Drawings of a circuit: its gates, with the tokens of each leaf spelled out (paper, Figure 2)."""
+"""Drawings of a circuit: its gates, with the tokens of each leaf spelled out (paper, Figure 2); and its trellis, columns of
+states that are joined by sets of tokens.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
-from locore.kernel.circuits.chain import FALSE, MAX_NODES, TRUE, Block, Chain, classes_of_range
+from locore.circuits.blocks import FALSE, TRUE, Block
+from locore.circuits.builder import classes_of_range
+from locore.circuits.chain import Chain, chain_of
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.upward import size
+from locore.kernel.circuits.left_to_right import DEAD
+from locore.kernel.circuits.nodes import MAX_NODES
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.lists import listed
 from locore.kernel.plugins import picture_of
@@ -42,14 +47,14 @@ class Gate:
 def drawn(circuit: Circuit, *options: Any) -> Picture | None:
     """As `Circuit.dot` says with these options; without any, for notebooks: None where it is not small enough."""
     if options:
-        return picture_of_gates(circuit.chain, *options)
+        return picture_of_gates(chain_of(circuit), *options)
     reader = circuit.reader if circuit.written is None else None
     entries = 0 if reader is None else sum(table.numel() for table in reader.tables)
     if entries > MOST_SLOTS**2 or (circuit.written is None and (reader is None or not reader.pictured)):
         return None
     try:
-        slots = sum(block.num_slots for block in set(circuit.chain.blocks))
-        return None if max(circuit.length, slots) > MOST_SLOTS else picture_of_gates(circuit.chain, None, SHOWN_NODES)
+        slots = sum(block.num_slots for block in set(chain_of(circuit).blocks))
+        return None if max(circuit.length, slots) > MOST_SLOTS else picture_of_gates(chain_of(circuit), None, SHOWN_NODES)
     except BudgetExceeded:
         return None
 
@@ -78,7 +83,7 @@ def picture_of_gates(circuit: Chain, tokenizer: Tokenizer | None = None, max_nod
 
 def gates_of(circuit: Chain, max_nodes: int = MAX_NODES) -> tuple[list[Gate], int]:
     """The gates of a drawing, children before parents, and the index of the root; some gates may be unused."""
-    nodes = size(circuit)[0]
+    nodes = circuit.size()[0]
     if nodes > max_nodes:
         raise BudgetExceeded(
             f"the circuit has {nodes:,} nodes, too many for a drawing (at most {max_nodes}); draw it for "
@@ -196,3 +201,65 @@ class Speller:
             return "end of text"
         content = None if self._tokenizer is None else self._tokenizer.token_bytes[token]
         return f"token {token}" if content is None else json.dumps(content.decode(errors="replace"), ensure_ascii=False)
+
+
+MAX_ARCS = 400
+
+
+@dataclass(frozen=True)
+class Arc:
+    """From a state to one at the next position, by a token of these classes."""
+
+    source: int
+    target: int
+    classes: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Trellis:
+    """The left-to-right reading of a circuit: a column of states for each position, joined by sets of tokens.
+
+    It holds what can be reached and still be completed.
+
+    Attributes:
+        columns: for each position 0..n, the numbers of its states, in the order in which they are first reached; those of the
+            last column satisfy the constraint.
+        arcs: for each position 0..n-1, how its token leads on; one arc for each pair of states.
+    """
+
+    columns: tuple[tuple[int, ...], ...]
+    arcs: tuple[tuple[Arc, ...], ...]
+
+
+def trellis_of(circuit: Circuit, max_arcs: int = MAX_ARCS) -> Trellis:
+    """The trellis of a circuit, for a drawing; its paths, with a token chosen on each arc, are the models of the circuit.
+
+    Args:
+        circuit: what to draw; of a relaxed one, the drawing is that of the relaxation.
+        max_arcs: BudgetExceeded above this many arcs, found before all of them are made.
+
+    Raises:
+        InvalidArgument: the circuit has no left-to-right reading.
+        BudgetExceeded: it is too large.
+    """
+    reader = circuit.reader
+    if reader is None:
+        raise InvalidArgument(
+            "this circuit cannot be read from left to right, so it has no trellis; draw its gates with circuit.dot()."
+        )
+    columns: list[tuple[int, ...]] = [(reader.start,)]
+    arcs: list[tuple[Arc, ...]] = []
+    total = 0
+    for position in range(circuit.length):
+        rows, live = reader.rows[position], reader.live[position + 1].tolist()
+        classes_of: dict[tuple[int, int], set[int]] = {}
+        for source in columns[-1]:
+            for number, target in enumerate(rows[source].tolist()):
+                if target != DEAD and live[target]:
+                    classes_of.setdefault((source, target), set()).add(number)
+            if total + len(classes_of) > max_arcs:
+                raise BudgetExceeded(f"the circuit has more than {max_arcs} arcs, too many for a drawing of them.")
+        total += len(classes_of)
+        columns.append(tuple(dict.fromkeys(target for _, target in classes_of)))
+        arcs.append(tuple(Arc(*pair, frozenset(classes)) for pair, classes in classes_of.items()))
+    return Trellis(tuple(columns), tuple(arcs))

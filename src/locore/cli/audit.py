@@ -3,53 +3,106 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import locore
-from locore.cli.inputs import MODEL_HELP, parse_json, read_text, working, write_text
+from locore.batch.settings import Settings
+from locore.cli.inputs import MODEL_HELP, Progress, read_text, write_text
 from locore.kernel.errors import InvalidArgument
+from locore.kernel.request import help_of
+
+if TYPE_CHECKING:
+    from locore.auditing.result import Audit, Comparison
 
 ABOVE, NOT_SETTLED = 1, 3
 
 
 def audit(
-    prompts: Annotated[Path, typer.Option(help='One prompt a line, as JSON: "text" or {"prompt": …}.')],
-    ban_list: Annotated[Path, typer.Option(help="One phrase a line, as it is written, spaces too.")],
-    model: Annotated[str, typer.Option(help=MODEL_HELP)] = "tiny",
+    prompts: Annotated[Path, typer.Option(metavar="FILE.jsonl", help='A JSON object a line, such as {"prompt": "text"}.')],
+    ban_list: Annotated[Path, typer.Option(metavar="FILE", help="One phrase a line, as it is written, spaces too.")],
+    model: Annotated[str, typer.Option(help=MODEL_HELP)] = Settings.model,
     max_tokens: Annotated[int, typer.Option(help="The horizon.")] = 20,
     limit: Annotated[float | None, typer.Option(help="Of the probability after each prompt.")] = None,
     budget: Annotated[int, typer.Option(help="LM tokens for each prompt.")] = 4_000,
-    temperature: Annotated[float, typer.Option(help="Of the model.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Of the random numbers.")] = None,
+    sampler: Annotated[str | None, typer.Option(help=help_of("sampler"))] = None,
+    temperature: Annotated[float, typer.Option(help=help_of("temperature"))] = Settings.temperature,
+    top_p: Annotated[float, typer.Option(help=help_of("top_p"))] = Settings.top_p,
+    top_k: Annotated[int, typer.Option(help=help_of("top_k"))] = Settings.top_k,
+    seed: Annotated[int, typer.Option(help="Of the run; each row gets its own from it.")] = Settings.seed,
     show_texts: Annotated[bool, typer.Option("--show-texts", help="Show offending texts.")] = False,
     as_json: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the audit as JSON.")] = None,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep each row once it is known.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the folder.")] = False,
+    against: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Compare with an earlier audit (its --out).")] = None,
+    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
+    threads: Annotated[int, typer.Option(help="Of the arithmetic of one worker.")] = Settings.threads,
+    together: Annotated[int, typer.Option(help="Rows of one worker that share forward passes.")] = Settings.together,
+    engine: Annotated[str, typer.Option(metavar="local|ray", help="A loop in this process, or workers on Ray.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="On Ray: copies of the model.")] = None,
 ) -> None:
     """How probable it is that a model writes any of some phrases, after each of many prompts.
 
-    Exit code 1 where a prompt is above the limit, 3 where that is not settled, 0 where all are below, or without a limit.
+    Exit code 1 where a prompt is above the limit, 3 where that is not settled or a prompt could not be run, and 0 elsewhere.
     """
-    asked = [_prompt(line, number) for number, line in enumerate(_lines(prompts), 1)]
-    options: dict[str, Any] = {"budget": budget, "temperature": temperature, "seed": seed}
-    with working("auditing"):
-        found = locore.audit(model, asked, _lines(ban_list), max_tokens, limit, show_texts, **options)
-    print(found)
+    from locore.audit import question_of
+    from locore.auditing.rows import PARTICLES
+    from locore.batch import Engine
+    from locore.batch.audits import audit_file, read_audit
+
+    if resume and out is None:
+        raise InvalidArgument("--resume goes on with the rows of a folder; give it with --out.")
+    before = None if against is None else read_audit(against)
+    question = question_of(_phrases(ban_list), max_tokens=max_tokens, limit=limit, show_texts=show_texts, budget=budget)
+    settings = Settings(
+        model=model,
+        device=device,
+        threads=threads,
+        together=together,
+        seed=seed,
+        constraint=question.event.to_json(),
+        max_new_tokens=max_tokens,
+        num_particles=PARTICLES,
+        sampler=sampler,
+        budget=budget,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        audit={"phrases": list(question.phrases), "limit": limit, "show_texts": show_texts},
+    )
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else out
+        progress = stack.enter_context(Progress("prompts"))
+        chosen = Engine(engine, workers)  # type: ignore[arg-type]  # it checks
+        try:
+            found = audit_file(prompts, folder, question, settings, chosen, resume=resume, progress=progress.show)
+        except KeyboardInterrupt:
+            if out is not None:
+                print("finished rows are kept; the same command with --resume goes on from them", file=sys.stderr)
+            raise
+    about = f"Audit of {model}, {max_tokens} tokens, {len(question.phrases):,} phrases"
+    _tell(found, None if before is None else found.compare(before), about, as_json, html)
+    if found.settled == "above":
+        raise typer.Exit(ABOVE)
+    if found.settled == "not settled" or found.failed:
+        raise typer.Exit(NOT_SETTLED)
+
+
+def _tell(found: Audit, comparison: Comparison | None, about: str, as_json: str | None, html: str | None) -> None:
+    print(found if comparison is None else f"{found}\nagainst the earlier audit: {comparison}")
     if as_json is not None:
-        write_text(as_json, json.dumps(found.to_json(), ensure_ascii=False, allow_nan=False))
-    if found.settled in ("above", "not settled"):
-        raise typer.Exit(ABOVE if found.settled == "above" else NOT_SETTLED)
+        more = {} if comparison is None else {"against": comparison.to_json()}
+        write_text(as_json, json.dumps({**found.to_json(), **more}, ensure_ascii=False, allow_nan=False))
+    if html is not None:
+        from locore.auditing.page import page
+
+        write_text(html, page(found, about, comparison))
 
 
-def _lines(path: Path) -> list[str]:
+def _phrases(path: Path) -> list[str]:
     return [line for line in read_text(str(path)).split("\n") if line.strip()]
-
-
-def _prompt(line: str, number: int) -> Any:
-    read = parse_json(line, f"line {number} of the prompts", 'write "text" or {"prompt": "text"}')
-    if isinstance(read, dict):
-        if "prompt" not in read:
-            raise InvalidArgument(f'line {number} of the prompts has no "prompt"; write {{"prompt": "text"}}.')
-        return read["prompt"]
-    return read

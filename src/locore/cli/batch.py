@@ -11,34 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locore.batch.settings import Settings
-from locore.cli.inputs import (
-    MODEL_HELP,
-    AbstainBelow,
-    Biases,
-    Budget,
-    CanonicalMode,
-    EndingMode,
-    FrequencyPenalty,
-    LimitList,
-    MaxNewTokens,
-    MinNewTokens,
-    MinPShare,
-    NumParticles,
-    OnlyFinished,
-    Parse,
-    PresencePenalty,
-    Progress,
-    SamplerName,
-    SamplingMode,
-    StopStrings,
-    Temperature,
-    TopKNumber,
-    TopPShare,
-    read_biases,
-    read_constraint,
-    read_limits,
-    read_stop,
-)
+from locore.cli.inputs import MODEL_HELP, AbstainBelow, Asked, Parse, Progress, grouped, read_constraint
 
 if TYPE_CHECKING:
     from locore.batch.driver import Summary
@@ -46,30 +19,15 @@ if TYPE_CHECKING:
 ALL_ROWS = "of rows that do not say it themselves"
 
 
+@grouped
 def batch(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="A JSON object a line, with at least a prompt.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
     constraint: Annotated[str | None, typer.Option(metavar="JSON|@FILE", help=f"{ALL_ROWS.capitalize()}.")] = None,
     model: Annotated[str, typer.Option(help=MODEL_HELP)] = Settings.model,
-    max_new_tokens: MaxNewTokens = Settings.max_new_tokens,
-    min_new_tokens: MinNewTokens = Settings.min_new_tokens,
-    num_particles: NumParticles = Settings.num_particles,
-    sampler: SamplerName = None,
+    *,
+    asked: Asked,
     seed: Annotated[int, typer.Option(help="Of the run; each row gets its own from it.")] = Settings.seed,
-    budget: Budget = None,
-    canonical: CanonicalMode = None,
-    temperature: Temperature = Settings.temperature,
-    top_p: TopPShare = Settings.top_p,
-    top_k: TopKNumber = Settings.top_k,
-    min_p: MinPShare = Settings.min_p,
-    frequency_penalty: FrequencyPenalty = Settings.frequency_penalty,
-    presence_penalty: PresencePenalty = Settings.presence_penalty,
-    logit_bias: Biases = None,
-    sampling: SamplingMode = None,
-    stop: StopStrings = None,
-    ending: EndingMode = None,
-    finished: OnlyFinished = False,
-    limit: LimitList = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Write N equally probable draws instead.")] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids too.")] = Settings.tokens,
     parse: Parse = False,
@@ -97,25 +55,8 @@ def batch(
         together=together,
         seed=seed,
         constraint=None if constraint is None else read_constraint(constraint).to_json(),
-        max_new_tokens=max_new_tokens,
-        min_new_tokens=min_new_tokens,
-        num_particles=num_particles,
-        sampler=sampler,
-        budget=budget,  # type: ignore[arg-type]  # it reads texts
-        canonical=canonical,  # type: ignore[arg-type]  # it checks
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        logit_bias=read_biases(logit_bias or []),
-        sampling=sampling,  # type: ignore[arg-type]  # it checks
-        stop=read_stop(stop or []),
-        ending=ending,  # type: ignore[arg-type]
-        finished=finished,
+        **asked.read(),
         resample=resample,
-        limits=read_limits(limit or []),
         tokens=tokens,
         parse=parse,
         abstain_below=abstain_below,

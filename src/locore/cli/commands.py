@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,49 +15,19 @@ import locore
 from locore.cli.inputs import (
     MODEL_HELP,
     AbstainBelow,
-    BanPattern,
-    Bans,
-    Biases,
-    Budget,
-    CanonicalMode,
-    Choices,
-    ConstraintJson,
-    Contains,
-    ContainsPattern,
-    EndingMode,
-    EndsWith,
-    FrequencyPenalty,
+    Asked,
     LimitList,
-    MaxNewTokens,
-    MinNewTokens,
-    MinPShare,
-    NumParticles,
-    OnlyFinished,
-    OverPrompt,
     Parse,
-    PresencePenalty,
     Progress,
-    RegexPattern,
     Said,
-    SamplerName,
-    SamplingMode,
-    SchemaFile,
-    StartsWith,
-    StopStrings,
-    Temperature,
     ThreadNumber,
-    TopKNumber,
-    TopPShare,
     Waiting,
-    Words,
-    load_options,
+    grouped,
     parse_json,
-    read_biases,
     read_constraint,
     read_limits,
     read_prompt,
     read_record,
-    read_stop,
     read_text,
     show_draws,
     show_particles,
@@ -66,7 +36,7 @@ from locore.cli.inputs import (
 )
 from locore.kernel.constraints.spelling import cut
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
-from locore.kernel.request import Request, help_of
+from locore.kernel.request import help_of
 
 if TYPE_CHECKING:
     from locore.compilers.stored import Compiled
@@ -79,43 +49,17 @@ WIDTH = 72  # characters of a part of the constraint
 LONG_DIGITS = 12
 
 
+@grouped
 def generate(
     prompt: Annotated[str | None, typer.Argument(help=PROMPT_HELP, show_default=False)] = None,
     prompt_option: Annotated[str | None, typer.Option("--prompt", help="The same.")] = None,
-    constraint: ConstraintJson = None,
-    contains: Contains = None,
-    ban: Bans = None,
-    regex: RegexPattern = None,
-    json_schema: SchemaFile = None,
-    choice: Choices = None,
-    starts_with: StartsWith = None,
-    ends_with: EndsWith = None,
-    words: Words = None,
-    contains_pattern: ContainsPattern = None,
-    ban_pattern: BanPattern = None,
-    over: OverPrompt = None,
+    *,
+    said: Said,
     model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = "tiny",
     chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message; the model's chat template writes it.")] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system before it.")] = None,
-    max_new_tokens: MaxNewTokens = Request.max_new_tokens,
-    min_new_tokens: MinNewTokens = Request.min_new_tokens,
-    num_particles: NumParticles = Request.num_particles,
-    sampler: SamplerName = None,
+    asked: Asked,
     seed: Annotated[int | None, typer.Option(help=help_of("seed"))] = None,
-    budget: Budget = None,
-    canonical: CanonicalMode = None,
-    temperature: Temperature = Request.temperature,
-    top_p: TopPShare = Request.top_p,
-    top_k: TopKNumber = Request.top_k,
-    min_p: MinPShare = Request.min_p,
-    frequency_penalty: FrequencyPenalty = Request.frequency_penalty,
-    presence_penalty: PresencePenalty = Request.presence_penalty,
-    logit_bias: Biases = None,
-    sampling: SamplingMode = None,
-    stop: StopStrings = None,
-    ending: EndingMode = None,
-    finished: OnlyFinished = False,
-    limit: LimitList = None,
     threads: ThreadNumber = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds, after which what there is comes back.")] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
@@ -134,39 +78,20 @@ def generate(
     """
     if (prompt is None) == (prompt_option is None):
         raise InvalidArgument('give one prompt: locore generate "The weather is" --contains " sun".')
-    said = Said(
-        *(constraint, contains, ban, regex, json_schema, choice, starts_with, ends_with, words),
-        *(contains_pattern, ban_pattern, over),
-    )
-    asked, parsed = read_prompt(prompt or prompt_option or "", chat, system), said.read()
+    read, parsed, options = read_prompt(prompt or prompt_option or "", chat, system), said.read(), asked.read()
     if parse:
         from locore.parsing import suited
 
-        sampler, budget = suited(max_new_tokens, sampler, budget, temperature)
+        names = ("max_new_tokens", "sampler", "budget", "temperature")
+        options["sampler"], options["budget"] = suited(*(options[name] for name in names))
     waiting = Waiting()
-    options: dict[str, Any] = {
-        "canonical": canonical,
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "min_p": min_p,
-        "frequency_penalty": frequency_penalty,
-        "presence_penalty": presence_penalty,
-        "logit_bias": read_biases(logit_bias or []),
-        "sampling": sampling,
-        "stop": read_stop(stop or []),
-        "ending": ending,
-        "finished": finished,
-        "limits": read_limits(limit or []),
-        "timeout": timeout,
-        "progress": waiting.show,
-    }  # checked by `generate`, like all the rest
+    options |= {"seed": seed, "timeout": timeout, "progress": waiting.show}  # checked by `generate`, like all the rest
     with working("loading the model"):
-        loaded = locore.load(model, **load_options(threads))
+        from locore.models.by_name import load_options
+
+        loaded = locore.load(model, **load_options(threads=threads))
     with waiting.until_done():
-        particles = locore.generate(
-            loaded, asked, parsed, max_new_tokens, min_new_tokens, num_particles, sampler, budget, seed, **options
-        )
+        particles = locore.generate(loaded, read, parsed, **options)
     if resample is not None:
         # Another stream of random numbers than that of the sampler, and as repeatable.
         particles = particles.resample(resample, seed=particles.info["seed"] + 1)

@@ -7,13 +7,15 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from os.path import isfile as is_file  # false for what is no name at all
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -23,7 +25,7 @@ from locore.kernel.chat import EXAMPLE as CHAT_EXAMPLE
 from locore.kernel.chat import Prompt, plain_messages
 from locore.kernel.errors import InvalidArgument, InvalidConstraint, TimedOut
 from locore.kernel.limits import Limits
-from locore.kernel.request import help_of
+from locore.kernel.request import Request, help_of
 from locore.watching import end_calls
 
 if TYPE_CHECKING:
@@ -37,58 +39,19 @@ THREADS_HELP = "Threads of the arithmetic; as many as pay by default, measured w
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
-# The options of a request, as the shell takes them.
-MaxNewTokens = Annotated[int, typer.Option(help=help_of("max_new_tokens"))]
-MinNewTokens = Annotated[int, typer.Option(help=help_of("min_new_tokens"))]
-NumParticles = Annotated[int, typer.Option(help=help_of("num_particles"))]
-SamplerName = Annotated[str | None, typer.Option(help=help_of("sampler"))]
-Budget = Annotated[str | None, typer.Option(metavar="TOKENS|SECONDSs", help=help_of("budget"))]
-CanonicalMode = Annotated[str | None, typer.Option(metavar="alpha|only", help=help_of("canonical"))]
-Temperature = Annotated[float, typer.Option(help=help_of("temperature"))]
-TopPShare = Annotated[float, typer.Option(help=help_of("top_p"))]
-TopKNumber = Annotated[int, typer.Option(help=help_of("top_k"))]
-MinPShare = Annotated[float, typer.Option(help=help_of("min_p"))]
-FrequencyPenalty = Annotated[float, typer.Option(help=help_of("frequency_penalty"))]
-PresencePenalty = Annotated[float, typer.Option(help=help_of("presence_penalty"))]
-Biases = Annotated[list[str] | None, typer.Option("--logit-bias", metavar="ID=NATS", help=help_of("logit_bias"))]
-SamplingMode = Annotated[str | None, typer.Option(metavar="model", help=help_of("sampling"))]
-StopStrings = Annotated[list[str] | None, typer.Option(metavar="TEXT", help=help_of("stop"))]
-EndingMode = Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("ending"))]
-OnlyFinished = Annotated[bool, typer.Option("--finished", help=help_of("finished"))]
 ThreadNumber = Annotated[int | None, typer.Option("--threads", help=THREADS_HELP)]
 Parse = Annotated[bool, typer.Option("--parse", help="Of JSON: the most probable fields, each with its probability.")]
 AbstainBelow = Annotated[float | None, typer.Option(metavar="P", help="With --parse: leave out fields less probable than P.")]
-LimitList = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=help_of("limits"))]
+LimitList = Annotated[list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help=help_of("limits"))]
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 ESCAPED = re.compile(r"\\[nt\\]")
-# Constraints that are said in a word; several of them hold together.
-ConstraintJson = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="What the text must satisfy; @- reads stdin.")]
-Contains = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="It contains this; several times: all of them.")]
-Bans = Annotated[list[str] | None, typer.Option("--ban", metavar="TEXT", help="It does not contain this; several times.")]
 PatternHelp = "a regular expression, or the name of a ready pattern, such as email; several times."
-ContainsPattern = Annotated[list[str] | None, typer.Option(metavar="REGEX|NAME", help=f"It contains {PatternHelp}")]
-BanPattern = Annotated[list[str] | None, typer.Option(metavar="REGEX|NAME", help=f"It does not contain {PatternHelp}")]
-OverPrompt = Annotated[
-    str | None,
-    typer.Option("--over", metavar="text|prompt+text", help="What mentions and bans see, if not the text alone."),
-]
-RegexPattern = Annotated[str | None, typer.Option("--regex", metavar="PATTERN", help="The whole text matches.")]
-SchemaFile = Annotated[str | None, typer.Option("--json-schema", metavar="FILE|JSON", help="It is JSON, valid for a schema.")]
-Choices = Annotated[list[str] | None, typer.Option("--choice", metavar="TEXT", help="It is one of these; several times.")]
-StartsWith = Annotated[str | None, typer.Option("--starts-with", metavar="TEXT", help="It starts with this.")]
-EndsWith = Annotated[str | None, typer.Option("--ends-with", metavar="TEXT", help="It ends with this.")]
-Words = Annotated[str | None, typer.Option("--words", metavar="N|LO-HI", help="It has so many words.")]
 TOP = 10  # texts in the table
 BAR = 16  # characters of the longest bar
 PIPE_WIDTH = 160  # where there is no terminal
 BETWEEN_LINES = 30.0  # seconds, where nobody looks at a terminal
 BETWEEN_LOOKS = 0.2
 PATIENCE = 2.0  # seconds before anything is said
-
-
-def load_options(threads: int | None) -> dict[str, int]:
-    """Options of `locore.load`: engines compute elsewhere, and take none that was not asked for."""
-    return {} if threads is None else {"threads": threads}
 
 
 def read_constraint(value: str) -> Constraint | Target:
@@ -104,22 +67,84 @@ def read_constraint(value: str) -> Constraint | Target:
     return locore.from_json(parse_json(text, source, f"write JSON such as {EXAMPLE}, or {file}"))
 
 
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of the dataclasses that it takes."""
+    taken = signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {name: each.annotation for name, each in taken.items() if is_dataclass(each.annotation)}
+    options: list[Parameter] = []
+    for name, each in taken.items():
+        hints = get_type_hints(groups[name], include_extras=True) if name in groups else {}
+        held = fields(groups[name]) if name in groups else ()
+        options += [each.replace(name=one.name, annotation=hints[one.name], default=one.default) for one in held] or [each]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **made)
+
+    called.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in options}
+    return called
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of a request, but for its seed, as the shell takes them."""
+
+    max_new_tokens: Annotated[int, typer.Option(help=help_of("max_new_tokens"))] = Request.max_new_tokens
+    min_new_tokens: Annotated[int, typer.Option(help=help_of("min_new_tokens"))] = Request.min_new_tokens
+    num_particles: Annotated[int, typer.Option(help=help_of("num_particles"))] = Request.num_particles
+    sampler: Annotated[str | None, typer.Option(help=help_of("sampler"))] = None
+    budget: Annotated[str | None, typer.Option(metavar="TOKENS|SECONDSs", help=help_of("budget"))] = None
+    canonical: Annotated[str | None, typer.Option(metavar="alpha|only", help=help_of("canonical"))] = None
+    temperature: Annotated[float, typer.Option(help=help_of("temperature"))] = Request.temperature
+    top_p: Annotated[float, typer.Option(help=help_of("top_p"))] = Request.top_p
+    top_k: Annotated[int, typer.Option(help=help_of("top_k"))] = Request.top_k
+    min_p: Annotated[float, typer.Option(help=help_of("min_p"))] = Request.min_p
+    frequency_penalty: Annotated[float, typer.Option(help=help_of("frequency_penalty"))] = Request.frequency_penalty
+    presence_penalty: Annotated[float, typer.Option(help=help_of("presence_penalty"))] = Request.presence_penalty
+    logit_bias: Annotated[list[str] | None, typer.Option(metavar="ID=NATS", help=help_of("logit_bias"))] = None
+    sampling: Annotated[str | None, typer.Option(metavar="model", help=help_of("sampling"))] = None
+    stop: Annotated[list[str] | None, typer.Option(metavar="TEXT", help=help_of("stop"))] = None
+    ending: Annotated[str | None, typer.Option(metavar="complete|eos", help=help_of("ending"))] = None
+    finished: Annotated[bool, typer.Option("--finished", help=help_of("finished"))] = False
+    limit: LimitList = None
+
+    def read(self) -> dict[str, Any]:
+        """As `generate` and batches take them, which check them.
+
+        Raises:
+            InvalidArgument: a bias, or a limit, that is none.
+        """
+        given = dict(vars(self))
+        limits = read_limits(given.pop("limit") or [])
+        return given | {"logit_bias": read_biases(self.logit_bias or []), "stop": read_stop(self.stop or []), "limits": limits}
+
+
 @dataclass(frozen=True)
 class Said:
-    """A constraint as the shell has it: JSON, and what is said in a word."""
+    """A constraint as the shell has it: JSON, and what is said in a word; several of them hold together."""
 
-    constraint: str | None = None
-    contains: list[str] | None = None
-    ban: list[str] | None = None
-    regex: str | None = None
-    json_schema: str | None = None
-    choice: list[str] | None = None
-    starts_with: str | None = None
-    ends_with: str | None = None
-    words: str | None = None
-    contains_pattern: list[str] | None = None
-    ban_pattern: list[str] | None = None
-    over: str | None = None
+    constraint: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE", help="What the text must satisfy; @- reads stdin.")
+    ] = None
+    contains: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="It contains this; several times: all of them.")
+    ] = None
+    ban: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="It does not contain this; several times.")] = None
+    regex: Annotated[str | None, typer.Option(metavar="PATTERN", help="The whole text matches.")] = None
+    json_schema: Annotated[str | None, typer.Option(metavar="FILE|JSON", help="It is JSON, valid for a schema.")] = None
+    choice: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="It is one of these; several times.")] = None
+    starts_with: Annotated[str | None, typer.Option(metavar="TEXT", help="It starts with this.")] = None
+    ends_with: Annotated[str | None, typer.Option(metavar="TEXT", help="It ends with this.")] = None
+    words: Annotated[str | None, typer.Option(metavar="N|LO-HI", help="It has so many words.")] = None
+    contains_pattern: Annotated[list[str] | None, typer.Option(metavar="REGEX|NAME", help=f"It contains {PatternHelp}")] = None
+    ban_pattern: Annotated[list[str] | None, typer.Option(metavar="REGEX|NAME", help=f"It does not contain {PatternHelp}")] = (
+        None
+    )
+    over: Annotated[
+        str | None, typer.Option(metavar="text|prompt+text", help="What mentions and bans see, if not the text alone.")
+    ] = None
 
     def read(self) -> Constraint | Target:
         """All of it together.

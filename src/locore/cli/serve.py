@@ -3,52 +3,57 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from locore.cli.inputs import MODEL_HELP, ThreadNumber, read_text
+from locore.cli.inputs import MODEL_HELP, ThreadNumber, grouped, read_text
 from locore.kernel.errors import MissingExtra
 from locore.server.settings import Settings
 
 KEY_HELP = "File with the keys that clients may send, one a line; or set LOCORE_API_KEY."
 
 
+@dataclass(frozen=True)
+class Options:
+    """Settings as the shell has them."""
+
+    model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = Settings.model
+    name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None
+    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = Settings.host
+    port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port
+    requests_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None
+    lm_tokens_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="A line of JSON for each request.")] = False
+    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device
+    threads: ThreadNumber = None
+    workers: Annotated[int, typer.Option(help="Processes that sample, each with its own copy of the model.")] = Settings.workers
+    spare: Annotated[bool, typer.Option("--spare", help="A worker that dies is back sooner (250 MB).")] = False
+    together: Annotated[int, typer.Option(help="Requests that a worker runs beside each other, in shared forward passes.")] = (
+        Settings.together
+    )
+    max_rows: Annotated[int, typer.Option(help="Rows of one forward pass.")] = Settings.max_rows
+    exact_batches: Annotated[bool, typer.Option("--exact-batches", help="The same bits alone and beside others.")] = False
+    queue_size: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = Settings.queue_size
+    timeout: Annotated[float, typer.Option(help="Seconds from a request to its answer; later ones get 504.")] = Settings.timeout
+    compile_seconds: Annotated[float, typer.Option(help="For compiling one constraint.")] = Settings.compile_seconds
+    compile_memory: Annotated[int, typer.Option(help="Bytes that compiling may take.")] = Settings.compile_memory
+    memory: Annotated[int | None, typer.Option(help="Bytes of all workers; three quarters of what is free by default.")] = None
+    body_bytes: Annotated[int, typer.Option(help="Of a request.")] = Settings.body_bytes
+    keep_alive: Annotated[float, typer.Option(help="Seconds between the comments that keep a stream open.")] = (
+        Settings.keep_alive
+    )
+    max_tokens: Annotated[int, typer.Option(help="The largest max_tokens of a request.")] = Settings.max_tokens
+    max_particles: Annotated[int, typer.Option(help="The largest num_particles.")] = Settings.max_particles
+    max_budget: Annotated[int, typer.Option(help="The largest budget.")] = Settings.max_budget
+
+
+@grouped
 def serve(
-    model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Or an engine.")] = Settings.model,
-    name: Annotated[str | None, typer.Option(help="What clients call the model; as --model by default.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; any but this machine's own needs a key.")] = Settings.host,
-    port: Annotated[int, typer.Option(help="0 for a free one.")] = Settings.port,
+    options: Options,
     allow_host: Annotated[list[str] | None, typer.Option(help="Another name by which the server may be asked.")] = None,
     api_key_file: Annotated[str | None, typer.Option(metavar="FILE", help=KEY_HELP)] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None,
-    lm_tokens_per_minute: Annotated[int | None, typer.Option(help="Of each key.")] = None,
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="A line of JSON for each request.")] = False,
-    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
-    threads: ThreadNumber = None,
-    workers: Annotated[
-        int, typer.Option(help="Processes that sample, each with its own copy of the model.")
-    ] = Settings.workers,
-    together: Annotated[
-        int, typer.Option(help="Requests that a worker runs beside each other, in shared forward passes.")
-    ] = Settings.together,
-    max_rows: Annotated[int, typer.Option(help="Rows of one forward pass.")] = Settings.max_rows,
-    queue_size: Annotated[int, typer.Option(help="Requests that may wait; more get 429.")] = Settings.queue_size,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds from a request to its answer; later ones get 504.")
-    ] = Settings.timeout,
-    compile_seconds: Annotated[float, typer.Option(help="For compiling one constraint.")] = Settings.compile_seconds,
-    compile_memory: Annotated[int, typer.Option(help="Bytes that compiling may take.")] = Settings.compile_memory,
-    worker_memory: Annotated[
-        int, typer.Option(help="Bytes that a worker may grow by; beyond, it is killed.")
-    ] = Settings.worker_memory,
-    body_bytes: Annotated[int, typer.Option(help="Of a request.")] = Settings.body_bytes,
-    keep_alive: Annotated[
-        float, typer.Option(help="Seconds between the comments that keep a stream open.")
-    ] = Settings.keep_alive,
-    max_tokens: Annotated[int, typer.Option(help="The largest max_tokens of a request.")] = Settings.max_tokens,
-    max_particles: Annotated[int, typer.Option(help="The largest num_particles.")] = Settings.max_particles,
-    max_budget: Annotated[int, typer.Option(help="The largest budget.")] = Settings.max_budget,
 ) -> None:
     """Serve a model over HTTP in the manner of OpenAI's API, with constraints.
 
@@ -58,34 +63,8 @@ def serve(
         from locore.server import serve as run
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the server needs {error.name}, which is not installed: pip install 'locore[server]'.") from error
-    run(
-        Settings(
-            model=model,
-            name=name,
-            requests_per_minute=requests_per_minute,
-            lm_tokens_per_minute=lm_tokens_per_minute,
-            json_logs=json_logs,
-            device=device,
-            threads=threads,
-            host=host,
-            port=port,
-            hosts=tuple(allow_host or ()),
-            api_key=_key(api_key_file),
-            workers=workers,
-            together=together,
-            max_rows=max_rows,
-            queue_size=queue_size,
-            timeout=timeout,
-            compile_seconds=compile_seconds,
-            compile_memory=compile_memory,
-            worker_memory=worker_memory,
-            body_bytes=body_bytes,
-            keep_alive=keep_alive,
-            max_tokens=max_tokens,
-            max_particles=max_particles,
-            max_budget=max_budget,
-        )
-    )
+    given = {name: value for name, value in vars(options).items() if (name, value) != ("memory", None)}
+    run(Settings(**given, hosts=tuple(allow_host or ()), api_key=_key(api_key_file)))
 
 
 def _key(path: str | None) -> tuple[str, ...] | str | None:

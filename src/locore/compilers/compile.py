@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from locore.circuits import Circuit
-from locore.compilers.conflict import conflict_of
 from locore.compilers.stored import Compiled, once, stored
 from locore.kernel.compilers.problem import Problem, Vtree
 from locore.kernel.compilers.ways import circuit_of
@@ -109,4 +108,6 @@ def _explained(problem: Problem) -> Circuit:
     try:
         return circuit_of(problem)
     except Unsatisfiable as error:
+        from locore.compilers.conflict import conflict_of
+
         raise Unsatisfiable(f"{error}: {conflict_of(replace(problem, vtree=None), circuit_of)}") from None

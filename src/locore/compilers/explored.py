@@ -42,7 +42,6 @@ class MachineAtoms:
     """A machine over bytes, read token by token; its states are atoms, each made once. Token classes are single tokens."""
 
     def __init__(self, machine: TokenMachine) -> None:
-        """Nothing has been read."""
         self.tokens = machine
         self._atoms: dict[int, MachineState] = {}
         self._last: tuple[int, Row] | None = None

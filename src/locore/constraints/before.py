@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from locore.automata.lazily import ByteMachine
-from locore.automata.stops import CutMachine, StopMachine
+from locore.automata.stops import CutMachine, StopMachine, search_for
 from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.text import read_phrases, sequence_of
 from locore.kernel.automata.tables import Automaton, minimise
@@ -91,7 +91,7 @@ class Before(MachineLeaf):
     @cached_property
     def search(self) -> StopMachine:
         """Looks for the strings."""
-        return StopMachine(stop.encode("utf-8") for stop in self.stops)
+        return search_for(self.stops)
 
     def leaf_at(self, length: int) -> Constraint:
         """Of the leaf at this length."""

@@ -1,4 +1,4 @@
-"""Constraints on the text count something in it: what all of them share, and how much text there is.
+"""How much text there is: constraints that count words, characters, sentences.
 
 They count in the text as a reader gets it; leaves read bytes that are no UTF-8 as U+FFFD. The text is what the model continues
 with, so a first word that only completes a word of the prompt is a word here.
@@ -15,63 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS, TERMINATORS, spaces
-from locore.automata.machines import Tally, bounded, over_bytes
-from locore.kernel.automata.tables import Automaton
-from locore.kernel.constraints.base import Json
-from locore.kernel.constraints.sequence import TokenSequence
-from locore.kernel.constraints.serial import bounds_of, form_of, read_integer, register
-from locore.kernel.constraints.spelling import allowed, called
-from locore.kernel.constraints.tokens import AutomatonLeaf
+from locore.automata.machines import Tally, over_bytes
+from locore.constraints.machine import TextLeaf
+from locore.kernel.constraints.serial import bounds_of, read_integer, register
+from locore.kernel.constraints.spelling import allowed
 
 T = TypeVar("T", bound="Amount")
-
-
-class TextLeaf(AutomatonLeaf):
-    """Something is counted in the text, and the count is bounded.
-
-    It is counted twice: by a machine over bytes, and plainly. A kind is a frozen dataclass whose fields are the parameters of
-    the public function that makes it.
-    """
-
-    reads = "bytes"
-    kind: ClassVar[str]  # the name of that function
-
-    @abstractmethod
-    def tally(self) -> Tally:
-        """The machine over bytes that counts."""
-
-    @abstractmethod
-    def number(self, content: bytes) -> int:
-        """The count, plainly."""
-
-    @abstractmethod
-    def reason(self, content: bytes) -> str:
-        """What was found in a text, in words; it explains why the constraint holds or not."""
-
-    def bounds(self) -> tuple[int, int | None]:
-        """Least and greatest count that is allowed; None: any."""
-        return 1, None
-
-    def automaton(self) -> Automaton:
-        """Accepts when the count of the machine is within the bounds."""
-        return bounded(self.tally(), *self.bounds())
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """The plain count is within the bounds."""
-        low, high = self.bounds()
-        number = self.number(sequence.text)
-        return low <= number and (high is None or number <= high)
-
-    def why(self, sequence: TokenSequence) -> str:
-        """What was found in the text of a sequence."""
-        return self.reason(sequence.text)
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """`{"type": kind, field: value, ...}` without the fields that have their default value."""
-        return form_of(self)
-
-    def __repr__(self) -> str:
-        return called(self.json_of([]))
 
 
 def word_count(lo: int = 0, hi: int | None = None) -> WordCount:

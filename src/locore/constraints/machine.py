@@ -1,23 +1,75 @@
-"""Constraints that a machine over bytes decides, which may have any number of states; and constraints on text as machines."""
+"""Constraints on the text: those that count something, and those that a machine with any number of states decides."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from locore.automata.composed import AutomatonMachine, Complement, Joined, as_automaton
 from locore.automata.lazily import ByteMachine
+from locore.automata.machines import Tally, bounded
 from locore.automata.pushdown import Follow, PushdownMachine
 from locore.kernel.automata.tables import Automaton, product_of
-from locore.kernel.constraints.base import And, Constant, Constraint, Not
+from locore.kernel.constraints.base import And, Constant, Constraint, Json, Not
 from locore.kernel.constraints.sequence import TokenSequence
+from locore.kernel.constraints.serial import form_of
+from locore.kernel.constraints.spelling import called
 from locore.kernel.constraints.structure import fold
 from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
 SMALL = 250  # states of an automaton that is made as a whole in a moment
+
+
+class TextLeaf(AutomatonLeaf):
+    """Something is counted in the text, and the count is bounded.
+
+    It is counted twice: by a machine over bytes, and plainly. A kind is a frozen dataclass whose fields are the parameters of
+    the public function that makes it.
+    """
+
+    reads = "bytes"
+    kind: ClassVar[str]  # the name of that function
+
+    @abstractmethod
+    def tally(self) -> Tally:
+        """The machine over bytes that counts."""
+
+    @abstractmethod
+    def number(self, content: bytes) -> int:
+        """The count, plainly."""
+
+    @abstractmethod
+    def reason(self, content: bytes) -> str:
+        """What was found in a text, in words; it explains why the constraint holds or not."""
+
+    def bounds(self) -> tuple[int, int | None]:
+        """Least and greatest count that is allowed; None: any."""
+        return 1, None
+
+    def automaton(self) -> Automaton:
+        """Accepts when the count of the machine is within the bounds."""
+        return bounded(self.tally(), *self.bounds())
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The plain count is within the bounds."""
+        low, high = self.bounds()
+        number = self.number(sequence.text)
+        return low <= number and (high is None or number <= high)
+
+    def why(self, sequence: TokenSequence) -> str:
+        """What was found in the text of a sequence."""
+        return self.reason(sequence.text)
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": kind, field: value, ...}` without the fields that have their default value."""
+        return form_of(self)
+
+    def __repr__(self) -> str:
+        return called(self.json_of([]))
 
 
 class MachineLeaf(AutomatonLeaf):
@@ -98,7 +150,6 @@ class PartOfText(TokenSequence):
     """A stretch of a text, for constraints that speak about text alone."""
 
     def __init__(self, content: bytes) -> None:
-        """The bytes of the stretch."""
         super().__init__((), None)
         self.__dict__["text"] = content
 

@@ -14,7 +14,7 @@ from unicodedata import combining
 from locore.automata import search
 from locore.automata.characters import Manner, continues, fold, is_word_character
 from locore.automata.machines import Tally
-from locore.constraints.counting import TextLeaf
+from locore.constraints.machine import TextLeaf
 from locore.kernel.constraints.base import Constraint, Json
 from locore.kernel.constraints.spelling import allowed, quoted, with_exactly
 

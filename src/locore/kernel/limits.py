@@ -25,8 +25,8 @@ class Limits:
     """Limits of one compile; beyond any of them `BudgetExceeded` says which, and what to change.
 
     Attributes:
-        states: of one automaton, or of all positions of a circuit that is explored state by state. What has neither, as a
-            grammar or a large schema, makes its states while texts are written, and no limit counts those.
+        states: of one automaton, or of all positions of a circuit that is explored state by state. Those are not counted that
+            grammars and large schemas make while texts are written.
         nodes: of the circuit, when they are asked for; those that positions share once.
         seconds: of wall time.
         memory: bytes that the process may grow by, and of any one table.
@@ -52,9 +52,8 @@ class Limits:
     @contextmanager
     def enforced(self) -> Iterator[None]:
         """These limits hold inside the `with` block; a deadline that is set already is kept where it is sooner."""
-        outer = _in_force.get()
         run = _Run(self, time.monotonic() + self.seconds, resident_memory())
-        if outer is not None and outer.deadline < run.deadline:
+        if (outer := _in_force.get()) is not None and outer.deadline < run.deadline:
             run = _Run(self, outer.deadline, run.memory_before)
         token = _in_force.set(run)
         try:
@@ -75,8 +74,6 @@ class _Run:
 
 DEFAULT = Limits()
 _in_force: ContextVar[_Run | None] = ContextVar("limits in force", default=None)
-
-
 _watch: ContextVar[Callable[[], None] | None] = ContextVar("who may stop the work", default=None)
 _count: ContextVar[Callable[[int], None] | None] = ContextVar("who is told what the work costs", default=None)
 _expect: ContextVar[Callable[[int], None] | None] = ContextVar("who is told what it will cost", default=None)
@@ -91,8 +88,7 @@ def watched(
     """Watch the work inside the `with` block.
 
     Args:
-        check: compiling and reading a model call it again and again; what it raises ends them. Who watches from further out
-            may still end them too.
+        check: compiling and reading a model call it again and again; what it raises ends them, as does who watches further out.
         count: called with each number of LM tokens that is spent.
         expect: called with the number of LM tokens that the rest of the work is expected to cost.
     """
@@ -111,6 +107,12 @@ def watched(
         _watch.reset(check_before)
         _count.reset(count_before)
         _expect.reset(expect_before)
+
+
+def held_back(seconds: float) -> None:
+    """So long others were let through: the compile that is running has as much time as before."""
+    if (run := _in_force.get()) is not None:
+        run.deadline += seconds
 
 
 def may_stop() -> None:
@@ -136,8 +138,7 @@ def expected(lm_tokens: int) -> None:
 
 def limits_in_force() -> Limits:
     """The limits of the compile that is running, or the default ones."""
-    run = _in_force.get()
-    return DEFAULT if run is None else run.limits
+    return DEFAULT if (run := _in_force.get()) is None else run.limits
 
 
 def check_states(count: int, what: str, remedy: str) -> None:
@@ -158,8 +159,7 @@ def check_table(num_bytes: int, what: str, remedy: str) -> None:
 def check_progress(what: str, remedy: str) -> None:
     """`BudgetExceeded` if the time is up, or the process has grown too much; cheap enough for inner loops."""
     may_stop()
-    run = _in_force.get()
-    if run is None:
+    if (run := _in_force.get()) is None:
         return
     now = time.monotonic()
     if now > run.deadline:
@@ -172,11 +172,11 @@ def check_progress(what: str, remedy: str) -> None:
         _check("memory", resident_memory() - run.memory_before, what, remedy)
 
 
-def resident_memory() -> int:
-    """Bytes of this process that are in memory; 0 where the system does not tell."""
+def resident_memory(process: int | str | None = "self") -> int:
+    """Bytes of a process that are in memory, of this one by default; 0 where the system does not tell."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError, IndexError):
         return 0
 
 

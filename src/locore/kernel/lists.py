@@ -19,7 +19,6 @@ class Numbered(list[T]):
     """Distinct values, each with a number: its place in the order in which they were first met."""
 
     def __init__(self, values: Iterable[T] = ()) -> None:
-        """Of these, which are distinct."""
         super().__init__(values)
         self._number_of = {value: number for number, value in enumerate(self)}
 

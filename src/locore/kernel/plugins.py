@@ -17,7 +17,10 @@ from typing import Any, Protocol
 
 CONSTRAINTS = "locore.constraints"  # modules that register types of constraints
 COMPILERS = "locore.compilers"  # modules that register ways to compile
+NODES = "locore.nodes"  # modules that write the nodes of a reading down
 PICTURES = "locore.pictures"  # modules that register with `picture_of`
+EVIDENCE = "locore.evidence"  # modules that judge particles, and read them as JSON
+TOKENIZERS = "locore.tokenizers"  # modules that know tokenizers of others
 _waiting: dict[str, list[str]] = {}
 _loading = RLock()
 

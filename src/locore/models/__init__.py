@@ -6,9 +6,8 @@ from locore.kernel.models.base import Drafts, LanguageModel, ModelInfo, Origin
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.models.validation import prompt_ids
 from locore.kernel.plugins import lazy_names
-from locore.models.adjusted import Biased, MinP, Penalised
 from locore.models.by_name import load
-from locore.models.following import EndingAt
+from locore.models.following import Biased, EndingAt, MinP, Penalised
 from locore.models.table import MarkovModel, TableModel
 from locore.models.wrappers import Counted, Mixture, Tempered, TopK, TopP
 

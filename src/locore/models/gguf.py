@@ -31,7 +31,7 @@ from torch import Tensor
 from locore.cache import ABANDONED_SECONDS, cache_folder
 from locore.kernel.errors import LocoreWarning, MissingExtra, ModelNotFound
 from locore.kernel.models.base import Origin
-from locore.models.gguf_header import DamagedFile, Header, read_header
+from locore.models.gguf_header import DamagedFile, Header, NotInTransformers, provenance, read_header
 from locore.models.quiet import quiet
 
 FORMAT = 2  # of the folders; one of another format is made again
@@ -124,12 +124,14 @@ def _check(header: Header, path: Path) -> None:
         raise DamagedFile(path, "it names no architecture")
     parts = header.metadata.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
-        raise ModelNotFound(f"{path} is one of {parts} parts of a model. Join them with: llama-gguf-split --merge")
+        raise NotInTransformers(f"{path} is one of {parts} parts of a model. Join them with: llama-gguf-split --merge")
     for entry in header.tensors:
         try:
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(entry.kind)]
         except ValueError:
-            raise ModelNotFound(f"{path}: {entry.name} has a format that the package gguf does not know. {INSTEAD}.") from None
+            raise NotInTransformers(
+                f"{path}: {entry.name} has a format that the package gguf does not know. {INSTEAD}."
+            ) from None
         if entry.start + entry.numbers // block * size > header.size:
             raise DamagedFile(path, f"it ends within {entry.name}, after {header.size:,} bytes")
     architecture = header.text("general.architecture")
@@ -137,7 +139,7 @@ def _check(header: Header, path: Path) -> None:
     if header.text(f"{architecture}.rope.scaling.type") not in (None, "none"):
         stretched.append(f"{architecture}.rope.scaling")
     if stretched and architecture != "gpt-oss":
-        raise ModelNotFound(
+        raise NotInTransformers(
             f"{path} stretches positions ({stretched[0]}), which transformers does not read from GGUF. {INSTEAD}."
         )
 
@@ -170,10 +172,7 @@ def _plain(module: Any) -> Any:
 
 
 def _origin(header: Header, caution: str | None) -> Origin:
-    names = [header.text("general.organization") or header.text("general.author"), header.text("general.name")]
-    where = header.text("general.source.url") or header.text("general.url") or header.text("general.repo_url")
-    known = [name for name in (*names, where) if name is not None]
-    return Origin(", ".join(known) or None, header.text("general.license"), _quantisation(header), caution)
+    return Origin(provenance(header.text), header.text("general.license"), _quantisation(header), caution)
 
 
 def _quantisation(header: Header) -> str:
@@ -221,7 +220,7 @@ def _explained(path: Path, header: Header) -> Iterator[None]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         architecture = header.text("general.architecture")
         if "architecture" in reason and "support" in reason:
-            raise ModelNotFound(
+            raise NotInTransformers(
                 f"{path} has the architecture {architecture!r}, which transformers {transformers.__version__} does not read "
                 f"from GGUF. {INSTEAD}."
             ) from error

@@ -6,7 +6,7 @@ The reader of the package `gguf` takes seconds for it, and fails on damaged file
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +27,10 @@ class DamagedFile(ModelNotFound):
 
     def __init__(self, path: Path | str, why: str) -> None:
         super().__init__(f"{path} is damaged or cut short: {why}. Get the file again.")
+
+
+class NotInTransformers(ModelNotFound):
+    """A GGUF file that is whole as far as is known, but nothing that `transformers` reads."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,13 @@ class Header:
         """A text of the metadata; None if there is none."""
         value = self.metadata.get(key)
         return value if isinstance(value, str) and value else None
+
+
+def provenance(text: Callable[[str], str | None]) -> str | None:
+    """Who published a model, under which name and where, by the texts of its metadata."""
+    names = [text("general.organization") or text("general.author"), text("general.name")]
+    where = text("general.source.url") or text("general.url") or text("general.repo_url")
+    return ", ".join(name for name in (*names, where) if name) or None
 
 
 def is_gguf(path: Path) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,20 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.kernel.ending import live_lengths
 from locore.kernel.errors import CannotScore, LocoreWarning
 from locore.kernel.models.base import ModelInfo, TokenModel
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.models.validation import positive, row_indices, within_context
+from locore.kernel.numerics import live_lengths
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.abilities import NO_CACHE, remedy_of
 from locore.models.attention import KeyValues, Tails
 from locore.models.causal import CausalLM, NextStep, gathered_scores
 from locore.models.loading import declared_ends, described, load_parts
+from locore.models.machine import CHOOSER, in_batches
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.quiet import quiet
-from locore.models.room import in_batches
-from locore.models.threads import CHOOSER
 
 
 class HuggingFaceModel(TokenModel):
@@ -243,3 +243,20 @@ class PrefixCursor(Cursor):
         else:
             log_probs, after = self._causal.next_step_each(past, tokens)
         return PrefixCursor(self._causal, self._prompt, after, log_probs)
+
+
+@contextmanager
+def reading(model: Any, tokenizer: Any) -> Iterator[HuggingFaceModel]:
+    """A module as a language model for a while.
+
+    Reading freezes it and turns its training off; both come back, so that this can run inside of a training.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    trained = [part for part in model.parameters() if part.requires_grad]
+    try:
+        yield HuggingFaceModel.from_module(model, tokenizer)
+    finally:
+        for module, training in modes:
+            module.training = training
+        for part in trained:
+            part.requires_grad_(True)

@@ -5,8 +5,8 @@ numbers, and gets the same log-probabilities up to rounding. Where it needs the 
 and the last one to come makes one pass for everybody. Rows of requests that have ended leave, those of new ones enter.
 
 Where requests are of strangers, nobody waits long for one that computes something else: patience is a share of what a pass
-takes. And a pass has so many rows at most; those who have had the fewest rows come first, so that a large request holds up no
-small one.
+takes. Those whose owner has had the fewest rows come first, and beside others a request is read in pieces that take no longer
+than a few small passes, so that nobody waits for all rows of a large one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeGuard, TypeVar
 
+import torch
 from torch import Tensor
 
 from locore.kernel.errors import CannotScore, Interrupted
@@ -33,29 +34,48 @@ from locore.models.huggingface import HuggingFaceModel
 from locore.models.joined import Part
 
 Answer = tuple[Tensor, Step]
+Use = Callable[[float], None]
 T = TypeVar("T")
+LONG = 6.0  # times the shortest pass: what a pass of several owners may take
+FEWEST = 32  # rows that such a pass may have in any case
 AHEAD = 2  # times the number that runs together: how many may have begun before the first of them is done
 
 
 @dataclass(eq=False)
 class _Ticket:
-    """One thread's wish."""
+    """One thread's wish, which is read in one piece or in several."""
 
     part: Part
-    owner: int
+    thread: int
     since: float
-    answer: Answer | None = None
-    error: BaseException | None = field(default=None)
+    begun: int = 0  # rows that have been taken
+    answers: list[Answer] = field(default_factory=list)
+    error: BaseException | None = None
+
+    @property
+    def left(self) -> int:
+        return len(self.part) - self.begun
 
     @property
     def is_open(self) -> bool:
-        return self.answer is None and self.error is None
+        return self.error is None and sum(len(rows) for rows, _ in self.answers) < len(self.part)
+
+    def cut(self, most: int) -> Part:
+        """The next rows of it."""
+        rows = slice(self.begun, self.begun + min(most, self.left))
+        self.begun = rows.stop
+        whole = rows == slice(0, len(self.part))
+        return self.part if whole else Part(self.part.prompt, self.part.tails.part(rows), self.part.tokens[rows])
 
     def result(self) -> Answer:
         if self.error is not None:
             raise self.error
-        assert self.answer is not None
-        return self.answer
+        if len(self.answers) == 1:
+            return self.answers[0]
+        return torch.cat([rows for rows, _ in self.answers]), Step.joined([step for _, step in self.answers])
+
+
+_Piece = tuple[_Ticket, Part]
 
 
 class Meeting:
@@ -65,13 +85,17 @@ class Meeting:
         passes, rows: how many forward passes were made, and of how many rows in all.
     """
 
-    def __init__(self, model: HuggingFaceModel, patience: float = math.inf, most_rows: int = 2**31) -> None:
+    def __init__(
+        self, model: HuggingFaceModel, patience: float = math.inf, most_rows: int = 2**31, exact: bool = False
+    ) -> None:
         """Of a model that can read several prompts in one pass.
 
         Args:
             model: as it was loaded.
             patience: how long to wait for those who compute, in terms of the last pass; by default until they come.
-            most_rows: of one pass; what has more by itself is read beside the others.
+            most_rows: of one pass; what has more by itself is read in several.
+            exact: is each request read in passes of its own, as it is without others? Then it gets the same bits; in a pass
+                for several the last ones may differ.
 
         Raises:
             CannotScore: it cannot.
@@ -82,24 +106,52 @@ class Meeting:
         self.model = model.stepping(self.next_step)
         self.passes = self.rows = 0
         self._changed = threading.Condition()
-        self._patience, self._most_rows = patience, most_rows
-        self._last = 0.0  # seconds of the last pass
-        self._read: dict[int, int] = {}  # rows that each thread has had
+        self._patience, self._most_rows, self._exact = patience, most_rows, exact
+        self._last, self._shortest = 0.0, math.inf  # seconds of a pass
+        self._piece = most_rows  # rows of a pass of several owners
+        self._owner: dict[int, Hashable] = {}  # of each thread that is there
+        self._had: dict[Hashable, dict[int, int]] = {}  # rows by owner and thread
+        self._sums: dict[Hashable, int] = {}  # of each owner
+        self._use: dict[int, Use] = {}
+        self._away = 0  # threads for which nobody waits
         self._waiting: list[_Ticket] = []
         self._busy = self._closed = False
 
     @contextmanager
-    def attended(self) -> Iterator[None]:
-        """This thread takes part, and others wait for it."""
+    def attended(self, owner: Hashable = None, use: Use = lambda seconds: None) -> Iterator[None]:
+        """This thread takes part, and others wait for it.
+
+        Args:
+            owner: threads of one owner share what one has by itself.
+            use: is told of the seconds of its part of each pass, and, less than nothing, of the time of its thread that it
+                gave to a pass for all.
+        """
         me = threading.get_ident()
+        self._use[me] = use
         with self._changed:
-            self._read[me] = min(self._read.values(), default=0)
+            self._sums.setdefault(owner, min(self._sums.values(), default=0))
+            mine = self._had.setdefault(owner, {})
+            mine[me], self._owner[me] = min(mine.values(), default=0), owner
         try:
             yield
         finally:
             with self._changed:
-                del self._read[me]
+                del self._owner[me], self._use[me], mine[me]
+                if not mine:
+                    del self._had[owner], self._sums[owner]
                 self._changed.notify_all()
+
+    @contextmanager
+    def missed(self) -> Iterator[None]:
+        """Nobody waits for this thread meanwhile."""
+        me = threading.get_ident()
+        with self._changed:
+            self._away += me in self._owner
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._away -= me in self._owner
 
     def close(self) -> None:
         """Whoever waits, or comes later, is sent away."""
@@ -113,21 +165,24 @@ class Meeting:
         Raises:
             Interrupted: the meeting was closed.
         """
-        may_stop()
-        if len(tokens) > self._most_rows:  # read in this thread, beside the others, who need not wait for so many rows
-            return self._causal.next_step(prompt, tails, tokens)
         ticket = _Ticket(Part(prompt, tails, tokens), threading.get_ident(), time.monotonic())
         with self._changed:
             self._waiting.append(ticket)  # nobody else need wake: if this was the last to come, it makes the pass itself
-        while ticket.is_open:
+        try:
+            while ticket.is_open:
+                may_stop()
+                with self._changed:
+                    pieces = self._taken(ticket)
+                if pieces:
+                    self._pass(pieces)
+        finally:
             with self._changed:
-                tickets = self._taken(ticket)
-            if tickets:
-                self._pass(tickets)
+                if ticket in self._waiting:  # it was stopped
+                    self._waiting.remove(ticket)
         return ticket.result()
 
-    def _taken(self, mine: _Ticket) -> list[_Ticket]:
-        """Wait; then those for whom this thread is to make a pass, or nobody if its own ticket has its answer."""
+    def _taken(self, mine: _Ticket) -> list[_Piece]:
+        """Wait for the end of a pass, or for its time; then what this thread is to read for everybody, if it is to."""
         while mine.is_open:
             if self._closed:
                 raise Interrupted("the other requests were stopped, and this one with them.")
@@ -135,68 +190,94 @@ class Meeting:
             if seconds <= 0:
                 self._busy = True
                 return self._next_rows()
-            self._changed.wait(None if seconds == math.inf else seconds)
+            if not self._changed.wait(None if seconds == math.inf else seconds):
+                continue
+            return []
         return []
 
     def _seconds_left(self) -> float:
         """How long to wait yet; infinitely where nobody knows."""
         if self._busy or not self._waiting:
             return math.inf
-        if len(self._waiting) >= len(self._read):
+        if len(self._waiting) >= len(self._owner) - self._away:
             return 0.0
         oldest = min(ticket.since for ticket in self._waiting)
         return self._patience * self._last + oldest - time.monotonic() if self._patience < math.inf else math.inf
 
-    def _next_rows(self) -> list[_Ticket]:
-        """Tickets of one pass: those of the threads that have had the fewest rows, as many as may be."""
-        taken, rows = list[_Ticket](), 0
-        for ticket in sorted(self._waiting, key=lambda ticket: self._read.get(ticket.owner, 0)):
-            if taken and rows + len(ticket.part) > self._most_rows:
+    def _next_rows(self) -> list[_Piece]:
+        """The pieces of one pass: of those owners first who have had the fewest rows, as many as may be."""
+        pieces, several = list[_Piece](), len(self._had) > 1
+        room = self._piece if several and not self._exact else self._most_rows
+        for ticket in sorted(self._waiting, key=self._rows_had):
+            if room <= 0:
                 break
-            taken.append(ticket)
-            rows += len(ticket.part)
-        self._waiting = [ticket for ticket in self._waiting if ticket not in taken]
-        return taken
+            pieces.append((ticket, ticket.cut(self._most_rows if self._exact else room)))
+            room -= len(pieces[-1][1])
+        self._waiting = [ticket for ticket in self._waiting if ticket.left]
+        return pieces
 
-    def _pass(self, tickets: list[_Ticket]) -> None:
-        """Answer these, and let the next ones go ahead."""
-        start = time.monotonic()
+    def _rows_had(self, ticket: _Ticket) -> tuple[int, int]:
+        """By its owner, and by itself."""
+        owner = self._owner.get(ticket.thread)
+        return self._sums.get(owner, 0), self._had.get(owner, {}).get(ticket.thread, 0)
+
+    def _pass(self, pieces: list[_Piece]) -> None:
+        """Read these, and let the next ones go ahead."""
+        start, used = time.monotonic(), time.thread_time()
         try:
             with watched(None):  # who stops this thread does not stop the others
-                self._serve(tickets)
+                self._serve(pieces)
         finally:
             with self._changed:
                 self._busy, self._last = False, time.monotonic() - start
-                for ticket in tickets:
-                    if ticket.owner in self._read:
-                        self._read[ticket.owner] += len(ticket.part)
+                rows = sum(len(part) for _, part in pieces)
+                self._learn(rows)
+                self._used(threading.get_ident(), used - time.thread_time())
+                for ticket, part in pieces:
+                    self._used(ticket.thread, self._last * len(part) / rows)
+                    if ticket.thread in self._owner:
+                        self._sums[self._owner[ticket.thread]] += len(part)
+                        self._had[self._owner[ticket.thread]][ticket.thread] += len(part)
+                self._waiting = [ticket for ticket in self._waiting if ticket.is_open]  # others have failed
                 self._changed.notify_all()
 
-    def _serve(self, tickets: list[_Ticket]) -> None:
+    def _used(self, thread: int, seconds: float) -> None:
+        if thread in self._use:
+            self._use[thread](seconds)
+
+    def _learn(self, rows: int) -> None:
+        """How many rows may be read where several wait: half as many after a long pass, twice as many after a short one."""
+        self._shortest = min(self._shortest, self._last)
+        if self._last > LONG * self._shortest:
+            self._piece = max(FEWEST, min(self._piece, rows) // 2)
+        elif rows >= self._piece:
+            self._piece = min(self._most_rows, 2 * self._piece)
+
+    def _serve(self, pieces: list[_Piece]) -> None:
         """Answer all of them, in as few passes as fit into memory."""
         try:
-            for group in _groups(tickets, self._causal):
-                answers = self._causal.next_steps([ticket.part for ticket in group])
-                self.passes, self.rows = self.passes + 1, self.rows + sum(len(ticket.part) for ticket in group)
-                for ticket, answer in zip(group, answers, strict=True):
-                    ticket.answer = answer
+            for group in _groups(pieces, self._causal, self._exact):
+                answers = self._causal.next_steps([part for _, part in group])
+                self.passes, self.rows = self.passes + 1, self.rows + sum(len(part) for _, part in group)
+                for (ticket, _), answer in zip(group, answers, strict=True):
+                    ticket.answers.append(answer)
         except BaseException as error:
-            for ticket in tickets:
+            for ticket, _ in pieces:
                 if ticket.is_open:
                     ticket.error = error
 
 
-def _groups(tickets: list[_Ticket], causal: CausalLM) -> Iterator[list[_Ticket]]:
-    """Tickets whose rows fit into memory together, in the order in which they came."""
-    group: list[_Ticket] = []
-    for ticket in tickets:
-        longest = max(one.part.tails.length for one in (*group, ticket))
-        rows = sum(len(one.part) for one in (*group, ticket))
+def _groups(pieces: list[_Piece], causal: CausalLM, exact: bool) -> Iterator[list[_Piece]]:
+    """Pieces whose rows fit into memory together, or each by itself, in the order in which they came."""
+    group: list[_Piece] = []
+    for piece in pieces:
+        longest = max(part.tails.length for _, part in (*group, piece))
+        rows = sum(len(part) for _, part in (*group, piece))
         # One layer's tails are gathered at a time.
-        if group and rows > causal.batch_size(longest // len(ticket.part.prompt.layers), 1):
+        if group and (exact or rows > causal.batch_size(longest // len(piece[1].prompt.layers), 1)):
             yield group
             group = []
-        group.append(ticket)
+        group.append(piece)
     if group:
         yield group
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from locore.kernel.chat import Prompt
-from locore.kernel.ending import live_lengths
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.models.base import Wrapper
 from locore.kernel.models.cursor import Cursor, chosen
 from locore.kernel.models.validation import positive, row_indices, within_context
+from locore.kernel.numerics import live_lengths
 from locore.models.attention import Step, Tails
 from locore.models.causal import normalised
 from locore.models.huggingface import HuggingFaceModel, PrefixCursor

@@ -8,7 +8,8 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,13 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.kernel.chat import Prompt
-from locore.kernel.ending import ended_before, is_end, live_lengths
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import spent
 from locore.kernel.models.base import Drafts, LanguageModel, Wrapper, substituted
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.models.validation import positive, row_indices
-from locore.kernel.numerics import NEG_INF
+from locore.kernel.numerics import NEG_INF, ended_before, is_end, live_lengths
 
 _Hashes = NDArray[np.uint64]
 # An odd multiplier; hashes are polynomials in it modulo 2**64 over mixed token ids.
@@ -30,23 +30,20 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 LIKELIEST = 512  # tokens among which a nucleus is looked for first
 
 
-class Reshaped(Wrapper):
-    """A model whose next-token distributions are a function of another's; ends stay absorbing."""
+class Adjusted(Wrapper):
+    """A change that is the same around any model, so also before and behind a prompt."""
 
-    @abstractmethod
-    def _reshape(self, log_probs: Tensor) -> Tensor:
-        """Normalised Float[…, vocab] from normalised Float[…, vocab]."""
+    def _around(self, base: LanguageModel) -> Self:
+        changed = copy(self)
+        changed.base = base
+        return changed
 
-    @abstractmethod
-    def _around(self, base: LanguageModel) -> Reshaped:
-        """The same function around another model."""
-
-    def prompted(self, prompt: Prompt) -> Reshaped:
-        """The same function around the prompted model."""
+    def prompted(self, prompt: Prompt) -> Self:
+        """The same change of the prompted model."""
         return self._around(self.base.prompted(prompt))
 
-    def unprompted(self) -> Reshaped:
-        """The same function around the model before any prompt."""
+    def unprompted(self) -> Self:
+        """The same change of the model before any prompt."""
         return self._around(self.base.unprompted())
 
     def fingerprint(self) -> str | None:
@@ -54,6 +51,14 @@ class Reshaped(Wrapper):
         base = self.base.fingerprint()
         settings = [f"{k}={v}" for k, v in vars(self).items() if isinstance(v, int | float)]
         return base and f"{base}-{type(self).__name__}-{'-'.join(settings)}"
+
+
+class Reshaped(Adjusted):
+    """A model whose next-token distributions are a function of another's; ends stay absorbing."""
+
+    @abstractmethod
+    def _reshape(self, log_probs: Tensor) -> Tensor:
+        """Normalised Float[…, vocab] from normalised Float[…, vocab]."""
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         return self._reshape(self.base.log_probs(tokens))
@@ -80,9 +85,6 @@ class Tempered(Reshaped):
         # The likeliest token at 0, so that no temperature, however small, makes a NaN.
         below = log_probs - log_probs.max(-1, keepdim=True).values
         return (below / max(self.temperature, torch.finfo(log_probs.dtype).tiny)).log_softmax(-1)
-
-    def _around(self, base: LanguageModel) -> Tempered:
-        return Tempered(base, self.temperature)
 
 
 def nucleus(log_probs: Tensor, p: float) -> Tensor:
@@ -137,9 +139,6 @@ class TopP(Reshaped):
             return log_probs
         return nucleus(log_probs, self.p)
 
-    def _around(self, base: LanguageModel) -> TopP:
-        return TopP(base, self.p)
-
 
 class TopK(Reshaped):
     """The k likeliest tokens, renormalised. Its support is cut; see `TopP`."""
@@ -158,9 +157,6 @@ class TopK(Reshaped):
         order = log_probs.sort(dim=-1, descending=True, stable=True).indices[..., : self.k]
         kept = log_probs.gather(-1, order).log_softmax(-1)
         return torch.full_like(log_probs, NEG_INF).scatter_(-1, order, kept)
-
-    def _around(self, base: LanguageModel) -> TopK:
-        return TopK(base, self.k)
 
 
 class Mixture(Wrapper):

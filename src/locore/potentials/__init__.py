@@ -1,8 +1,13 @@
 """What a text is worth beyond yes and no: functions and other models that multiply the probability of a text."""
 
-from locore.potentials.scorer import Scorer
+from typing import TYPE_CHECKING
+
+from locore.kernel.plugins import lazy_names
 from locore.potentials.serial import from_json, json_forms
 from locore.potentials.values import Bonus, Expert, Factor, Potential, Target, bonus, expert, potential, predicate, target_of
+
+if TYPE_CHECKING:
+    from locore.potentials.scorer import Scorer
 
 __all__ = [
     "Bonus",
@@ -19,3 +24,5 @@ __all__ = [
     "predicate",
     "target_of",
 ]
+
+__getattr__ = lazy_names(__name__, {"Scorer": ".scorer"})

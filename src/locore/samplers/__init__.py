@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from locore.evidence import Draws, keep_positive
     from locore.kernel.samplers.base import Promises, Sampler
     from locore.kernel.samplers.smc import Masking, SequentialMonteCarlo
-    from locore.kernel.samplers.without_replacement import WithoutReplacement
     from locore.samplers.adaptive_rejection import AdaptiveRejection
     from locore.samplers.auto import Auto, Quick
     from locore.samplers.best_first import BestFirst, Enumeration
     from locore.samplers.lcr import LocallyConstrainedResampling
     from locore.samplers.rejection import Oversampling, Rejection
     from locore.samplers.twist.lessons import Twisted
+    from locore.samplers.without_replacement import WithoutReplacement
 
 _HOME = {
     "AdaptiveRejection": ".adaptive_rejection",
@@ -43,7 +43,7 @@ _HOME = {
     "Sampler": "..kernel.samplers.base",
     "SequentialMonteCarlo": "..kernel.samplers.smc",
     "Twisted": ".twist.lessons",
-    "WithoutReplacement": "..kernel.samplers.without_replacement",
+    "WithoutReplacement": ".without_replacement",
     "keep_positive": "..kernel.samplers.smc",
 }
 # By name, those that pages recommend first: the class, or what was one, and its arguments.

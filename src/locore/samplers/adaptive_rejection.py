@@ -102,7 +102,6 @@ class Trie:
     """
 
     def __init__(self, model: LanguageModel, reader: LeftToRight, records: Records) -> None:
-        """A trie of nothing."""
         self._model = model
         self._reader = reader
         self._records = records

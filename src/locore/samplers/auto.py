@@ -10,9 +10,9 @@ import torch
 
 from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws
+from locore.kernel.errors import ZeroWeights
+from locore.kernel.evidence.record import Bounds
 from locore.kernel.samplers.base import Prefixes, Promises, Sampler, Worth
-from locore.kernel.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
-from locore.kernel.samplers.without_replacement import Trial, WithoutReplacement, tried
 from locore.models import LanguageModel
 from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Enumeration, Search
 from locore.samplers.enumeration import price_of_enumeration
@@ -20,8 +20,10 @@ from locore.samplers.few import few_draws
 from locore.samplers.free import Begun, free_states
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
+from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
 from locore.samplers.twist.lessons import Lesson, Twisted
-from locore.samplers.twist.prepared import prepared_table
+from locore.samplers.twist.ngram import prepared_table
+from locore.samplers.without_replacement import Trial, WithoutReplacement, tried
 
 LIKELY = 1 / 4  # share of accepted pilot draws from which rejection is the cheapest exact way
 LEAST_ACCEPTED = 3  # pilot draws, below which a share means nothing: one of five may be luck, and rejection then finds none
@@ -121,7 +123,12 @@ class Auto(Promises):
         rest = None if budget is None else budget - cost
         if budget is None and isinstance(chosen, WithoutReplacement):
             rest = judged if limit == judged else limit - spent - cost
-        return named(chosen(model, circuit, num_particles, rest, generator), chosen, why)
+        try:
+            found = chosen(model, circuit, num_particles, rest, generator)
+        except ZeroWeights as error:
+            error.log_most = error.log_most if search is None else min(error.log_most, search.bounds[1])
+            raise
+        return named(found if search is None else _narrowed(found, search.bounds), chosen, why)
 
     def _choose(
         self, model: LanguageModel, circuit: Circuit, limit: int, draws: int, late: bool, generator: torch.Generator
@@ -145,6 +152,12 @@ class Auto(Promises):
         if reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", cost
         return Twisted(table, seen=seen), f"{why}; {known}", cost
+
+
+def _narrowed(draws: Draws, bounds: Bounds) -> Draws:
+    """Draws that know what a search was certain of as well."""
+    (low, high), (found, most) = draws.record.bounds, bounds
+    return replace(draws, record=replace(draws.record, bounds=(max(low, found), min(high, most))))
 
 
 def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:

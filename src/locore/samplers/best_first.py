@@ -21,12 +21,12 @@ from torch.nn.functional import pad
 
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.errors import InvalidArgument, ZeroWeights
-from locore.kernel.evidence.record import Draws, Record
+from locore.kernel.evidence.record import Bounds, Draws, Record
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.samplers.base import Prefixes, Promises, affordable, left_to_right
+from locore.kernel.samplers.rounds import Round, pooled
 from locore.kernel.samplers.selection import select
-from locore.kernel.samplers.swor import Round, pooled
 from locore.samplers.enumeration import KEPT, Walk, enumerated
 from locore.samplers.free import Beginnings, Begun
 from locore.samplers.masking import NUMBERS, regrown
@@ -124,6 +124,11 @@ class Search:
     def log_left(self) -> float:
         """log R."""
         return _log_total([prefixes.token_scores for prefixes in self._unread])
+
+    @property
+    def bounds(self) -> Bounds:
+        """Certain ones of log p(α). What is free counts above only: it may hold texts that break off within a character."""
+        return self._log_whole, _log_sum(self.log_found, self.log_left)
 
     @property
     def log_next(self) -> float:
@@ -226,8 +231,7 @@ class Search:
         rounds = self._rounds(texts, generator)
         if not any(len(one.tokens) for one in rounds):
             raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
-        bounds = self._log_whole, _log_sum(self.log_found, self.log_left)
-        return pooled(rounds, num_particles, generator, bounds=bounds, evidence="enclosed", guided=True)
+        return pooled(rounds, num_particles, generator, bounds=self.bounds, evidence="enclosed", guided=True)
 
     def _exact(self, num_particles: int, generator: torch.Generator) -> Draws:
         """All there is, thinned to the number asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -12,7 +12,9 @@ from locore.circuits import Circuit
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.samplers.base import Sampler, Worth, promised
 from locore.models import LanguageModel
-from locore.potentials import Scorer
+
+if TYPE_CHECKING:
+    from locore.potentials.scorer import Scorer
 
 
 @runtime_checkable

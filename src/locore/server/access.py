@@ -5,13 +5,16 @@ No label of what Prometheus reads at /metrics holds anything that a client can c
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import ipaddress
 import json
 import logging
 import time
 import traceback
 import uuid
+from collections import deque
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -102,6 +105,61 @@ class Authorised:
 def name_of_key(key: str) -> str:
     """By which logs and metrics tell keys apart without telling them."""
     return hashlib.sha256(key.encode()).hexdigest()[:8]
+
+
+def address_of(scope: Scope) -> str:
+    """The network address that a request comes from, where it has one; of IPv6 the first half, as one client has the rest."""
+    host = (scope.get("client") or ("",))[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return ""
+    return host if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def key_of(scope: Scope) -> str:
+    """The name of the key that a request came with; "" where there are no keys."""
+    return str(scope.get("state", {}).get("owner", ""))
+
+
+def owner_of(scope: Scope) -> str:
+    """Whose request it is: the name of its key, or its address where there are no keys."""
+    return key_of(scope) or address_of(scope)
+
+
+class InTurn:
+    """Reads one request of each owner after the other, so that nobody waits until all requests of another are read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._busy = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            loop = asyncio.get_running_loop()
+            turn = loop.create_future()
+            self._waiting.setdefault(owner_of(scope), deque()).append(turn)
+            if not self._busy:
+                self._busy = True
+                loop.call_soon(self._next)
+            await turn
+        return await self.app(scope, receive, send)
+
+    def _next(self) -> None:
+        """Whose turn it is goes on at once, until it waits for a worker; then the next one does."""
+        self._busy = bool(self._waiting)
+        if not self._waiting:
+            return
+        owner = next(iter(self._waiting))
+        waiting = self._waiting.pop(owner)
+        turn = waiting.popleft()
+        if waiting:
+            self._waiting[owner] = waiting  # behind the others
+        if not turn.done():
+            turn.set_result(None)
+        turn.get_loop().call_soon(self._next)
 
 
 class SameSite:
@@ -196,6 +254,6 @@ class Observed:
             self.metrics.seconds.labels(route).observe(seconds)
             size = Headers(scope=scope).get("content-length", "-")
             level = logging.DEBUG if route in OPEN else logging.INFO  # nobody wants a line for every look at /health
-            seen = {"id": number, "key": scope.get("state", {}).get("owner"), "route": route, "status": status}
+            seen = {"id": number, "key": key_of(scope) or None, "route": route, "status": status}
             seen |= {"seconds": round(seconds, 3), "bytes": int(size) if size.isdigit() else None}
             log.log(level, "%s", " ".join(f"{name}={value}" for name, value in seen.items()), extra={"seen": seen})

@@ -16,11 +16,11 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from locore.potentials import json_forms
-from locore.server.access import NEVER_SENT, Authorised, Metrics, Observed, SameSite
+from locore.server.access import NEVER_SENT, Authorised, InTurn, Metrics, Observed, SameSite, key_of, owner_of
 from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
 from locore.server.chats import ChatRequest
 from locore.server.comparisons import CompareRequest, ComparisonAnswer, ModelFacts
-from locore.server.errors import ApiError, AsciiJSON, LimitedBody, on_http_error, shutting_down, strict_route
+from locore.server.errors import ApiError, AsciiJSON, LimitedBody, loading, on_http_error, shutting_down, strict_route
 from locore.server.jobs import Bundle
 from locore.server.mistakes import on_invalid_body
 from locore.server.queue import Queue
@@ -58,9 +58,9 @@ STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
 def require_facts(queue: Queue) -> dict[str, Any]:
-    """What a worker says of its model; 503 if none is ready."""
+    """What a worker says of its model; 503 before the first is ready. Where one is started again, requests wait for it."""
     if queue.facts is None:
-        raise ApiError(503, "the model is being loaded.", "loading", headers={"Retry-After": "2"})
+        raise loading()
     return queue.facts
 
 
@@ -84,10 +84,11 @@ def submit(request: Request, body: Sampling, queue: Queue, settings: Settings, m
     refused = refusal(tasks, settings)
     if refused is not None:
         raise ApiError(400, refused[1], "invalid_value", body.place(refused[0]))
-    owner = request.scope.get("state", {}).get("owner", "")
+    key, owner = key_of(request.scope), owner_of(request.scope)
     try:
         quotas.admit(owner, len(tasks))
-        bundle = queue.submit(tasks, owner, constrained_by=body.place("constraint"), charge=partial(quotas.spend, owner))
+        more = {"key": key, "constrained_by": body.place("constraint"), "charge": partial(quotas.spend, owner)}
+        bundle = queue.submit(tasks, owner, **more)
     except ApiError as error:
         metrics.refused.labels(error.code).inc()
         raise
@@ -236,6 +237,7 @@ def create_app(settings: Settings, on_failure: Callable[[], None] = lambda: None
     app.include_router(website(settings, queue, metrics, quotas))
     for kind, handler in ((HTTPException, on_http_error), (RequestValidationError, on_invalid_body)):
         app.add_exception_handler(kind, handler)
+    app.add_middleware(InTurn)
     app.add_middleware(LimitedBody, max_bytes=settings.body_bytes, seconds=settings.body_seconds)
     if settings.api_key is not None:
         app.add_middleware(Authorised, keys=settings.keys, public=PUBLIC_PATHS)
@@ -261,7 +263,8 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
         """A worker has loaded its model, and the server takes requests."""
         if queue.refuses:
             raise shutting_down()
-        require_facts(queue)
+        if not queue.is_ready:
+            raise loading()
         return {"status": "ready"}
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, 401: ERRORS[401]})

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.circuits.draw import Speller
-from locore.circuits.trellis import Trellis, trellis_of
+from locore.circuits.draw import Speller, Trellis, trellis_of
 from locore.evidence import Particles
-from locore.kernel.ending import live_lengths
 from locore.kernel.errors import BudgetExceeded, LocoreError
 from locore.kernel.evidence.verdict import FAIR_ERROR
+from locore.kernel.numerics import live_lengths
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
 from locore.samplers.masking import read

@@ -15,21 +15,22 @@ from locore.circuits import Circuit
 from locore.compilers.stored import Compilations
 from locore.constraints import before
 from locore.evidence import Particles
-from locore.kernel.certain import Certain, listening
+from locore.kernel.certain import listening
 from locore.kernel.chat import is_chat
-from locore.kernel.ending import is_end, live_lengths
 from locore.kernel.limits import Limits
+from locore.kernel.numerics import is_end, live_lengths
 from locore.kernel.request import cut_before
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, prompt_ids
 from locore.parsing import Answer, suited
 from locore.potentials import Target, target_of
 from locore.samplers import BY_NAME, Quick, Sampler
-from locore.samplers.twist.prepared import settle
+from locore.samplers.twist.ngram import settle
 from locore.server.scoring import Scorer
 from locore.server.task import NO_LOGPROBS, Json, Result, Task, Text
 from locore.shaping import shaped, told
 from locore.stopping import ending_of, is_finished, stopped
+from locore.streaming import Certain
 
 
 class Computer:

@@ -97,6 +97,11 @@ def worker_died() -> ApiError:
     )
 
 
+def loading() -> ApiError:
+    """503."""
+    return ApiError(503, "the model is being loaded.", "loading", headers={"Retry-After": "2"})
+
+
 def shutting_down() -> ApiError:
     """503."""
     return ApiError(503, "the server is shutting down.", "shutting_down", headers={"Retry-After": "30"})

@@ -1,18 +1,24 @@
-"""Runs that somebody waits for. Each ends exactly once, with a result or an error; those of one request belong together."""
+"""Runs that somebody waits for. Each ends exactly once, with a result or an error; those of one request belong together.
+
+Who comes next: the owner who has had the least of the workers' time, then the requests of each in turn, so that none waits for
+all runs of another.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from locore.server.errors import ApiError, timed_out
+from locore.server.errors import ApiError, timed_out, worker_died
 from locore.server.task import BEGUN, Result, Task
 
 _numbers = itertools.count(1)
+REMEMBERED = 4096  # owners
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,15 @@ class Request:
     """What the runs of one request share.
 
     Attributes:
-        owner: whose it is; where several have runs waiting, they take turns.
+        owner: whose it is, by key, or by address where there are no keys; owners share the workers equally.
+        key: the name of its key; "" where there are none.
         constrained_by: the field that the constraint came by, for errors.
         charge: is told of the LM tokens that a run has cost, whatever became of it.
         number: its own among all of this process.
     """
 
     owner: str = ""
+    key: str = ""
     constrained_by: str = "constraint"
     charge: Callable[[int], None] = lambda lm_tokens: None
     number: int = field(default_factory=lambda: next(_numbers))
@@ -42,6 +50,7 @@ class Job:
         digest: a short name for what it asks.
         answer: a future of what the worker sent; an `ApiError` is its exception.
         alone: it is not run beside others, since one of them ended a process, or took too much memory.
+        deaths: processes that have ended while they computed it.
         progress: what the worker last told of it.
         pieces: what it told of the texts so far, which all begin like that.
         fingerprint: of the model that computes it, once there are pieces.
@@ -54,9 +63,11 @@ class Job:
         self.of = of or Request()
         self.digest = digest
         self.alone = alone
+        self.deaths = 0
         self.progress = BEGUN
         self.pieces: list[str] = []
         self.fingerprint = ""
+        self._again = ""  # what it has told already, and is to tell again
         self._listeners: list[Callable[[], None]] = []
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         # Nobody may be left to fetch it.
@@ -95,11 +106,21 @@ class Job:
         self.answer.add_done_callback(lambda _: call())
 
     def say(self, piece: str, fingerprint: str) -> None:
-        """A piece more of the beginning of its texts."""
-        self.pieces.append(piece)
+        """A piece more of the beginning of its texts; what a run that is done again says again is known."""
+        known, self._again = self._again[: len(piece)], self._again[len(piece) :]
+        if not piece.startswith(known):
+            return self.fail(worker_died())
         self.fingerprint = fingerprint
-        for call in self._listeners:
-            call()
+        if piece != known:
+            self.pieces.append(piece.removeprefix(known))
+            for call in self._listeners:
+                call()
+        return None
+
+    def begin_again(self) -> None:
+        """The process that computed it has ended: from its seed it comes to the same."""
+        self.deaths += 1
+        self._again = "".join(self.pieces)
 
     def when_said(self, call: Callable[[], None]) -> None:
         """Call this with each piece."""
@@ -128,7 +149,6 @@ class Bundle:
     """The runs of one request: all of them have results, or the request has the first error."""
 
     def __init__(self, jobs: list[Job]) -> None:
-        """Of at least one job."""
         self.jobs = jobs
         self._whole = asyncio.gather(*(job.answer for job in jobs))
         self._whole.add_done_callback(self._ended)
@@ -187,3 +207,96 @@ class Bundle:
         """The client has left."""
         for job in self.jobs:
             job.leave()
+
+
+class Turns:
+    """Runs that wait, by owner and request. Owners who have had the least come first; requests of one take turns.
+
+    What an owner has had is in seconds of a worker, and charged while it is used. Who comes anew begins with as much as the one
+    who has had the least of those who are there: nobody saves up, or pays for what nobody else wanted.
+    """
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[str, OrderedDict[int, deque[Job]]] = OrderedDict()
+        self._had: dict[str, float] = {}
+
+    def charge(self, owner: str, seconds: float) -> None:
+        """They were used for this owner."""
+        self._had[owner] = self._had.get(owner, 0.0) + seconds
+
+    def enter(self, owner: str, others: Collection[str]) -> None:
+        """An owner of whom nothing waits or runs comes beside these others; those who are gone are forgotten."""
+        least = min((self._had.get(other, 0.0) for other in others), default=0.0)
+        mine = max(self._had.pop(owner, 0.0), least)
+        if len(self._had) >= REMEMBERED:
+            self._had = {other: had for other, had in self._had.items() if other in others}
+        self._had[owner] = mine
+
+    def _ordered(self) -> list[str]:
+        """Owners, equal ones in turn."""
+        return sorted(self._owners, key=lambda owner: self._had.get(owner, 0.0))
+
+    @property
+    def owners(self) -> Collection[str]:
+        """Those of whom something waits."""
+        return self._owners.keys()
+
+    def __len__(self) -> int:
+        return sum(len(jobs) for requests in self._owners.values() for jobs in requests.values())
+
+    def __iter__(self) -> Iterator[Job]:
+        """In the order in which they have their turns, if nobody leaves or comes, and none costs more than another."""
+        owners = deque(deque(map(deque, self._owners[owner].values())) for owner in self._ordered())
+        while owners:
+            requests = owners.popleft()
+            jobs = requests.popleft()
+            yield jobs.popleft()
+            if jobs:
+                requests.append(jobs)
+            if requests:
+                owners.append(requests)
+
+    def __contains__(self, job: Job) -> bool:
+        requests = self._owners.get(job.owner)
+        return requests is not None and job in requests.get(job.request, ())
+
+    def add(self, job: Job, again: bool = False) -> None:
+        """It waits too: behind the others of its request, or before everybody if it was taken once and has to be again."""
+        requests = self._owners.setdefault(job.owner, OrderedDict())
+        jobs = requests.setdefault(job.request, deque())
+        if again:
+            jobs.appendleft(job)
+            requests.move_to_end(job.request, last=False)
+            self._owners.move_to_end(job.owner, last=False)
+        else:
+            jobs.append(job)
+
+    def first(self, owners: Collection[str] | None = None) -> Job | None:
+        """Whose turn it is, of these owners or of all."""
+        for owner in self._ordered():
+            if owners is None or owner in owners:
+                return next(iter(self._owners[owner].values()))[0]
+        return None
+
+    def take(self, job: Job) -> None:
+        """It has its turn: its request and its owner go to the end."""
+        requests = self._owners[job.owner]
+        requests[job.request].remove(job)
+        requests.move_to_end(job.request)
+        self._owners.move_to_end(job.owner)
+        self._tidy(job)
+
+    def remove(self, job: Job) -> None:
+        """It waits no longer."""
+        self._owners[job.owner][job.request].remove(job)
+        self._tidy(job)
+
+    def requests_of(self, owner: str) -> set[int]:
+        """Numbers of the requests of one owner."""
+        return set(self._owners.get(owner, ()))
+
+    def _tidy(self, job: Job) -> None:
+        if not self._owners[job.owner][job.request]:
+            del self._owners[job.owner][job.request]
+        if not self._owners[job.owner]:
+            del self._owners[job.owner]

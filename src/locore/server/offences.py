@@ -24,7 +24,6 @@ class Offences:
     """What is remembered of them, in the memory of one server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing has happened."""
         self._clock = clock
         self._suspects: dict[str, float] = {}  # requests by digest, until when
         self._guilty: dict[str, float] = {}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from locore.kernel.errors import LocoreError
+from locore.kernel.limits import resident_memory
 from locore.server.access import Metrics
 from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, timed_out, worker_died
 from locore.server.jobs import Job
@@ -22,8 +24,11 @@ from locore.server.settings import Settings
 from locore.server.task import BEGUN
 
 log = logging.getLogger("locore.server")
+FULL = 0.7  # of its memory: a worker with more takes nothing more until it has less
+FORGETTING_SECONDS = 10.0  # between two times that it is told to forget what it keeps
 LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
 LINE_BYTES = 2**28  # of one answer
+CRASHES, KILLS = 2, 3  # so many processes may a run see end by themselves, or by somebody from outside
 FROM_OUTSIDE = (None, 0, -9, -15)  # exit codes of a process that somebody has ended, or something
 
 
@@ -38,14 +43,44 @@ class Loss:
     Attributes:
         error: for the job that is to blame, if it is known.
         guilty: numbers of such jobs; the others may be tried again.
-        suspects: those are tried again one by one.
-        certain: it was the job, and nobody from outside who killed the process.
+        suspected: who has seen so many processes end is tried again by itself; infinite where the guilty alone are to blame,
+            who then have ended none.
     """
 
     error: ApiError
     guilty: set[int]
-    suspects: bool = False
-    certain: bool = True
+    suspected: float = math.inf
+
+
+class Spares:
+    """Makes processes for workers; where it keeps one, that has imported everything already and is told what to load."""
+
+    def __init__(self, keeps: bool) -> None:
+        self._keeps = keeps
+        self._next: asyncio.subprocess.Process | None = None
+
+    async def take(self) -> asyncio.subprocess.Process:
+        """One that waits for its options."""
+        found, self._next = self._next, None
+        return await _begun() if found is None or found.returncode is not None else found
+
+    async def store(self) -> None:
+        """Have one ready for the next time."""
+        if self._keeps and self._next is None:
+            self._next = await _begun()
+
+    async def stop(self) -> None:
+        """The one that is kept goes too."""
+        if self._next is not None and self._next.returncode is None:
+            self._next.kill()
+            await self._next.wait()
+
+
+async def _begun() -> asyncio.subprocess.Process:
+    pipe, command = asyncio.subprocess.PIPE, (sys.executable, "-m", "locore.server.worker")
+    # The key is the server's alone.
+    environment = {name: value for name, value in os.environ.items() if name != "LOCORE_API_KEY"}
+    return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LINE_BYTES, env=environment)
 
 
 class WorkerProcess:
@@ -58,16 +93,26 @@ class WorkerProcess:
         retired: it takes nothing more, and ends when it has computed what it took.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, offences: Offences | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        offences: Offences | None = None,
+        charge: Callable[[str, float], None] = lambda owner, seconds: None,
+        spares: Spares | None = None,
+    ) -> None:
+        """`charge` is told of each owner's seconds, while they are used."""
         self.settings = settings
         self.metrics = metrics
         self.offences = offences or Offences()
+        self._charge = charge
+        self._spares = spares or Spares(False)
         self.facts: dict[str, Any] | None = None
         self.restarts = -1
         self.jobs: dict[int, Job] = {}
         self.retired = False
         self._process: asyncio.subprocess.Process | None = None
-        self._memory_at_start = 0
+        self._is_full, self._forgets_at = False, 0.0  # of memory
         self._table = True  # may a prepared table steer? As at the first start, whatever is prepared between two
 
     @property
@@ -86,26 +131,25 @@ class WorkerProcess:
         Raises:
             StartFailed: it cannot be loaded.
         """
-        names = ("model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "small_rows")
-        options = json.dumps({**{name: getattr(self.settings, name) for name in names}, "table": self._table})
-        pipe = asyncio.subprocess.PIPE
-        # The key is the server's alone.
-        environment = {name: value for name, value in os.environ.items() if name != "LOCORE_API_KEY"}
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "locore.server.worker", options),
-            stdin=pipe,
-            stdout=pipe,
-            limit=LINE_BYTES,
-            env=environment,
-        )
+        names = ("model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "exact_batches")
+        options = {**{name: getattr(self.settings, name) for name in names}, "table": self._table}
+        self._process = await self._spares.take()
+        self._send(options)
         self.restarts += 1
         first = await self._receive()
         if first is None or "ready" not in first:
             await self.stop()
             raise StartFailed("the worker ended while loading its model." if first is None else str(first["failed"]))
+        memory, most = self._memory(), self.settings.worker_memory
+        if memory > most:  # it would be killed before its first request, again and again
+            await self.stop()
+            raise StartFailed(
+                f"a worker takes {memory / 1e6:.0f} MB with its model alone, more than its part of --memory, "
+                f"{most / 1e6:.0f} MB; give more, or have fewer workers."
+            )
         self.facts, self._table = first["ready"], first["ready"]["table"]
         log.info("a worker has loaded %s", self.settings.model_id)
-        self._memory_at_start = self._memory()
+        await self._spares.store()
 
     async def stop(self) -> None:
         """Kill the process, if there is one."""
@@ -118,25 +162,24 @@ class WorkerProcess:
     def take(self, job: Job) -> None:
         """Compute this too."""
         self.jobs[job.number], job.progress = job, BEGUN
-        self._send({"id": job.number, "task": job.task.to_json()})
+        self._send({"id": job.number, "owner": job.owner, "task": job.task.to_json()})
 
-    def has_room(self, job: Job) -> bool:
-        """May this job be run beside those that are running? Of large ones there is one at a time, beside small ones."""
+    def has_room(self, job: Job, times: int = 1) -> bool:
+        """May this job be run beside those that are running, in so many times the usual places?"""
         if self.facts is None or self.retired or not self.running:
             return False
         if not self.jobs:
             return True
-        if job.alone or any(other.alone for other in self.jobs.values()):
+        if self._is_full or job.alone or any(other.alone for other in self.jobs.values()):
             return False
-        small = [other.rows for other in self.jobs.values() if other.rows <= self.settings.small_rows]
-        if job.rows > self.settings.small_rows:
-            return len(small) == len(self.jobs)
-        return len(small) < self.settings.together and sum(small) + job.rows <= self.settings.max_rows
+        together = self.settings.together if self.facts["meets"] else 1
+        rows = self.rows + self.settings.rows_of(job.rows)
+        return len(self.jobs) < times * together and rows <= times * self.settings.max_rows
 
     @property
     def rows(self) -> int:
         """How many rows of a forward pass its jobs may fill."""
-        return sum(job.rows for job in self.jobs.values())
+        return sum(self.settings.rows_of(job.rows) for job in self.jobs.values())
 
     async def compute(self, freed: Callable[[], None]) -> list[Job]:
         """Answer what it takes, until the process is gone, or done and retired; `freed` is called when there may be more room.
@@ -158,7 +201,7 @@ class WorkerProcess:
                 if message is None:
                     return await self._given_up(await self._died())
                 if "progress" in message:
-                    self.jobs[message["id"]].progress = message["progress"]
+                    self._progress(self.jobs[message["id"]], message["progress"])
                 elif "piece" in message:
                     assert self.facts is not None  # it is ready
                     self.jobs[message["id"]].say(message["piece"], self.facts["fingerprint"])
@@ -172,6 +215,11 @@ class WorkerProcess:
         finally:
             reading.cancel()
 
+    def _progress(self, job: Job, told: dict[str, Any]) -> None:
+        """How far a run is; its owner is charged with what it has used since it was told last."""
+        self._charge(job.owner, told["seconds"] - job.progress["seconds"])
+        job.progress = told
+
     def _look(self, told: set[int]) -> Loss | None:
         """Stop what nobody waits for; why the process has to be given up, if so."""
         for number, job in self.jobs.items():
@@ -182,14 +230,21 @@ class WorkerProcess:
         if overdue:
             log.warning("worker killed: a request did not stop %g seconds after the deadline", self.settings.grace)
             return Loss(timed_out(self.settings.timeout), overdue)
-        if self.jobs and self._memory() - self._memory_at_start > self.settings.worker_memory:
-            log.warning("worker killed: it took more than %d bytes of memory", self.settings.worker_memory)
+        memory, most = self._memory(), self.settings.worker_memory
+        if memory > most:
+            log.warning("worker killed: it took more than %d bytes of memory", most)
             return self._loss(ApiError(500, OUT_OF_MEMORY, "out_of_memory", headers=NO_RETRY))
+        self._is_full = memory > FULL * most
+        if self._is_full and time.monotonic() > self._forgets_at:
+            self._forgets_at = time.monotonic() + FORGETTING_SECONDS
+            self._send({"forget": True})
         return None
 
     def _loss(self, error: ApiError, certain: bool = True) -> Loss:
-        """Of several nobody knows which it was: each is tried again by itself."""
-        return Loss(error, set(self.jobs) if len(self.jobs) == 1 else set(), suspects=True, certain=certain)
+        """Of several nobody knows which it was: they are tried again, each by itself in the end."""
+        most = CRASHES if certain else KILLS
+        known = {number for number, job in self.jobs.items() if job.deaths + 1 >= most or (certain and len(self.jobs) == 1)}
+        return Loss(error, known, most - 1)
 
     async def _died(self) -> Loss:
         """Why the process has ended by itself: a crash is that of a job, a kill may be anybody's."""
@@ -208,16 +263,13 @@ class WorkerProcess:
         for number in loss.guilty:
             job = jobs.pop(number)
             job.of.charge(job.progress["lm_tokens"])
-            # Killed twice from outside while it is alone is no accident either.
-            if loss.certain or self.offences.is_suspect(job.digest):
-                self.offences.convict(job.owner, job.digest)
-            self.offences.suspect(job.digest)
+            if loss.suspected < math.inf:
+                self.offences.convict(job.of.key, job.digest)
             job.fail(loss.error)
         for job in jobs.values():
-            if job.pieces:  # another draw would take back what the client has read
-                job.fail(worker_died())
-            job.alone = job.alone or loss.suspects
-            if loss.suspects:
+            job.begin_again()
+            if job.deaths >= loss.suspected:
+                job.alone = True
                 self.offences.suspect(job.digest)
         return [job for job in jobs.values() if not job.done]
 
@@ -238,13 +290,10 @@ class WorkerProcess:
         return json.loads(line) if line.endswith(b"\n") else None
 
     def _memory(self) -> int:
-        """Bytes in memory; 0 where the system does not tell."""
-        try:
-            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, ValueError, AttributeError, IndexError):
-            return 0
+        return resident_memory(self.pid)
 
     def _finish(self, job: Job, message: dict[str, Any]) -> None:
+        self._charge(job.owner, message["seconds"] - job.progress["seconds"])
         job.of.charge(message["lm_tokens"])
         self.metrics.tokens.inc(message["lm_tokens"])
         if job.alone:

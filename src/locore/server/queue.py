@@ -1,6 +1,7 @@
-"""A bounded queue of requests, which hands them to worker processes that have room. Owners take turns, and their requests.
+"""A bounded queue of requests, which hands them to worker processes that have room.
 
-There are two lanes: small runs wait for no large one, and of those a worker computes one at a time.
+Owners share what the workers have: who has had the least time comes first, and who has less than an equal share of the places
+is let in although others fill them. So nobody waits for the end of what another has begun.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from locore.kernel.pipeline import drawn_seed
 from locore.server.access import Metrics
 from locore.server.errors import ApiError, shutting_down
-from locore.server.jobs import Bundle, Job, Request
+from locore.server.jobs import Bundle, Job, Request, Turns
 from locore.server.offences import Offences, digests_of
-from locore.server.process import StartFailed, WorkerProcess
-from locore.server.settings import Settings
+from locore.server.process import Spares, StartFailed, WorkerProcess
+from locore.server.settings import ROOM, Settings
 from locore.server.task import Task
-from locore.server.turns import Turns
 
 log = logging.getLogger("locore.server")
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between tries to start a worker again
@@ -34,24 +37,35 @@ class Queue:
         self.settings = settings
         self.metrics = metrics
         self.offences = Offences()
-        self.workers = [WorkerProcess(settings, metrics, self.offences) for _ in range(settings.workers)]
         self.failure: StartFailed | None = None  # of the first start; later ones are tried again
-        self._small, self._large = self._lanes = Turns(), Turns()
+        self._turns = Turns()
+        self._spares = Spares(settings.spare)
+        self.workers = [self._worker() for _ in range(settings.workers)]
         self._works: dict[WorkerProcess, asyncio.Task[None]] = {}
         self._reloading: asyncio.Task[None] | None = None
         self._wants_reload = False
+        self._facts: dict[str, Any] | None = None
         self._seconds = USUAL_SECONDS
         self.refuses = False  # new requests, since the server stops
 
+    def _worker(self) -> WorkerProcess:
+        return WorkerProcess(self.settings, self.metrics, self.offences, self._turns.charge, self._spares)
+
     @property
     def facts(self) -> dict[str, Any] | None:
-        """What a worker that is ready says of the model; None if there is none."""
-        return next((worker.facts for worker in self.workers if worker.facts is not None), None)
+        """What a worker says of the model, or said last; None before the first is ready."""
+        self._facts = next((worker.facts for worker in self.workers if worker.facts is not None), self._facts)
+        return self._facts
+
+    @property
+    def is_ready(self) -> bool:
+        """Is a worker there?"""
+        return any(worker.facts is not None for worker in self.workers)
 
     @property
     def depth(self) -> int:
         """How many runs wait."""
-        return sum(map(len, self._lanes))
+        return len(self._turns)
 
     @property
     def running(self) -> int:
@@ -75,8 +89,7 @@ class Queue:
     def drain(self) -> None:
         """Take no more requests; whoever waits or is computed for gets 503."""
         self.refuses = True
-        waiting = [job for lane in self._lanes for job in lane]
-        for job in [*waiting, *(job for worker in self.workers for job in worker.jobs.values())]:
+        for job in [*self._turns, *self._jobs()]:
             job.fail(shutting_down())
 
     async def close(self) -> None:
@@ -86,6 +99,7 @@ class Queue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._spares.stop()
         for worker in self.workers:
             await worker.stop()
 
@@ -94,74 +108,100 @@ class Queue:
 
         Args:
             tasks: one for each run.
-            owner: of the request.
+            owner: of the request: a key, or an address.
             more: what else a `Request` says.
 
         Raises:
-            ApiError: 429, too many of this owner wait already, or it was this request that ended a process; 503, the server is
-                shutting down.
+            ApiError: 429, too many of this owner wait already, or for too long, or it was this request that ended a process;
+                503, the server is shutting down.
         """
         if self.refuses:
             raise shutting_down()
         request = Request(owner, **more)
-        waiting = set.union(*(lane.requests_of(owner) for lane in self._lanes))
-        if len(waiting) >= self.settings.queue_size:
-            seconds = math.ceil(self._seconds * self.depth / (self.settings.workers * self.settings.together))
+        waiting = self._turns.requests_of(owner)
+        seconds = self._seconds * len(waiting) / self._share(owner)
+        if len(waiting) >= self.settings.queue_size or seconds > self.settings.timeout:
             raise ApiError(
                 429,
-                f"{len(waiting)} requests are waiting already; try again later.",
+                f"{len(waiting)} requests are waiting already, for about {seconds:.2g} seconds; try again later.",
                 "queue_full",
-                headers={"Retry-After": str(min(max(1, seconds), LONGEST_RETRY))},
+                headers={"Retry-After": str(min(max(1, math.ceil(seconds)), LONGEST_RETRY))},
             )
         digests = digests_of(tasks)
-        self.offences.admit(owner, digests)
+        self.offences.admit(request.key, digests)
+        self._enter(owner)
         jobs = [
-            Job(task, self.settings.timeout, request, digest, self.offences.is_suspect(digest))
+            Job(
+                replace(task, seed=drawn_seed(task.seed)),
+                self.settings.timeout,
+                request,
+                digest,
+                self.offences.is_suspect(digest),
+            )
             for task, digest in zip(tasks, digests, strict=True)
         ]
         for job in jobs:
-            self._lane(job).add(job)
+            self._turns.add(job)
             job.when_done(lambda job=job: self._forget(job))  # type: ignore[misc]
         self._dispatch()
         return Bundle(jobs)
 
-    def _lane(self, job: Job) -> Turns:
-        return self._small if job.rows <= self.settings.small_rows else self._large
+    def _jobs(self) -> list[Job]:
+        """What runs."""
+        return [job for worker in self.workers for job in worker.jobs.values()]
+
+    def _enter(self, owner: str) -> None:
+        """Of one who has nothing here, what he has had is counted from where the others are."""
+        others = {*self._turns.owners, *(job.owner for job in self._jobs())}
+        if owner not in others:
+            self._turns.enter(owner, others)
 
     def state(self, job: Job) -> dict[str, Any]:
         """How far it is: where it stands among those that wait, or what its worker told last."""
         position = self._position(job)
-        return {"state": "running", **job.progress} if position is None else {"state": "queued", "position": position}
+        if position is not None:
+            return {"state": "queued", "position": position}
+        return {"state": "running", **{name: job.progress[name] for name in ("phase", "lm_tokens")}}
 
     def _position(self, job: Job) -> int | None:
-        """1 for the next of its lane to run, if nobody leaves or comes. None if it does not wait."""
-        return next((number for number, other in enumerate(self._lane(job), 1) if other is job), None)
+        """1 for the next to run, if nobody leaves or comes. None if it does not wait."""
+        return next((number for number, other in enumerate(self._turns, 1) if other is job), None)
 
     def _forget(self, job: Job) -> None:
         """Nobody waits for it any more, so it does not wait either."""
-        if job in self._lane(job):
-            self._lane(job).remove(job)
+        if job in self._turns:
+            self._turns.remove(job)
             self._dispatch()
 
     def _dispatch(self) -> None:
-        """Hand out what waits, as long as there is room. In its lane nobody is passed over by what is smaller."""
-        for lane in self._lanes:
-            while (job := lane.first(self._has_share)) is not None:
-                free = [worker for worker in self.workers if worker.has_room(job)]
-                if not free:
-                    if job.alone:
-                        return  # a worker has to become idle for it
-                    break
-                lane.take(job)
-                begun = time.monotonic()
-                job.when_done(lambda begun=begun: self._measure(time.monotonic() - begun))  # type: ignore[misc]
-                min(free, key=lambda worker: worker.rows).take(job)
+        """Hand out what waits, as long as there is room: to those first who have less than their share."""
+        while len(self._turns):
+            below = self._below()
+            job = self._turns.first(below) or self._turns.first()
+            assert job is not None  # one waits
+            times = ROOM if job.owner in below else 1
+            free = [worker for worker in self.workers if worker.has_room(job, times)]
+            if not free:
+                return  # nobody is passed over by what is smaller
+            self._turns.take(job)
+            begun = time.monotonic()
+            job.when_done(lambda begun=begun: self._measure(time.monotonic() - begun))  # type: ignore[misc]
+            min(free, key=lambda worker: worker.rows).take(job)
 
-    def _has_share(self, job: Job) -> bool:
-        """Of what runs, at most half is of its request: else nobody could come in beside one of many runs."""
-        running = [other for worker in self.workers for other in worker.jobs.values()]
-        most = max(1, len(self.workers) * self.settings.together // 2)
-        return sum(other.request == job.request for other in running) < most
+    def _below(self) -> set[str]:
+        """Owners with something waiting who have fewer runs, and fewer rows, than if all had equally many."""
+        runs, rows = Counter[str](), Counter[str]()
+        for job in self._jobs():
+            runs[job.owner] += 1
+            rows[job.owner] += self.settings.rows_of(job.rows)
+        places = self._share(*runs)
+        most = places * self.settings.max_rows / self.settings.together
+        return {owner for owner in self._turns.owners if runs[owner] < places and (rows[owner] < most or not runs[owner])}
+
+    def _share(self, *more: str) -> float:
+        """Of the places, of each owner of whom something waits or of these."""
+        owners = len({*self._turns.owners, *more}) or 1
+        return max(1.0, len(self.workers) * self.settings.together / owners)
 
     def _measure(self, seconds: float) -> None:
         self._seconds += 0.2 * (seconds - self._seconds)
@@ -182,7 +222,7 @@ class Queue:
             self._dispatch()
             innocent = await worker.compute(self._dispatch)
             for job in reversed(innocent):
-                self._lane(job).add(job, again=True)
+                self._turns.add(job, again=True)
             if worker.retired:
                 break
             log.warning("a worker ended and is started again")
@@ -225,7 +265,7 @@ class Queue:
 
     async def _replace(self, old: WorkerProcess) -> None:
         """By a worker that has loaded its model. Then the old one is gone: there is one model more than usual at most."""
-        new, ending = WorkerProcess(self.settings, self.metrics, self.offences), self._works[old]
+        new, ending = self._worker(), self._works[old]
         self.workers.append(new)
         try:
             await new.start()

@@ -10,6 +10,7 @@ from locore.server.errors import ApiError
 
 MINUTE = 60.0
 ROUNDING = 1e-6  # seconds
+MOST = 4096  # owners that are remembered
 
 
 class Bucket:
@@ -74,7 +75,9 @@ class Quotas:
         self._of(owner)[1].take(lm_tokens)
 
     def _of(self, owner: str) -> tuple[Bucket, Bucket]:
-        if owner not in self._buckets:  # as many as there are keys
+        if owner not in self._buckets:
+            if len(self._buckets) >= MOST:  # keys are few, addresses may be many
+                del self._buckets[next(iter(self._buckets))]
             limits = (self._requests or math.inf, self._lm_tokens or math.inf)
             self._buckets[owner] = Bucket(limits[0], self._clock), Bucket(limits[1], self._clock)
         return self._buckets[owner]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from locore.kernel.errors import InvalidArgument
 
 SHORTEST_KEY = 16  # characters
+ROOM = 2  # times the places of a worker: the second half is for owners who have less than their share
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,19 @@ class Settings:
         lm_tokens_per_minute: of each key; None for no limit.
         json_logs: a line of JSON for each request, for machines to read.
         workers: processes that sample, each with its own copy of the model.
-        queue_size: requests of one key that may wait, or of all where there are no keys; more get 429.
-        together: requests that a worker runs beside each other, in shared forward passes.
-        max_rows: of one forward pass, and of all small runs of a worker together. A run of more than an eighth of them is
-            large; a worker computes one of those at a time, beside the small ones.
+        spare: is a process kept that has imported everything, so that a worker that dies is there again soon?
+        queue_size: requests of one key that may wait, or of one address where there are no keys; more get 429.
+        together: requests that a worker runs beside each other, in shared forward passes; twice as many where owners come
+            (keys, or addresses) who have less than their share.
+        max_rows: of one forward pass, and of all runs of a worker together; a run counts as a quarter of them at most.
+        exact_batches: is each run read by itself, so that an answer has the same bits whatever is computed beside it?
         timeout: seconds from a request's arrival to its answer; later ones get 504.
         grace: seconds after which a worker that does not stop is killed.
         compile_seconds: of wall time for one constraint.
         compile_memory: bytes that a compile may take.
-        worker_memory: bytes that a worker may grow by after loading its model; beyond, it is killed and started again.
+        memory: bytes of all workers together, their models included; three quarters of what is free when the server starts,
+            by default. A worker that has more than its part is killed and started again; long before, it forgets what it
+            keeps, and runs nothing beside what runs.
         body_bytes: of a request.
         body_seconds: until the whole request must have come.
         json_depth: of objects and lists in a request.
@@ -64,14 +69,16 @@ class Settings:
     lm_tokens_per_minute: int | None = None
     json_logs: bool = False
     workers: int = 1
+    spare: bool = False
     queue_size: int = 64
     together: int = 16
     max_rows: int = 1024
+    exact_batches: bool = False
     timeout: float = 60.0
     grace: float = 5.0
     compile_seconds: float = 20.0
     compile_memory: int = 1_000_000_000
-    worker_memory: int = 4_000_000_000
+    memory: int = field(default_factory=lambda: usual_memory())
     body_bytes: int = 1_000_000
     body_seconds: float = 20.0
     json_depth: int = 100
@@ -88,10 +95,14 @@ class Settings:
         """All keys; none where everybody may ask."""
         return (self.api_key,) if isinstance(self.api_key, str) else self.api_key or ()
 
+    def rows_of(self, rows: int) -> int:
+        """As how many a run of so many rows counts: it is read in pieces, so a large one leaves room for others."""
+        return min(rows, max(1, self.max_rows // 4))
+
     @property
-    def small_rows(self) -> int:
-        """The rows of a small run, at most."""
-        return max(1, self.max_rows // 8)
+    def worker_memory(self) -> int:
+        """Bytes of one worker, at most."""
+        return self.memory // self.workers
 
     @property
     def model_id(self) -> str:
@@ -113,6 +124,15 @@ class Settings:
                 f"{self.host} can be reached from other machines, and there is no API key. Set LOCORE_API_KEY or give "
                 "--api-key-file, or listen at 127.0.0.1."
             )
+
+
+def usual_memory() -> int:
+    """Three quarters of the memory that is free; where the system does not tell, there is no bound that it could be held to."""
+    import torch  # which takes seconds, and is not needed to read options
+
+    from locore.models.machine import free_bytes
+
+    return 3 * (free_bytes(torch.device("cpu")) or 2**62) // 4
 
 
 def is_loopback(host: str) -> bool:

@@ -12,7 +12,7 @@ Prompt = str | list[int] | list[dict[str, str]]
 Effort = Literal["low", "normal", "high"]
 NO_LOGPROBS = -1
 EVERYTHING: Json = {"type": "true"}  # the constraint that always holds
-BEGUN: Json = {"phase": "compiling", "lm_tokens": 0}  # how far a run is at its beginning
+BEGUN: Json = {"phase": "compiling", "lm_tokens": 0, "seconds": 0.0}  # how far a run is at its beginning
 
 
 @dataclass(frozen=True)

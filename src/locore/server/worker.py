@@ -7,6 +7,7 @@ whenever a request gets out of hand, so that nothing of a request outlives it.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -17,21 +18,27 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, TextIO
 
 import locore
+from locore.compilers import stored
 from locore.kernel.errors import LocoreError
-from locore.kernel.limits import Limits, watched
+from locore.kernel.limits import Limits, held_back, may_stop, watched
 from locore.models import LanguageModel
+from locore.models.by_name import load_options
 from locore.models.meeting import Meeting, can_meet
 from locore.server.compare import Comparison
 from locore.server.compute import Computer, Run
+from locore.server.settings import ROOM
 from locore.server.task import BEGUN, Task
 
 Message = dict[str, Any]
 TELLING_SECONDS = 0.5  # between two lines on how far a run is
 TRIM_SECONDS = 2.0  # between two times that memory is given back to the system
 TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+HELD_SECONDS = 0.05  # for which a run beyond its owner's share holds back, at each place where it may be stopped
+SWITCH_SECONDS = 0.0005  # for which a thread keeps Python while others wait for it: passes are many short steps
 PATIENCE = 1.0  # of a pass, which is what a shared one saves: how long requests wait for others that compute something else
 
 
@@ -40,17 +47,13 @@ class Stopped(BaseException):
 
 
 class Progress:
-    """How far a run is, told at most twice a second."""
+    """How far a run is, told at most twice a second. Made in the thread of the run, whose time on a processor it tells."""
 
     def __init__(self, tell: Callable[[Message], None]) -> None:
         self._tell = tell
         self._state = dict(BEGUN)
         self._due = time.monotonic() + TELLING_SECONDS
-
-    @property
-    def lm_tokens(self) -> int:
-        """What was spent so far."""
-        return int(self._state["lm_tokens"])
+        self._begun = time.thread_time()
 
     def enter(self, phase: str) -> None:
         """It begins with something else."""
@@ -60,12 +63,53 @@ class Progress:
         """It has asked for so many next-token distributions more."""
         self._state["lm_tokens"] += lm_tokens
 
+    def used_by_passes(self, seconds: float) -> None:
+        """Its part of a pass that it shared with others; negative for what its thread did for them."""
+        self._begun -= seconds
+
+    def spent(self) -> Message:
+        """LM tokens, and seconds of the worker."""
+        return {"lm_tokens": self._state["lm_tokens"], "seconds": time.thread_time() - self._begun}
+
     def tell(self) -> None:
         """If it is time."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + TELLING_SECONDS
-            self._tell(self._state)
+            self._tell({**self._state, **self.spent()})
+
+
+class Shares:
+    """Which runs have to hold back: those of an owner beyond an equal share of the places, the later ones first."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._changing = threading.Lock()
+        self._owners: dict[int, str] = {}  # of the runs, in the order in which they began
+        self._beyond = frozenset[int]()
+
+    def begin(self, number: int, owner: str) -> None:
+        """A run begins."""
+        with self._changing:
+            self._owners[number] = owner
+            self._divide()
+
+    def end(self, number: int) -> None:
+        """It has ended."""
+        with self._changing:
+            del self._owners[number]
+            self._divide()
+
+    def _divide(self) -> None:
+        runs: dict[str, list[int]] = {}
+        for number, owner in self._owners.items():
+            runs.setdefault(owner, []).append(number)
+        share = max(1, self._places // max(1, len(runs)))
+        self._beyond = frozenset(number for mine in runs.values() for number in mine[share:])
+
+    def has_to_wait(self, number: int) -> bool:
+        """Is it beyond the share of its owner, while others are there?"""
+        return number in self._beyond
 
 
 class Worker:
@@ -76,19 +120,16 @@ class Worker:
         self._sending = threading.Lock()
         self._stops: dict[int, threading.Event] = {}
         self._trim_at = 0.0
+        self._shares = Shares(options["together"])
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
-        # Engines compute where they run, and take no device.
-        placed = {} if options["device"] == "cpu" else {"device": options["device"]}
-        placed |= {} if options["threads"] is None else {"threads": options["threads"]}
-        model = locore.load(options["model"], **placed)
+        model = locore.load(options["model"], **load_options(options["device"], options["threads"]))
         self._computer = Computer(model, limits, options["table"])
-        self._meeting = Meeting(model, PATIENCE, options["max_rows"]) if can_meet(model) else None
+        self._meeting = None
+        if can_meet(model):
+            self._meeting = Meeting(model, PATIENCE, options["max_rows"], options["exact_batches"])
         # What cannot share a pass would only wait for the processor.
-        self._pool = ThreadPoolExecutor(options["together"] if self._meeting else 1, "run")
-        # A large run reads by itself, beside the meeting, whose members need not wait for its passes.
-        self._large = ThreadPoolExecutor(1, "large") if self._meeting else self._pool
-        self._small_rows = options["small_rows"]
-        self._send({"ready": self._computer.facts()})
+        self._pool = ThreadPoolExecutor(ROOM * options["together"] if self._meeting else 1, "run")
+        self._send({"ready": {**self._computer.facts(), "meets": self._meeting is not None}})
 
     def work(self) -> None:
         """Until standard input ends, which is the end of the process."""
@@ -97,18 +138,19 @@ class Worker:
             if "stop" in message:
                 self._stop(message["stop"])
                 continue
+            if "forget" in message:
+                forget()
+                continue
             number = message["id"]
             self._stops[number] = threading.Event()
-            task = Task.from_json(message["task"])
-            pool = self._pool if task.rows <= self._small_rows else self._large
-            pool.submit(self._answer, number, task)
+            self._pool.submit(self._answer, number, Task.from_json(message["task"]), message["owner"])
         os._exit(0)
 
     def _stop(self, number: int) -> None:
         if number in self._stops:  # else it has just ended
             self._stops[number].set()
 
-    def _answer(self, number: int, task: Task) -> None:
+    def _answer(self, number: int, task: Task, owner: str) -> None:
         """In a thread: one request."""
         stop = self._stops[number]
         progress = Progress(lambda state: self._send({"id": number, "progress": state}))
@@ -117,9 +159,15 @@ class Worker:
             if stop.is_set():
                 raise Stopped
             progress.tell()
+            if self._shares.has_to_wait(number):
+                with nullcontext() if self._meeting is None else self._meeting.missed():
+                    time.sleep(HELD_SECONDS)
+                held_back(HELD_SECONDS)
 
+        self._shares.begin(number, owner)
         try:
-            answer = {"result": self._computed(task, check, progress, lambda piece: self._send({"id": number, "piece": piece}))}
+            with watched(check, progress.spend):
+                answer = {"result": self._computed(task, owner, progress, partial(self._tell, number))}
         except Stopped:
             answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
@@ -132,32 +180,53 @@ class Worker:
             _log(error)
             answer = _error("Internal", "")
         del self._stops[number]
+        self._shares.end(number)
         self._give_back_memory()
-        self._send({"id": number, "lm_tokens": progress.lm_tokens, **answer})
+        self._send({"id": number, **progress.spent(), **answer})
 
-    def _computed(self, task: Task, check: Callable[[], None], progress: Progress, tell: Callable[[str], None]) -> Message:
-        check()
-        meeting = self._meeting if task.rows <= self._small_rows else None
+    def _tell(self, number: int, piece: str) -> None:
+        self._send({"id": number, "piece": piece})
+
+    def _computed(self, task: Task, owner: str, progress: Progress, tell: Callable[[str], None]) -> Message:
+        may_stop()
+        meeting = self._meeting
         model: LanguageModel = self._computer.model if meeting is None else meeting.model
-        with watched(check, progress.spend):
-            with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
-                run = Run(self._computer, task, model)
-                run.circuit  # noqa: B018  (compiled before anybody waits for this request)
-            with nullcontext() if meeting is None else meeting.attended():
-                return Comparison(run, progress.enter).result() if task.compares else run.result(tell).to_json()
+        with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
+            run = Run(self._computer, task, model)
+            run.circuit  # noqa: B018  (compiled before anybody waits for this request)
+        with nullcontext() if meeting is None else meeting.attended(owner, progress.used_by_passes):
+            return Comparison(run, progress.enter).result() if task.compares else run.result(tell).to_json()
 
     def _give_back_memory(self) -> None:
         """What a run has left behind in the allocator is not charged to the next one."""
         now = time.monotonic()
-        if TRIM is not None and now >= self._trim_at:
+        if now >= self._trim_at:
             self._trim_at = now + TRIM_SECONDS
-            TRIM(0)
+            trim()
 
     def _send(self, message: Message) -> None:
         line = json.dumps(message, allow_nan=False) + "\n"
         with self._sending:
             self._answers.write(line)
             self._answers.flush()
+
+
+def trim() -> None:
+    """Give free memory back to the system, where it can be asked for."""
+    if TRIM is not None:
+        TRIM(0)
+
+
+def forget() -> None:
+    """All that is kept of earlier requests: circuits, readings, and what the library's functions remember."""
+    stored.forget()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("locore."):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+    gc.collect()
+    trim()
 
 
 def _log(error: Exception) -> None:
@@ -171,7 +240,7 @@ def _error(kind: str, message: str) -> Message:
 
 
 def main() -> None:
-    """Settings come as JSON in the first argument."""
+    """Settings come as the first line of JSON."""
     # A terminal sends its signals to all; what follows from them the server says.
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
@@ -179,11 +248,15 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # whatever else prints must not come between
     try:
-        worker = Worker(json.loads(sys.argv[1]), sys.stdin, answers)
+        options = sys.stdin.readline()
+        if not options:
+            return
+        worker = Worker(json.loads(options), sys.stdin, answers)
     except LocoreError as error:
         answers.write(json.dumps({"failed": str(error)}) + "\n")
         answers.flush()
         return
+    sys.setswitchinterval(SWITCH_SECONDS)
     worker.work()
 
 

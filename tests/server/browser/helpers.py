@@ -6,7 +6,7 @@ from typing import Any
 
 SIDES = ("masking", "locore")
 DONE = "#results[aria-busy=false]"
-PATIENCE = 600_000  # milliseconds; only a page that hangs needs them
+PATIENCE = 180_000  # milliseconds; only a page that hangs needs them
 
 
 def run(page: Any) -> Any:

@@ -10,12 +10,13 @@ import pytest
 import locore
 from tests.server.browser.helpers import PATIENCE, run
 from tests.server.browser.test_access import accessible
+from tests.server.conftest import KEY
 
 PHONE = {"viewport": {"width": 320, "height": 640}, "color_scheme": "dark"}
 
 
-def extracting(visit, **options):
-    page = visit(**options)
+def extracting(visit, *server, **options):
+    page = visit(*server, **options)
     page.get_by_role("link", name="A record out of a text").click()
     page.locator("#model", has_text=re.compile("tiny")).wait_for()
     return page
@@ -74,7 +75,15 @@ def test_certainty_is_said_in_words_and_the_level_moves(visit):
         }
         for name, (p, ends) in FIELDS.items()
     }
-    record = {"value": {}, "probability": None, "fields": fields, "kept": {}, "left_out": [], "verdict": "rough"}
+    record = {
+        "value": {},
+        "probability": None,
+        "fields": fields,
+        "kept": {},
+        "left_out": [],
+        "verdict": "rough",
+        "note": "Two are doubtful.",
+    }
     body = json.dumps({"locore": {"record": record, "lm_tokens": 5, "seconds": 1.0}})
     page.route("**/v1/completions", lambda route: route.fulfill(body=body, content_type="application/json"))
     answered(page)
@@ -113,3 +122,53 @@ def test_rows_are_the_schema_and_mistakes_are_said_where_they_are(visit):
     page.click("#run")
     assert page.inner_text("#abstain_below-error") and page.evaluate("document.activeElement.id") == "abstain_below"
     assert accessible(page) == []
+
+
+def test_a_link_fills_in_the_rows_or_the_schema(visit):
+    page = extracting(visit)
+    page.fill("#prompt", "Grüße, 世界 🙂")
+    page.fill("#seed", "3")
+    page.fill("#abstain_below", "0.7")
+    page.get_by_label("Name of field 2").fill("pieces")
+    other = extracting(visit)
+    for schema in (page.input_value("#constraint"), '{\n  "enum": [\n    1\n  ]\n}'):
+        page.evaluate("text => { document.getElementById('constraint').value = text; }", schema)
+        page.get_by_role("button", name="Copy link").click()
+        page.locator("#status", has_text="link").wait_for()
+        other.goto(page.url)
+        other.reload()
+        assert other.input_value("#constraint") == schema and other.input_value("#prompt") == "Grüße, 世界 🙂"
+        assert (other.input_value("#seed"), other.input_value("#abstain_below")) == ("3", "0.7")
+        names = [place.input_value() for place in other.get_by_label(re.compile("Name of field")).all()]
+        assert names == (["item", "pieces", "express"] if "pieces" in schema else [])
+    assert other.locator("#constraint").is_visible()
+    other.goto(page.url + "x!")
+    assert "This link is damaged" in other.inner_text("#general-error")
+
+
+def test_it_can_be_cancelled_and_read_again(visit):
+    page = extracting(visit)
+    page.route("**/v1/completions", lambda route: None)  # no answer
+    page.click("#run")
+    page.get_by_role("button", name="Cancel").click()
+    page.locator("#status", has_text="Cancelled.").wait_for()
+    page.unroute("**/v1/completions")
+    page.fill("#max_tokens", "32")
+    assert answered(page)[0]["fields"]
+
+
+def test_a_model_that_reads_chats_is_asked_as_a_user_asks(visit, server):
+    """Of a server that wants a key; the unknown fields of this model are explained."""
+    page = visit(server)
+    page.get_by_role("link", name="A record out of a text").click()
+    page.click("#run")
+    page.locator("#key-error:not(:empty)").wait_for()
+    page.fill("#key", KEY)
+    page.fill("#prompt", "How is the weather?")
+    page.fill("#max_tokens", "32")
+    with page.expect_response("**/v1/chat/completions", timeout=PATIENCE) as found:
+        run(page)
+    asked, record = found.value.request.post_data_json, found.value.json()["locore"]["record"]
+    assert asked["messages"] == [{"role": "user", "content": "How is the weather?"}] and "prompt" not in asked
+    assert any(field["probability"] is None for field in record["fields"].values())
+    assert record["note"] and record["note"] in page.inner_text("#results")

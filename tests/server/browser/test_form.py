@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -131,3 +132,17 @@ def test_a_wrong_number_is_explained_at_its_field(visit):
         assert says in page.inner_text(f"#{field}-error")
         assert page.locator(f"#{field}").evaluate("place => place === document.activeElement && place.ariaInvalid === 'true'")
         page.fill(f"#{field}", good)
+
+
+@pytest.mark.parametrize(("address", "script"), [("/", "main"), ("/page/extract.html", "extract")])
+def test_a_form_cannot_be_sent_before_its_script_is_there(visit, open_server, address, script):
+    """The browser would send it as a plain form, to nowhere, and say nothing to the user."""
+    page, held = visit(), []
+    page.route(f"**/page/{script}.js", lambda route: held.append(route))
+    with page.expect_request(f"**/page/{script}.js"):
+        page.goto(f"{open_server.url}{address}", wait_until="commit")
+    page.locator("#run:disabled").wait_for()
+    page.locator("#run").evaluate("button => button.click()")
+    held.pop().continue_()
+    page.locator("#run:enabled").wait_for()
+    assert page.url == f"{open_server.url}{address}"

@@ -27,11 +27,12 @@ from locore.evidence import Draws
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.samplers.base import Ahead, Prefixes, affordable, left_to_right
-from locore.kernel.samplers.smc import GATHERED_NUMBERS, Population, check_threshold
-from locore.kernel.samplers.swor import pooled, width_of
+from locore.kernel.samplers.rounds import pooled, width_of
+from locore.kernel.samplers.smc import Population, check_threshold
 from locore.models import LanguageModel
 from locore.samplers.adaptive_rejection import log_evidence
 
+GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle
 Check = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -20,6 +20,7 @@ import torch
 
 import locore
 from locore import Tokenizer, ban
+from locore.circuits.chain import chain_of
 from locore.kernel.automata.lift import lift_bytes
 from locore_lab.harness import Case, Row, apart, measurement
 from locore_lab.mask_engines import SIZES, WORDS, Vocabulary
@@ -71,7 +72,7 @@ def one(vocabulary: Path, case: str, words: Path) -> Row:
         "phrases": len(phrases),
         "states": len(circuit.reader.live[0]),
         "classes": circuit.num_classes,
-        "nodes_a_position": sum(level.shape[1] for level in circuit.chain.blocks[-1].levels),
+        "nodes_a_position": sum(level.shape[1] for level in chain_of(circuit).blocks[-1].levels),
         "compile_cpu_s": seconds,
         "peak_mb": peak,
         "peak_before_mb": before,

@@ -1,6 +1,6 @@
 """The picture of the README: the truth, masking without weights, and Locore, on a question that can be enumerated.
 
-The question is the first example of `python -m locore.demo`, on SmolLM2, with its seed and its numbers of draws. It was chosen
+The question is the first example of `python -m locore_lab.demo`, on SmolLM2, with its seed and numbers of draws. It was chosen
 because it shows the fault. No table of the model is prepared.
 """
 
@@ -42,7 +42,7 @@ LOOKS = {
 def measure() -> dict[str, Any]:
     """What the demonstration computes."""
     import locore
-    from locore.demo import examples
+    from locore_lab.demo import examples
 
     model = locore.load("smollm2")
     assert isinstance(model, locore.models.HuggingFaceModel)

@@ -15,6 +15,7 @@ from typing import Annotated
 import locore
 from locore import Constraint, Tokenizer, ban, json_schema, regex, token
 from locore.circuits import Circuit
+from locore.circuits.chain import chain_of
 from locore.models.loading import tokenizer_parts
 from locore.samplers import SequentialMonteCarlo, Twisted, WithoutReplacement
 from locore_lab.bench.steps import Peaked, table_of
@@ -44,7 +45,7 @@ def stored_bytes(circuit: Circuit) -> int:
     """Of all tensors of a circuit, each once."""
     tensors = [
         circuit.token_class,
-        *(part for block in circuit.chain.blocks for part in (block.leaves, block.outputs, *block.levels)),
+        *(part for block in chain_of(circuit).blocks for part in (block.leaves, block.outputs, *block.levels)),
     ]
     if circuit.reader is not None:
         tensors += circuit.reader.tables

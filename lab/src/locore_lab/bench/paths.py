@@ -13,6 +13,7 @@ import torch
 
 import locore
 from locore.circuits import Circuit
+from locore.circuits.chain import chain_of
 from locore.kernel.tokenizer import Tokenizer
 from locore_lab.harness import Case, Row, apart, measurement
 from locore_lab.shared import least_seconds, timed
@@ -41,7 +42,7 @@ def edges_row(side: int, neighbours: int) -> Row:
     count, seconds = timed(circuit.count)
     assert (side, neighbours) != (12, 4) or count == PATHS_12
     row |= {"nodes": circuit.num_nodes, "arcs": circuit.num_edges, "paths": str(count), "count_seconds": seconds}
-    row["widest"] = max(len(block.outputs) for block in circuit.chain.blocks)
+    row["widest"] = max(len(block.outputs) for block in chain_of(circuit).blocks)
     return row | queries(circuit)
 
 
@@ -68,7 +69,7 @@ def moves_row(neighbours: int, memory: int, length: int) -> Row:
         return {"refused": str(error), "compile_seconds": time.process_time() - start}
     row: Row = {"compile_seconds": time.process_time() - start}
     row |= {"nodes": circuit.num_nodes, "arcs": circuit.num_edges, "walks": str(circuit.count())}
-    row["states"] = len(circuit.chain.blocks[0].outputs)
+    row["states"] = len(chain_of(circuit).blocks[0].outputs)
     uniform = torch.zeros(WEIGHTINGS, length, neighbours + 1, dtype=torch.float64)
     row |= least_seconds({"mass_fp64_seconds": lambda: circuit.log_mass(uniform)}, 2)
     bound = moves.at(length).bind(tokenizer)

@@ -4,8 +4,11 @@ The clerk is a small model that learned to read orders (`locore_lab.extraction`)
 one to four fields. The model's posterior is found by reading all its probable texts (`locore_lab.extraction.truth`). Beside
 `locore.parse` stand what people do without it, on the same orders: the product of the probabilities of a value's tokens in the
 masked text of the likeliest ones, and the share of eight masked texts that agree. Shown are the largest error of a marginal,
-seconds beside those of one masked text, and over all fields: expected calibration error against the model's posterior and
-against what is true, Brier score, and how well errors are found (AUROC).
+seconds beside those of one masked text, and over all fields: expected calibration error against the model's posterior, against
+Bayes' posterior given the sentence, and against what is true; Brier score, and how well errors are found (AUROC).
+
+What is true is one draw from Bayes' posterior for each field: over a few hundred fields even probabilities that are true to the
+last digit would seem off by what chance does, which is shown beside.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from locore.kernel.chat import Prompt
 from locore.models import LanguageModel
 from locore.parsing import Answer
 from locore_lab.extraction.truth import MISSING, Truth, enumerated, plain, value_at
-from locore_lab.extraction.world import Order
+from locore_lab.extraction.world import Order, record
 from locore_lab.harness import Case, Row, measurement
 from locore_lab.shared import auroc
 from locore_lab.tiny_lm.models import RECIPES
 
-LENGTH, AGAIN, BINS = 64, 8, 10
+LENGTH, AGAIN, BINS, DRAWS = 64, 8, 10, 500
 NEAR, ABSTAIN, GREEDY = 0.02, 0.8, 0.01
 METHODS = ("locore", "tokens", "agreement")
 Said = dict[str, tuple[str, float]]  # by pointer: a value and how probable it is said to be
@@ -124,9 +127,20 @@ def measured(model: LanguageModel, number: int, prefixes: int, floor: float) -> 
     for field in row["said"]:
         name = field["pointer"]
         field["model"] = truth.marginal(name).get(field["locore"][0], 0.0)
+        chances = by_bayes(order, name)
+        field["bayes"] = {method: chances.get(field[method][0], 0.0) for method in METHODS}
         low, high = answer.fields[name].interval
         field["covered"] = low - truth.off <= field["model"] <= high + truth.off
     return {**row, "worst": worst_error(answer, truth, list(answer.fields)), "off": truth.off}
+
+
+def by_bayes(order: Order, pointer: str) -> dict[str, float]:
+    """p(value | sentence) at a pointer, which nobody knows but the generator."""
+    found: dict[str, float] = {}
+    for values, chance in order.posterior().items():
+        value = value_at(record(dict(zip(order.asked, values, strict=True))), pointer)
+        found[value] = found.get(value, 0.0) + chance
+    return found
 
 
 def calibration_error(pairs: Sequence[tuple[float, float]]) -> float:
@@ -135,6 +149,13 @@ def calibration_error(pairs: Sequence[tuple[float, float]]) -> float:
     for said, true in pairs:
         bins.setdefault(min(BINS - 1, int(said * BINS)), []).append((said, true))
     return sum(abs(sum(said - true for said, true in inside)) for inside in bins.values()) / len(pairs)
+
+
+def error_by_chance(said: Sequence[float]) -> float:
+    """The calibration error that probabilities would have in the mean if all of them were true."""
+    rng = random.Random(0)
+    drawn = ([(p, float(rng.random() < p)) for p in said] for _ in range(DRAWS))
+    return sum(map(calibration_error, drawn)) / DRAWS
 
 
 def probability(field: Row, method: str) -> float:
@@ -173,8 +194,11 @@ def _rating(fields: Sequence[Row], name: str) -> str:
     brier = sum((p - true) ** 2 for p, true in pairs) / len(pairs)
     accuracy = sum(true for _, true in pairs) / len(pairs)
     found = auroc([true == 1 for _, true in pairs], [p for p, _ in pairs])
-    error = calibration_error(pairs)
-    return f"{name:10} right {accuracy:.3f}  calibration error {error:.3f}  Brier {brier:.3f}  AUROC {found:.3f}"
+    error, chance = calibration_error(pairs), error_by_chance([p for p, _ in pairs])
+    known = [(probability(field, name), field["bayes"][name]) for field in fields if "bayes" in field]
+    bayes = f"  to Bayes {calibration_error(known):.3f}" if known else ""
+    errors = f"calibration error {error:.3f} (by chance {chance:.3f}){bayes}"
+    return f"{name:10} right {accuracy:.3f}  {errors}  Brier {brier:.3f}  AUROC {found:.3f}"
 
 
 def summary(rows: list[Row]) -> str:
@@ -195,7 +219,7 @@ def summary(rows: list[Row]) -> str:
 )
 def run(
     orders: int = 100,
-    prefixes: Annotated[int, "at each position"] = 112,
+    prefixes: Annotated[int, "at each position"] = 160,
     floor: Annotated[float, "of the probability of prefixes that the truth is found by"] = 1e-5,
 ) -> Iterator[Case]:
     model = locore.load(RECIPES["clerk"].folder)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from locore.kernel.limits import resident_memory
 from locore_lab.harness import Case, Row, Some, measurement
 
 RUN = "import sys; from locore.cli import main; sys.exit(main())"
@@ -59,9 +60,10 @@ def tried(what: str, seen: str) -> Row:
 class Server:
     """`locore serve` at a free port."""
 
-    def __init__(self, model: str, timeout: int = 120) -> None:
-        command = [sys.executable, "-c", RUN, "serve", "--model", model, "--port", "0"]
-        command += ["--timeout", str(timeout), "--queue-size", "500"]
+    def __init__(self, model: str, timeout: int = 120, *options: str) -> None:
+        """With options of `locore serve`; a queue that is not full soon where there are none."""
+        command = [sys.executable, "-c", RUN, "serve", "--model", model, "--port", "0", "--timeout", str(timeout)]
+        command += options or ("--queue-size", "500")
         quiet = subprocess.DEVNULL
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet, text=True)
         assert self.process.stdout is not None
@@ -69,9 +71,9 @@ class Server:
         self.host, self.port, self.model = str(place.hostname), int(place.port or 0), model
         self.wait()
 
-    def line(self) -> HTTPConnection:
-        """A connection of its own."""
-        return HTTPConnection(self.host, self.port, timeout=PATIENCE)
+    def line(self, timeout: float = PATIENCE, address: str = "") -> HTTPConnection:
+        """A connection of its own, from this address of the machine."""
+        return HTTPConnection(self.host, self.port, timeout=timeout, source_address=(address, 0) if address else None)
 
     def wait(self) -> None:
         """Until the model is loaded."""
@@ -83,6 +85,13 @@ class Server:
         line = self.line()
         line.request("GET", path)
         return line.getresponse().status
+
+    def metric(self, name: str) -> float:
+        """What /metrics says, summed over labels."""
+        line = self.line()
+        line.request("GET", "/metrics")
+        lines = line.getresponse().read().decode().splitlines()
+        return sum(float(one.rsplit(" ", 1)[1]) for one in lines if one.split("{")[0].split(" ")[0] == name)
 
     def ask(self, body: dict[str, Any], line: HTTPConnection | None = None) -> tuple[int, dict[str, Any], float]:
         """Status, answer and seconds; status 0 where the connection broke."""
@@ -220,7 +229,7 @@ def kills(server: Server, requests: int) -> list[Row]:
         found = Counter(_told(one.result()) for one in asked)
     server.wait()
     again = server.ask(body(server.model, 1))[0]
-    return [tried(f"kill -9 of the worker during {requests} requests", f"{_listed(found)}; the next request: {again}")]
+    return [tried(f"kill -9 of the worker during {requests} requests", f"{listed(found)}; the next request: {again}")]
 
 
 def half_open(server: Server) -> list[Row]:
@@ -249,14 +258,14 @@ def half_open(server: Server) -> list[Row]:
     dripping.join()
     for line in lines:
         line.close()
-    statuses, slowest = _listed(Counter(map(_told, found))), max(seconds for _, _, seconds in found)
+    statuses, slowest = listed(Counter(map(_told, found))), max(seconds for _, _, seconds in found)
     what = f"{HALF_OPEN} half-open connections, which send a byte at a time and come again"
     return [tried(what, f"10 requests meanwhile: {statuses}, at most {slowest:.2f} s")]
 
 
 def many_constraints(server: Server, number: int) -> list[Row]:
     """Constraints that were never seen before; memory of the worker before and after."""
-    before = _resident(server.worker())
+    before = resident_memory(server.worker())
 
     def ask(i: int) -> int:
         rng = random.Random(i)
@@ -265,8 +274,8 @@ def many_constraints(server: Server, number: int) -> list[Row]:
 
     with ThreadPoolExecutor(8) as pool:
         found = Counter(map(str, pool.map(ask, range(number))))
-    grown = (_resident(server.worker()) - before) / 1e6
-    return [tried(f"{number} different constraints", f"{_listed(found)}; the worker grew by {grown:.0f} MB")]
+    grown = (resident_memory(server.worker()) - before) / 1e6
+    return [tried(f"{number} different constraints", f"{listed(found)}; the worker grew by {grown:.0f} MB")]
 
 
 def stopped(server: Server) -> list[Row]:
@@ -278,7 +287,7 @@ def stopped(server: Server) -> list[Row]:
         server.process.send_signal(signal.SIGTERM)
         found = Counter(_told(one.result()) for one in asked)
         server.process.wait(PATIENCE)
-    return [tried("SIGTERM during 40 long requests", f"{_listed(found)}; gone after {time.perf_counter() - start:.1f} s")]
+    return [tried("SIGTERM during 40 long requests", f"{listed(found)}; gone after {time.perf_counter() - start:.1f} s")]
 
 
 def _told(found: tuple[int, dict[str, Any], float]) -> str:
@@ -286,12 +295,9 @@ def _told(found: tuple[int, dict[str, Any], float]) -> str:
     return f"{status} {answer['error']['code']}" if "error" in answer else str(status or "cut off")
 
 
-def _listed(found: Counter[str]) -> str:
-    return ", ".join(f"{count} × {what}" for what, count in sorted(found.items()))
-
-
-def _resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def listed(found: Counter[str]) -> str:
+    """Each with its number, the most frequent first."""
+    return ", ".join(f"{count} × {what}" for what, count in found.most_common()) or "none"
 
 
 @measurement("tried | seen", "{what} | {seen}", quick={"requests": 6, "client": [1, 2], "only": ["latency", "load"]})

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import locore
-from locore.canonical import are_canonical
 from locore.models import LanguageModel, Remembered, prompt_ids
+from locore.stopping import are_canonical
 from locore_lab.harness import Case, Row, Some, measurement
 from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.problem import Problem, laws_of, mean_distance, prompt_of

@@ -15,9 +15,9 @@ from torch import Tensor
 
 import locore
 from locore import Tokenizer, ban, ends_with
-from locore.kernel.samplers.abreast import abreast
-from locore.kernel.samplers.swor import Size, walk
+from locore.kernel.samplers.rounds import abreast
 from locore.models import LanguageModel
+from locore.samplers.swor import Size, walk
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts, NGramTable
 from locore_lab.harness import Case, Row, measurement

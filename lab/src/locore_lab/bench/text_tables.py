@@ -1,4 +1,4 @@
-"""Writes the tables of docs/text_performance.md and docs/succinctness.md from the committed results, or checks them."""
+"""Writes the tables of docs/lab/performance.md and docs/lab/succinctness.md from the committed results, or checks them."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from locore_lab.bench import ban_lists, masks, steps, succinctness
 from locore_lab.harness import Row, markdown
 from locore_lab.shared import REPOSITORY, RESULTS
 
-PAGES = [REPOSITORY / "docs" / name for name in ("text_performance.md", "succinctness.md")]
+PAGES = [REPOSITORY / "docs" / "lab" / name for name in ("performance.md", "succinctness.md")]
 
 
 def walks(rows: list[Row]) -> str:
@@ -81,7 +81,7 @@ def filled(page: str) -> str:
         record = json.loads((RESULTS / f"{results}.json").read_text())
         return f"<!-- {found[1]} -->\n{kind(record['rows'])}\n<!-- end -->"
 
-    return re.sub(r"<!-- (.+?) -->\n(?:(?!<!--).)*?<!-- end -->", made, page, flags=re.DOTALL)
+    return re.sub(r"<!-- ([^>]+?) -->\n(?:(?!<!--).)*?<!-- end -->", made, page, flags=re.DOTALL)
 
 
 def run(

@@ -86,7 +86,7 @@ def load_material(folder: Path) -> Material:
     """Read prompts and phrases.
 
     Args:
-        folder: holds one of `PROMPT_FILES` and one of `PHRASE_FILES`; docs/reproduce.md says where they come from.
+        folder: holds one of `PROMPT_FILES` and one of `PHRASE_FILES`; docs/lab/reproduce.md says where they come from.
     """
     prompts, phrases = _find(folder, PROMPT_FILES), _find(folder, PHRASE_FILES)
     known: list[tuple[str, float | None]] = []
@@ -117,7 +117,7 @@ def _find(folder: Path, names: dict[str, str | None]) -> Path:
                 f"{path} is not the file that its name promises: its sha256 is {_sha256(path)}, not {wanted}. Fetch it again."
             )
         return path
-    raise InvalidArgument(f"{folder} holds none of {', '.join(names)}; docs/reproduce.md says how to get them.")
+    raise InvalidArgument(f"{folder} holds none of {', '.join(names)}; docs/lab/reproduce.md says how to get them.")
 
 
 def _in_order(prompts: list[Prompt]) -> tuple[Prompt, ...]:

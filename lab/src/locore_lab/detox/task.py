@@ -19,8 +19,7 @@ import locore
 from locore import Tokenizer
 from locore.circuits import Circuit
 from locore.constraints import Constraint
-from locore.kernel.ending import live_lengths
-from locore.kernel.numerics import NEG_INF, categorical
+from locore.kernel.numerics import NEG_INF, categorical, live_lengths
 from locore.models import LanguageModel
 from locore.models.wrappers import nucleus
 from locore_lab.shared import seed_of

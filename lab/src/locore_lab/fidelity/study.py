@@ -15,8 +15,7 @@ from locore.io import Journal, write_whole
 from locore.kernel.errors import BudgetExceeded, CannotScore, InvalidArgument
 from locore.models import LanguageModel
 from locore.samplers import Sampler
-from locore.samplers.twist.ngram import NGramTable
-from locore.samplers.twist.prepared import prepare
+from locore.samplers.twist.ngram import NGramTable, prepare
 from locore_lab.fidelity.entries import Entry
 from locore_lab.fidelity.measures import noise_floor, summarise
 from locore_lab.fidelity.problems import Problem, open_model

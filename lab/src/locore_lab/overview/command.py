@@ -15,9 +15,8 @@ import locore
 from locore import ban
 from locore.circuits import Circuit
 from locore.io import Journal, Record, only_writer
-from locore.kernel.ending import is_end
 from locore.kernel.errors import MissingExtra
-from locore.kernel.numerics import make_generator
+from locore.kernel.numerics import is_end, make_generator
 from locore.local import Exact, Kernel
 from locore.models import LanguageModel
 from locore.samplers.lcr import conditional, log_weights, padded_circuit

@@ -211,7 +211,7 @@ def gather(plan: SudokuPlan, data: Path | None) -> Puzzles:
         if wrong:
             raise InvalidArgument(f"{data}, {name}: a grid of {len(wrong.givens)} cells; this run has {plan.box**4}.")
     if not read:
-        raise InvalidArgument(f"{data} holds none of the files that docs/reproduce.md names.")
+        raise InvalidArgument(f"{data} holds none of the files that docs/lab/reproduce.md names.")
     test |= {name: sample(found, plan.puzzles, 0) for name, found in read.items() if name.startswith((PAPER_SETS, "satnet,"))}
     hard = {name: sample(read[name], plan.puzzles, 0) for name in WHOLE if name in read}
     hard |= {name: sample(read[name], min(plan.sampled, plan.puzzles), 0) for name in SAMPLED if name in read}

@@ -30,7 +30,7 @@ JUDGED_AT = 1_000  # LM tokens
 SHORT = 110  # characters of a text in texts.md
 
 INTRODUCTION = f"""\
-What users ask of a real language model (`locore bench tasks`; the model and the problems are in docs/tasks.md).
+What users ask of a real language model (`locore bench tasks`; the model and the problems are in docs/lab/tasks.md).
 
 - RMSE of log Ẑ in nats; a run that returns nothing counts like Ẑ = 1. ± one standard error.
 - TV: total variation between the truth and the law of one draw, averaged over the features of the problem (the first word, the

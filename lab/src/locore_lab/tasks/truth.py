@@ -110,7 +110,7 @@ def check_model(task: Task, truth: Truth, tolerance: float = SAME_MODEL) -> None
         if abs(score - expected) > tolerance:
             raise InvalidArgument(
                 f"the truth of {task.problem.name} was made with another model: a text scores {score:.3f} nats here and "
-                f"{expected:.3f} there. Use the weights that docs/tasks.md names, in 32 bits."
+                f"{expected:.3f} there. Use the weights that docs/lab/tasks.md names, in 32 bits."
             )
 
 

@@ -45,7 +45,6 @@ class Columns:
     """The columns of a grammar; number 0 is that before anything is read."""
 
     def __init__(self, grammar: Productions) -> None:
-        """Nothing has been read."""
         self._grammar, self._dots = grammar, grammar.dots
         self._columns: list[Column] = []
         self._number_of: dict[tuple[frozenset[Item], bool], int] = {}

@@ -28,7 +28,6 @@ class Engine:
     """
 
     def __init__(self, text: str, depth: int) -> None:
-        """Nothing has been read."""
         llguidance = llguidance_module()
         tokenizer = byte_tokenizer()
         lark = llguidance.LLMatcher.grammar_from_lark(text + UNFORCED)

@@ -35,7 +35,6 @@ class Lexer:
     """States are numbers of sets of terminals that still read, each in its state; made when they are first reached."""
 
     def __init__(self, terminals: tuple[Terminal, ...]) -> None:
-        """Nothing has been read."""
         self._terminals = terminals
         self._readings: Numbered[Reading] = Numbered()
         self._rows: dict[int, NDArray[np.int64]] = {}
@@ -91,7 +90,6 @@ class GrammarMachine(ByteMachine):
     """The texts of a grammar. A state is a column of the parser and a state of the lexer behind it."""
 
     def __init__(self, grammar: Productions) -> None:
-        """Nothing has been read."""
         self._ignored = grammar.ignored
         self._grammar = grammar
         self._columns = Columns(grammar)

@@ -180,7 +180,6 @@ class Builder:
     """
 
     def __init__(self) -> None:
-        """None but those of the whole, of which there are none yet."""
         self.rules: list[list[Symbols]] = [[]]
         self.terminals: list[Terminal] = []
         self._number_of: dict[Hashable, int] = {}

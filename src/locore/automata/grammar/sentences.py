@@ -35,7 +35,6 @@ class Sentences:
     """The sentences of a grammar whose terminals are single characters."""
 
     def __init__(self, grammar: Productions) -> None:
-        """Nothing has been read."""
         self._grammar, self._dots = grammar, grammar.dots
         self._terminals_of: dict[str, frozenset[int]] = {}
 

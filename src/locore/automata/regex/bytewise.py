@@ -22,7 +22,6 @@ class OverBytes(ByteMachine):
     """A machine over characters that reads their UTF-8; bytes that are none lead nowhere."""
 
     def __init__(self, machine: CharMachine[object]) -> None:
-        """Nothing has been read."""
         self.machine = machine
         column = machine.classes.by_code_point()
         self._ascii = column[:0x80]
@@ -84,7 +83,6 @@ class Counted(ComposedMachine[Tallied]):
     """
 
     def __init__(self, counters: list[Matches], tally: Tally | None, low: int, high: int | None) -> None:
-        """Nothing has been read."""
         self._bytes = [OverBytes(counter) for counter in counters]  # type: ignore[arg-type]
         self._counters, self._tally = counters, tally
         self._low, self._high, self._top = low, high, low if high is None else high + 1

@@ -27,7 +27,6 @@ class First:
     """Args: sequence: the strings of a tree, by its flags; outside of a look-behind."""
 
     def __init__(self, sequence: Callable[[Tree, int, int | None], Language]) -> None:
-        """Nothing has been looked at."""
         self._sequence = sequence
         self._ways = 0
 

@@ -118,7 +118,6 @@ class Search(CharMachine[Place]):
     """
 
     def __init__(self, language: Language, open_end: bool = True, absent: bool = False) -> None:
-        """Nothing has been read."""
         super().__init__(language, open_end)
         self._absent = absent
         searches, context = self._reader.first_searches()
@@ -194,7 +193,6 @@ class Matches(CharMachine[Standing]):
     """
 
     def __init__(self, language: Language, low: int, high: int | None) -> None:
-        """Nothing has been read."""
         super().__init__(language)
         self._low, self._high, self._top = low, high, low if high is None else high + 1
         searches, context = self._reader.first_searches()

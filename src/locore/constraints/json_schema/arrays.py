@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 from locore.automata.pushdown import NEVER, Choice, Sequence, cost_of
-from locore.constraints.json_schema.equal import constant
 from locore.constraints.json_schema.facts import (
     Distinct,
     Fact,
@@ -23,6 +22,7 @@ from locore.constraints.json_schema.facts import (
     NumberIn,
     Size,
     StringIn,
+    constant,
 )
 from locore.constraints.json_schema.scalars import numbers, strings
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
@@ -56,7 +56,6 @@ class Plan:
     """
 
     def __init__(self, reading: Reading, facts: tuple[Fact, ...]) -> None:
-        """Of the facts about arrays."""
         self.reading = reading
         self._items = [fact for fact in facts if isinstance(fact, Items)]
         counts = [fact for fact in facts if isinstance(fact, ItemCount)]
@@ -168,7 +167,6 @@ class Arrays:
     """The symbols of the arrays of a plan at one depth."""
 
     def __init__(self, reading: Reading, plan: Plan, depth: int, level: int) -> None:
-        """Nothing has been made."""
         self.reading, self.plan, self._depth, self._level = reading, plan, depth, level
         self._costs: dict[tuple[State, bool], float] = {}
         close = reading.literal(b"]")
@@ -262,7 +260,6 @@ class ArrayRest(Choice):
     """The rest of an array, with its last bracket."""
 
     def __init__(self, arrays: Arrays, state: State, is_first: bool) -> None:
-        """After the items of a state."""
         self._arrays, self._state, self._is_first = arrays, state, is_first
 
     @cached_property

@@ -6,11 +6,12 @@ formula, too, so that formulas can be turned into alternatives of facts without 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, ClassVar, TypeAlias
 
-from locore.constraints.json_schema.documents import Node
+from locore.constraints.json_schema.documents import Node, is_number
 
 TYPES = frozenset({"null", "true", "false", "number", "string", "array", "object"})  # the kinds of values that are told apart
 
@@ -94,6 +95,28 @@ class Fact:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class YesOrNo(Fact):
+    """Something, or (its field `wanted` false) the opposite."""
+
+    def opposite(self) -> Formula:
+        """The other one."""
+        return replace(self, wanted=not self.wanted)  # type: ignore[call-arg, attr-defined]
+
+
+@dataclass(frozen=True)
+class HowMany(Fact):
+    """So many of something."""
+
+    least: int
+    most: int | None
+
+    def opposite(self) -> Formula:
+        """Fewer, or more."""
+        fewer = [replace(self, least=0, most=self.least - 1)] if self.least else []
+        return Some((*fewer, *([] if self.most is None else [replace(self, least=self.most + 1, most=None)])))
+
+
 # Numbers.
 
 
@@ -112,7 +135,7 @@ class Bound(Fact):
 
 
 @dataclass(frozen=True)
-class Multiple(Fact):
+class Multiple(YesOrNo):
     """A whole multiple of a number, or none; `digits`: written without a fraction, which is what draft 4 calls an integer."""
 
     kind = "number"
@@ -120,42 +143,28 @@ class Multiple(Fact):
     wanted: bool = True
     digits: bool = False
 
-    def opposite(self) -> Formula:
-        """The other one."""
-        return Multiple(self.of, not self.wanted, self.digits)
-
 
 @dataclass(frozen=True)
-class NumberIn(Fact):
+class NumberIn(YesOrNo):
     """One of these numbers, or none of them."""
 
     kind = "number"
     numbers: frozenset[Fraction]
     wanted: bool = True
 
-    def opposite(self) -> Formula:
-        """The other one."""
-        return NumberIn(self.numbers, not self.wanted)
-
 
 # Strings.
 
 
 @dataclass(frozen=True)
-class Length(Fact):
+class Length(HowMany):
     """So many characters."""
 
     kind = "string"
-    least: int
-    most: int | None
-
-    def opposite(self) -> Formula:
-        """Fewer, or more."""
-        return _outside(Length, self.least, self.most)
 
 
 @dataclass(frozen=True)
-class Matches(Fact):
+class Matches(YesOrNo):
     """A pattern occurs, or the string is of a format; or not."""
 
     kind = "string"
@@ -163,22 +172,14 @@ class Matches(Fact):
     name: str
     wanted: bool = True
 
-    def opposite(self) -> Formula:
-        """The other one."""
-        return Matches(self.what, self.name, not self.wanted)
-
 
 @dataclass(frozen=True)
-class StringIn(Fact):
+class StringIn(YesOrNo):
     """One of these strings, or none of them."""
 
     kind = "string"
     strings: frozenset[str]
     wanted: bool = True
-
-    def opposite(self) -> Formula:
-        """The other one."""
-        return StringIn(self.strings, not self.wanted)
 
 
 # Arrays.
@@ -196,55 +197,34 @@ class Items(Fact):
     def opposite(self) -> Formula:
         """One does not."""
         if self.last is None:
-            return Holding(self.goal.opposite(), 1, None, self.first)
+            return Holding(1, None, self.goal.opposite(), self.first)
         items = range(self.first, self.last + 1)
         return Some(tuple(All((ItemCount(place + 1, None), Items(place, place, self.goal.opposite()))) for place in items))
 
 
 @dataclass(frozen=True)
-class Holding(Fact):
+class Holding(HowMany):
     """So many of the items from a place on meet a goal."""
 
     kind = "array"
     goal: Goal
-    least: int
-    most: int | None
     first: int = 0
-
-    def opposite(self) -> Formula:
-        """Fewer, or more."""
-        ways: list[Formula] = []
-        if self.least:
-            ways.append(Holding(self.goal, 0, self.least - 1, self.first))
-        if self.most is not None:
-            ways.append(Holding(self.goal, self.most + 1, None, self.first))
-        return Some(tuple(ways))
 
 
 @dataclass(frozen=True)
-class ItemCount(Fact):
+class ItemCount(HowMany):
     """So many items."""
 
     kind = "array"
-    least: int
-    most: int | None
-
-    def opposite(self) -> Formula:
-        """Fewer, or more."""
-        return _outside(ItemCount, self.least, self.most)
 
 
 @dataclass(frozen=True)
-class Distinct(Fact):
+class Distinct(YesOrNo):
     """No two items are equal, or (`wanted` false) two are."""
 
     kind = "array"
     place: Node
     wanted: bool = True
-
-    def opposite(self) -> Formula:
-        """The other one."""
-        return Distinct(self.place, not self.wanted)
 
 
 # Objects.
@@ -319,16 +299,12 @@ class SomeName(Fact):
 
 
 @dataclass(frozen=True)
-class Has(Fact):
+class Has(YesOrNo):
     """There is a property of this name, or there is none."""
 
     kind = "object"
     name: str
     wanted: bool = True
-
-    def opposite(self) -> Formula:
-        """The other one."""
-        return Has(self.name, not self.wanted)
 
 
 @dataclass(frozen=True)
@@ -350,22 +326,43 @@ class Listed(Fact):
 
 
 @dataclass(frozen=True)
-class Size(Fact):
+class Size(HowMany):
     """So many properties."""
 
     kind = "object"
-    least: int
-    most: int | None
-
-    def opposite(self) -> Formula:
-        """Fewer, or more."""
-        return _outside(Size, self.least, self.most)
 
 
 Formula: TypeAlias = All | Some | Negation | Valid | Union | Kinds | Fact
 TRUE, FALSE = All(()), Some(())
 
 
-def _outside(kind: Any, least: int, most: int | None) -> Formula:
-    ways = [kind(0, least - 1)] if least else []
-    return Some((*ways, *([] if most is None else [kind(most + 1, None)])))
+def fraction(value: float | Decimal) -> Fraction:
+    """A number of JSON as it is written."""
+    return Fraction(Decimal(repr(value)) if isinstance(value, float) else value)
+
+
+def constant(value: Any) -> Formula:
+    """Equal to a value of JSON."""
+    if value is None or isinstance(value, bool):
+        return Kinds(frozenset({{None: "null", True: "true", False: "false"}[value]}))
+    if isinstance(value, int | float | Decimal):
+        return All((Kinds(frozenset({"number"})), NumberIn(frozenset({fraction(value)}))))
+    if isinstance(value, str):
+        return All((Kinds(frozenset({"string"})), StringIn(frozenset({value}))))
+    if isinstance(value, list):
+        items = [Items(place, place, Goal(constant(one))) for place, one in enumerate(value)]
+        return All((Kinds(frozenset({"array"})), ItemCount(len(value), len(value)), *items))
+    members = [Member(Names(name), Goal(constant(one))) for name, one in value.items()]
+    return All((Kinds(frozenset({"object"})), Size(len(value), len(value)), *map(Has, value), *members))
+
+
+def one_of(values: list[Any]) -> Formula:
+    """Equal to one of these values; those that are no containers are taken together."""
+    numbers = frozenset(fraction(one) for one in values if is_number(one))
+    strings = frozenset(one for one in values if isinstance(one, str))
+    kinds = {{None: "null", True: "true", False: "false"}[one] for one in values if one is None or isinstance(one, bool)}
+    kinds |= {name for name, found in (("number", numbers), ("string", strings)) if found}
+    facts = [*([NumberIn(numbers)] if numbers else []), *([StringIn(strings)] if strings else [])]
+    ways: list[Formula] = [All((Kinds(frozenset(kinds)), *facts))] if kinds else []
+    ways += [constant(one) for one in values if isinstance(one, list | dict)]
+    return ways[0] if len(ways) == 1 else Some(tuple(ways))

@@ -26,7 +26,6 @@ class Objects:
     """The symbols of the objects of a plan at one depth."""
 
     def __init__(self, reading: Reading, plan: Plan, depth: int, level: int) -> None:
-        """Nothing has been made."""
         self.reading, self.plan, self._depth, self._level = reading, plan, depth, level
         self._costs: dict[tuple[State, bool], float] = {}
         self._listed_costs: dict[State, dict[int, float]] = {}
@@ -224,7 +223,6 @@ class ObjectRest(Choice):
     """The rest of an object, with its last bracket."""
 
     def __init__(self, objects: Objects, state: State, is_first: bool) -> None:
-        """After the properties of a state."""
         self._objects, self._state, self._is_first = objects, state, is_first
 
     @cached_property

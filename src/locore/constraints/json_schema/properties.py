@@ -59,7 +59,6 @@ class Plan:
     """
 
     def __init__(self, reading: Reading, facts: tuple[Fact, ...]) -> None:
-        """Of the facts about objects."""
         self.reading, facts = reading, closed(facts)
         self._members = [fact for fact in facts if isinstance(fact, Member)]
         self.missing = [fact for fact in facts if isinstance(fact, SomeMember | SomeName)]

@@ -114,7 +114,6 @@ class _Text(Choice):
     """A whole text."""
 
     def __init__(self, ways: tuple[Sequence, ...]) -> None:
-        """One for each layout."""
         self._ways = ways
 
     @property

@@ -13,7 +13,6 @@ from fractions import Fraction
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import parse_ecma
 from locore.constraints.json_schema.documents import LATEST, Document, Node, is_number
-from locore.constraints.json_schema.equal import constant, fraction, one_of
 from locore.constraints.json_schema.facts import (
     FALSE,
     TRUE,
@@ -39,6 +38,9 @@ from locore.constraints.json_schema.facts import (
     Some,
     Union,
     Valid,
+    constant,
+    fraction,
+    one_of,
 )
 from locore.constraints.json_schema.formats import FORMATS, REFUSED
 from locore.constraints.json_schema.tags import tagged
@@ -288,7 +290,7 @@ class Rules:
             high = node.count("maxContains") if self.counts(node, "maxContains") else None
             low = 1 if low is None else low
             if low or high is not None:
-                parts.own.append(Holding(goal, low, high))
+                parts.own.append(Holding(low, high, goal))
             if node.draft >= LATEST:
                 parts.held.append(goal)
         if "uniqueItems" in node and node.flag("uniqueItems"):

@@ -105,7 +105,6 @@ class Shapes:
     """The alternatives of goals, each set of goals once."""
 
     def __init__(self, rules: Rules) -> None:
-        """Of the schemas that these rules read."""
         self._rules = rules
         self._known: dict[tuple[Goal, ...], tuple[Shape, ...]] = {}
         self._of: dict[Goal, tuple[Shape, ...]] = {}

@@ -9,8 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from locore.constraints.json_schema.documents import Node, is_number
-from locore.constraints.json_schema.equal import fraction, one_of
-from locore.constraints.json_schema.facts import Formula, Member, Union, Valid
+from locore.constraints.json_schema.facts import Formula, Member, Union, Valid, fraction, one_of
 
 if TYPE_CHECKING:
     from locore.constraints.json_schema.rules import Rules

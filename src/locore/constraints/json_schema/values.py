@@ -41,7 +41,6 @@ class Reading:
     def __init__(
         self, shapes: Shapes, containers: Containers, style: Style, measure: Measure, scalars: Reading | None = None
     ) -> None:
-        """Nothing has been made."""
         self.shapes, self.containers, self.style, self.measure = shapes, containers, style, measure
         self.scalars = scalars or self
         self.minimal, self.digits = style.escapes == "minimal", style.integers == "digits"
@@ -87,7 +86,6 @@ class Value(Choice):
     """A value that meets some goals."""
 
     def __init__(self, reading: Reading, goals: Goals, depth: int, level: int) -> None:
-        """See `Reading.value`."""
         self._reading, self._goals, self._depth, self._level = reading, goals, depth, level
 
     @cached_property
@@ -118,7 +116,6 @@ class Gap(Symbol):
     nullable = True
 
     def __init__(self, of: bytes) -> None:
-        """The bytes."""
         self._of = of
 
     @cached_property
@@ -138,7 +135,6 @@ class Optional(Symbol):
     nullable = True
 
     def __init__(self, of: Symbol) -> None:
-        """The symbol."""
         self._of = of
 
     @cached_property
@@ -165,7 +161,6 @@ class NumberRest(Symbol):
     """The rest of a number; it ends where something else comes."""
 
     def __init__(self, reading: Reading, scanner: Scanner, state: int) -> None:
-        """In a state of the automaton of its digits."""
         self._reading, self._scanner, self._state = reading, scanner, state
         self.nullable = scanner.accepting[state]
 
@@ -216,7 +211,6 @@ class StringRest(Symbol):
     is_broad = True
 
     def __init__(self, reading: Reading, strings: Strings, beginning: bytes, state: int, length: int) -> None:
-        """See `string_at`."""
         self._reading, self._strings, self._beginning, self._state, self._length = reading, strings, beginning, state, length
         if not strings.are_words:
             bounds = max(strings.least - length, 0), None if strings.most is None else strings.most - length

@@ -1,4 +1,4 @@
-"""The Circuit: a constraint in a form where mass, sampling, maxima, marginals and counts are one pass each; and is it one?
+"""The Circuit: a constraint in a form where mass, sampling, maxima, marginals and counts are one pass each.
 
 Mostly it is a left-to-right reading, and has nodes when they are asked for.
 """
@@ -8,28 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from locore.kernel.circuits import downward, upward
-from locore.kernel.circuits.chain import FALSE, FIRST_LEAF, MAX_NODES, Block, Chain
-from locore.kernel.circuits.layers import chain_of
+from locore.kernel import plugins
 from locore.kernel.circuits.left_to_right import LeftToRight
-from locore.kernel.circuits.upward import satisfiable
-from locore.kernel.errors import InvalidArgument, LocoreError, ZeroWeights
+from locore.kernel.circuits.nodes import MAX_NODES, Nodes, Weights
+from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import Limits
 from locore.kernel.numerics import NEG_INF, make_generator
-from locore.kernel.plugins import Pictured
 from locore.kernel.tokenizer import Tokenizer
 
 SMALL_VOCABULARY = 64  # up to it weights are always read in double precision, which costs next to nothing
 Distributions = Tensor | Callable[[int], Tensor]
-Scope = int  # a set of positions as a bit mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Circuit(Pictured):
+class Circuit(plugins.Pictured):
     """A smooth, deterministic, decomposable circuit over `length` categorical positions.
 
     Distributions come as `log_probs`: Float[batch, length, vocab], natural logs; they may be unnormalised, and −inf is
@@ -49,14 +46,15 @@ class Circuit(Pictured):
     """
 
     reader: LeftToRight | None = None
-    written: Chain | None = None
+    written: Nodes | None = None
     structured: bool = True
     relaxed: bool = False
     limits: Limits = field(default_factory=Limits)
+    write: ClassVar[staticmethod[[LeftToRight], Nodes]]  # set by who can write the nodes of a reading down
 
     @cached_property
-    def chain(self) -> Chain:
-        """The nodes, as a chain of blocks.
+    def chain(self) -> Nodes:
+        """The nodes.
 
         Raises:
             BudgetExceeded: the reading has too many states, or they more nodes than the limits allow.
@@ -64,12 +62,13 @@ class Circuit(Pictured):
         if self.written is not None:
             return self.written
         assert self.reader is not None
+        plugins.load(plugins.NODES)
         with self.limits.enforced():
             own = self.reader.nodes()
-            return chain_of(self.reader) if own is None else own
+            return Circuit.write(self.reader) if own is None else own
 
     @property
-    def _form(self) -> Chain | LeftToRight:
+    def _form(self) -> Nodes | LeftToRight:
         """Whichever form it has without any work."""
         form = self.reader if self.written is None else self.written
         assert form is not None
@@ -106,12 +105,12 @@ class Circuit(Pictured):
     @cached_property
     def num_nodes(self) -> int:
         """Or nodes and leaves, unrolled over positions, reachable and satisfiable."""
-        return upward.size(self.chain)[0]
+        return self.chain.size()[0]
 
     @cached_property
     def num_edges(self) -> int:
         """Arcs into Or nodes (And nodes with their two factors), counted like the nodes."""
-        return upward.size(self.chain)[1]
+        return self.chain.size()[1]
 
     def dot(self, tokenizer: Tokenizer | None = None, max_nodes: int = MAX_NODES) -> str:
         """The circuit in Graphviz's language, for `dot -Tsvg`; a notebook shows a picture of a small circuit by itself.
@@ -130,11 +129,11 @@ class Circuit(Pictured):
 
     def count(self) -> int:
         """Exact number of sequences that satisfy the constraint, of any size; of those that a relaxed circuit lets through."""
-        return upward.count(self.chain)
+        return self.chain.count()
 
     def log_mass(self, log_probs: Distributions) -> Tensor:
         """log Σ_y Π_i exp(log_probs[i, y_i]) over all y that satisfy the constraint: f64[batch]."""
-        return upward.log_mass(self.chain, self._checked(log_probs))
+        return self.chain.log_mass(self._checked(log_probs))
 
     def sample(self, log_probs: Distributions, seed: int | torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw one y ~ p̃(· | α) for each distribution, exactly (top-down, a coin at each Or).
@@ -153,19 +152,12 @@ class Circuit(Pictured):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `sample`, and from the same upward pass `log_mass`."""
         weights = self._checked(log_probs)
-        values = upward.masses(self.chain, weights)
-        self._require_mass(values.log_mass)
-        generator = make_generator(seed, self.device)
-        tokens, weight = downward.choose_tokens(self.chain, weights, downward.trace(self.chain, values, generator), generator)
-        return tokens, weight - values.log_mass, values.log_mass
+        tokens, weight, log_mass = self.chain.draw(weights, make_generator(seed, self.device))
+        return tokens, weight - log_mass, log_mass
 
     def most_probable(self, log_probs: Distributions) -> tuple[Tensor, Tensor]:
         """The most probable y that satisfies the constraint, and its log p̃(y | α); shapes as in `sample`."""
-        weights = self._checked(log_probs)
-        log_mass = upward.log_mass(self.chain, weights)
-        self._require_mass(log_mass)
-        values = upward.evaluate(self.chain, weights, upward.MAX)
-        tokens, weight = downward.choose_tokens(self.chain, weights, downward.trace(self.chain, values), None)
+        tokens, weight, log_mass = self.chain.best(self._checked(log_probs))
         return tokens, weight - log_mass
 
     def marginals(self, log_probs: Tensor) -> Tensor:
@@ -175,9 +167,7 @@ class Circuit(Pictured):
             ZeroWeights: a distribution gives the constraint no mass.
         """
         weights = self._checked(log_probs)
-        values = upward.exact_masses(self.chain, weights)
-        self._require_mass(values.log_mass)
-        factors = downward.class_factors(self.chain, values).index_select(-1, self.chain.token_class)
+        factors = self.chain.log_factors(weights)
         return torch.stack([weights(i).double() for i in range(self.length)], 1).add_(factors)
 
     def accepts(self, tokens: Tensor) -> Tensor:
@@ -208,7 +198,7 @@ class Circuit(Pictured):
                 "give a shorter prefix or compile for a greater length."
             )
         if self.reader is None:
-            result = downward.allowed_by_conditioning(self.chain, rows)
+            result = self.chain.allowed(rows)
         else:
             result = self.reader.allowed_tokens(rows.shape[1], self.reader.read(rows))
         return result[0] if prefix.ndim == 1 else result
@@ -224,7 +214,7 @@ class Circuit(Pictured):
             raise InvalidArgument(f"token ids must be whole numbers in 0..{self.vocab_size - 1} for this circuit.")
         return ids.long()
 
-    def _checked(self, log_probs: Distributions) -> upward.Weights:
+    def _checked(self, log_probs: Distributions) -> Weights:
         """The checked weights of a position, Float[batch, vocab] on this device."""
         if not isinstance(log_probs, Tensor):
             if callable(log_probs):
@@ -250,66 +240,3 @@ class Circuit(Pictured):
         if not bool(top < float("inf")):  # also catches NaN
             raise InvalidArgument("log_probs holds NaN or +inf; give natural logs of finite weights, −inf for zero.")
         return weights.to(self.device)
-
-    @staticmethod
-    def _require_mass(log_mass: Tensor) -> None:
-        empty = (log_mass == NEG_INF).nonzero()
-        if len(empty):
-            raise ZeroWeights(
-                f"distribution {int(empty[0])} of {len(log_mass)} gives the constraint no mass: nothing can be drawn "
-                "from it. Give every token that the constraint needs a positive probability."
-            )
-
-
-def check(circuit: Circuit, num_models: int = 256, seed: int = 0) -> None:
-    """Raise LocoreError unless the circuit is smooth, decomposable and deterministic.
-
-    Smoothness and decomposability are read off the scopes of all nodes. Determinism is tested on `num_models` models drawn
-    from the circuit: at a single model a deterministic circuit evaluates to exactly 1, and models that are counted twice are
-    drawn twice as often, so an overlap that holds a share f of all models is found with probability above 1 − (1 −
-    f)^num_models.
-    """
-    _check_scopes(circuit.chain)
-    if circuit.num_nodes:
-        _check_determinism(circuit, num_models, seed)
-
-
-def _check_scopes(chain: Chain) -> None:
-    """Every And joins disjoint scopes, every Or equal ones, and the root speaks about all positions."""
-    live_slots = satisfiable(chain)
-    handed: list[Scope] = [0] * len(chain.final)
-    for (block, positions), live in zip(chain.upwards(), reversed(live_slots), strict=True):
-        scopes = _block_scopes(block, positions, live.tolist(), handed)
-        handed = [scopes[slot] for slot in block.outputs.tolist()]
-    if bool(live_slots[0][chain.blocks[0].outputs[0]]) and handed[0] != (1 << chain.length) - 1:
-        raise LocoreError(f"the root speaks about positions {handed[0]:b}, not about all {chain.length}")
-
-
-def _block_scopes(block: Block, positions: tuple[int, ...], live: list[bool], handed: list[Scope]) -> list[Scope]:
-    scopes: list[Scope] = [0] * block.num_slots
-    for number, (position, _) in enumerate(block.leaves.tolist()):
-        scopes[FIRST_LEAF + number] = 1 << positions[position]
-    scopes[block.first_input : block.first_node] = handed
-    for here, level in block.slots_and_levels:
-        for node, (a, b, c, d) in enumerate(level.T.tolist(), here.start):
-            branches = []
-            for prime, sub in ((a, b), (c, d)):
-                if not (live[prime] and live[sub]) or FALSE in (prime, sub):
-                    continue
-                if scopes[prime] & scopes[sub]:
-                    raise LocoreError(f"slots {prime} and {sub} are joined but share positions: not decomposable")
-                branches.append(scopes[prime] | scopes[sub])
-            if len(branches) == 2 and branches[0] != branches[1]:
-                raise LocoreError(f"slot {node} joins branches over different positions: not smooth")
-            scopes[node] = branches[0] if branches else 0
-    return scopes
-
-
-def _check_determinism(circuit: Circuit, num_models: int, seed: int) -> None:
-    uniform = torch.zeros(num_models, circuit.length, circuit.vocab_size, dtype=torch.float64, device=circuit.device)
-    models, _ = circuit.sample(uniform, seed=seed)
-    single = torch.full_like(uniform, NEG_INF).scatter_(-1, models[..., None], 0.0)
-    values = circuit.log_mass(single)
-    if bool((values != 0.0).any()):
-        worst = float(values.max().exp())
-        raise LocoreError(f"a model is counted {worst:g} times: the circuit is not deterministic")

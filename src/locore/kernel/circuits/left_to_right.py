@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locore.kernel.circuits.chain import Chain
+from locore.kernel.circuits.nodes import Nodes
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.numerics import NEG_INF
 
 DEAD = -1
+Ints = NDArray[np.int64]
 NO_LOOK_AHEAD = (
     "without look-ahead a mask needs one automaton for all positions, written down as a whole; this constraint speaks about "
     "single positions, or is read state by state. Leave look_ahead on."
@@ -106,7 +107,7 @@ class LeftToRight(ABC):
         """A reading whose states are all there and say most of what these do; None where there is none."""
         return self if self.tabulated else None
 
-    def nodes(self) -> Chain | None:
+    def nodes(self) -> Nodes | None:
         """Where a reading has its own way of writing its nodes down: these. None where they follow from its rows."""
         return None
 
@@ -275,6 +276,36 @@ class TableReader(LeftToRight):
         if self.coaccessible is None:
             raise InvalidArgument(NO_LOOK_AHEAD)
         return self.coaccessible
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Int[states, classes] of target states, -1 where none.
+
+    Attributes:
+        num_states: number of rows.
+        default: Int64[classes], the row of a state without entries of its own.
+        state, column, target: Int64[entries], where rows differ from the default; sorted by state, then column.
+    """
+
+    num_states: int
+    default: Ints
+    state: Ints
+    column: Ints
+    target: Ints
+
+    @classmethod
+    def from_dense(cls, rows: NDArray[np.int32]) -> SparseRows:
+        """The rows of a dense table; the first is the default."""
+        default = rows[0].astype(np.int64)
+        state, column = np.nonzero(rows != rows[0])
+        return cls(len(rows), default, state, column, rows[state, column].astype(np.int64))
+
+    def dense(self) -> NDArray[np.int32]:
+        """Int32[states, classes]."""
+        rows = np.repeat(self.default[None].astype(np.int32), self.num_states, axis=0)
+        rows[self.state, self.column] = self.target
+        return rows
 
 
 def shared(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

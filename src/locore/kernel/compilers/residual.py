@@ -125,7 +125,6 @@ class Residuals:
     """
 
     def __init__(self, root: Constraint, classes: Partition, length: int, eos_ids: tuple[int, ...]) -> None:
-        """Nothing has been restricted."""
         self.root = root
         self.classes = classes
         self.length = length

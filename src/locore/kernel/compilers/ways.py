@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from locore.kernel.circuits.chain import Chain
 from locore.kernel.circuits.circuit import Circuit
+from locore.kernel.circuits.nodes import Nodes
 from locore.kernel.compilers.left_to_right import compile_by_restriction
 from locore.kernel.compilers.problem import CompilerLeaf, Problem, as_one_automaton, gathered, with_lifted
 from locore.kernel.compilers.unroll import unroll
@@ -60,7 +60,7 @@ def circuit_of(problem: Problem) -> Circuit:
         return replace(next(circuits, None) or written(whole), relaxed=relaxed, limits=problem.limits)
 
 
-def nodes_of(problem: Problem) -> Chain:
+def nodes_of(problem: Problem) -> Nodes:
     """Those that `written` makes, for a reading that can do without until somebody asks for them."""
     return replace(written(problem), limits=problem.limits).chain
 

@@ -87,6 +87,14 @@ class Lineage:
     log_rows: Tensor
     kept: tuple[Kept, ...] | None = None
 
+    @property
+    def log_grain(self) -> float:
+        """Log of the largest weight that a prefix was raised to: less probable sets may have none; nan if unknown."""
+        if self.kept is None:
+            return math.nan
+        raised = (here.log_weights[more > 0] for here, more in zip(self.kept, self.log_raise, strict=True))
+        return max((float(weights.max()) for weights in raised if len(weights)), default=NEG_INF)
+
     def variance(self) -> float:
         """Relative variance of Ẑ, which the draws at the last position leave as it is."""
         return float(self._variance(self.log_rows, len(self.parent) - 1))
@@ -144,7 +152,7 @@ class Block:
         """f64[sets, sequences], those of Bool[sets, sequences that all blocks found] alone."""
         return self.log_weights.masked_fill(~inside[:, self.row], NEG_INF)
 
-    @property
+    @cached_property  # every set that is all of the block asks for it
     def variance(self) -> float:
         """Relative variance of Ẑ_b by thinning; nan if it is not known."""
         if self.lineage is None or self.log_evidence == NEG_INF:
@@ -254,6 +262,15 @@ class Blocks:
     def width(self) -> float:
         """Prefixes at a position of all blocks together; 0 where that is not known."""
         return sum(block.surprise.width for block in self.members if block.surprise)
+
+    @cached_property  # every field of a record asks for it
+    def log_seen(self) -> float:
+        """Log of how many draws from the model these prefixes stand for; nan where that is not known.
+
+        A set of probability s has the expected number s/c of the prefixes that were raised to the weight c at a position.
+        """
+        grains = [math.nan if block.lineage is None else block.lineage.log_grain for block in self.members]
+        return float(torch.tensor(grains, dtype=torch.float64).neg().logsumexp(0)) if grains else math.nan
 
     @property
     def are_complete(self) -> bool:

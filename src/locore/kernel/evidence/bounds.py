@@ -15,7 +15,7 @@ w_i ≤ c_i, c_i known before w_i, the same bets on c_i − w_i, of mean c_i −
 **Interval.** What is said first is neither: how far log p(α) may lie from the estimate by all that the particles say of their
 error. It is exact where draws of the model were counted; elsewhere it is an approximation with three terms: the standard error;
 more above where a run was surprised, as the weights are then skewed and the error itself is underestimated; and what was never
-drawn. `locore.kernel.evidence.blocks` says what is made of surprise, docs/concepts/diagnostics.md how often the interval holds.
+drawn. `locore.kernel.evidence.blocks` says what is made of surprise, docs/lab/verdicts.md how often the interval holds.
 
 **Three in n.** What happens with a probability above 3/n shows among n draws, but for one case in twenty: (1 − 3/n)^n < e^−3.
 So weights that all agree are no proof that all others would: a share 3/n of the draws may have other weights, none at all or
@@ -208,14 +208,17 @@ def is_out_of_sight(draws: Draws) -> bool:
     that was learned from these prefixes does not help: it foretells what was seen, and blocks that share it share what it
     misses. Unless every prefix was read, or certain bounds say that next to nothing is left, or no more than may be missed.
     """
-    factors, seen = draws.record.factors, math.log(max(draws.drawn, draws.blocks.width if draws.blocks else 0))
+    factors, blocks = draws.record.factors, draws.blocks
+    seen = math.log(max(draws.drawn, blocks.width if blocks else 0))
     if factors is not None:
         expected = _share_in_sight(draws, factors) + seen
         return not draws.record.exact_draws and not draws.record.enumerated and expected < math.log(EXPECTED_DRAWS)
     if draws.record.guided or draws.record.exact_draws or not draws.record.weighted:
         return False
-    if draws.blocks is not None and draws.blocks.are_complete:
-        return False
+    if blocks is not None:
+        if blocks.are_complete:
+            return False
+        seen = max(seen, blocks.log_seen)  # in this order: it may be nan
     low, high = draws.log_evidence_bounds
     if low > math.log1p(-CLOSED) + high or draws.log_evidence > high - SMALL_REACH:
         return False

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from locore.kernel.ending import is_end
+from locore.kernel import plugins
 from locore.kernel.errors import InvalidArgument, ZeroWeights
-from locore.kernel.evidence import values
-from locore.kernel.evidence.advice import more_time, price_of, use_of
-from locore.kernel.evidence.bounds import Estimate, is_out_of_sight
+from locore.kernel.evidence.bounds import Estimate
 from locore.kernel.evidence.record import UNKNOWN, Draws, Record, Run
-from locore.kernel.evidence.verdict import Verdict, caveats, diagnose, evidence, facts
-from locore.kernel.numerics import NEG_INF, make_generator
+from locore.kernel.evidence.shares import FieldValue, Posterior
+from locore.kernel.evidence.verdict import Verdict
+from locore.kernel.numerics import NEG_INF, is_end, make_generator
 from locore.kernel.request import OWN, cut_before
 from locore.kernel.tokenizer import Tokenizer
 
@@ -39,13 +38,18 @@ class Particles(Estimate):
         tokenizer: the vocabulary.
         run: settings and cost of the run.
         stops: strings before the first of which texts are cut; they are in the tokens.
-        places: where values of texts that are JSON may be, see `values.Fields`; None where that is not known.
+        places: where values of texts that are JSON may be, see `locore.evidence.fields.Fields`; None where that is not known.
     """
 
     tokenizer: Tokenizer = field(kw_only=True)
     run: Run = field(default_factory=Run, kw_only=True)
     stops: tuple[str, ...] = field(default=(), kw_only=True)
     places: Callable[[tuple[str, ...]], list[str] | None] | None = field(default=None, kw_only=True)
+
+    # What a module that knows the words, or JSON, puts here.
+    judge: ClassVar[Callable[[Particles], Verdict]]
+    read_json: ClassVar[Callable[[Sequence[str], Any], list[Any]]]
+    field_at: ClassVar[Callable[[Particles, str], list[FieldValue]]]
 
     @classmethod
     def of(cls, draws: Draws, tokenizer: Tokenizer, run: Run | None = None, **more: Any) -> Particles:
@@ -157,14 +161,14 @@ class Particles(Estimate):
         """The most probable of these texts, by the sum over its tokenisations."""
         return next(iter(self.posterior()))
 
-    def posterior(self) -> values.Posterior:
+    def posterior(self) -> Posterior:
         """Probability of each text given α, summed over tokenisations, most probable first; printed, with its error."""
         total: dict[str, float] = {}
         rows: dict[str, list[int]] = {}
         for row, (text, weight) in enumerate(self):
             total[text] = total.get(text, 0.0) + weight
             rows.setdefault(text, []).append(row)
-        return values.Posterior(self, dict(sorted(total.items(), key=lambda item: -item[1])), rows)
+        return Posterior(self, dict(sorted(total.items(), key=lambda item: -item[1])), rows)
 
     def parsed(self, model: Any = None) -> list[tuple[Any, float]]:
         """Pairs (object, normalised weight): each text as JSON, or as a validated object of a pydantic model or another type.
@@ -176,9 +180,10 @@ class Particles(Estimate):
             InvalidArgument: a text is no JSON, or not valid for the model.
             MissingExtra: pydantic is not installed.
         """
-        return list(zip(values.parsed(self.texts, model), self.weights.tolist(), strict=True))
+        plugins.load(plugins.EVIDENCE)
+        return list(zip(type(self).read_json(self.texts, model), self.weights.tolist(), strict=True))
 
-    def marginal(self, pointer: str) -> list[values.FieldValue]:
+    def marginal(self, pointer: str) -> list[FieldValue]:
         """The distribution of one field of texts that are JSON, given α: its values, most probable first, each with its error.
 
         All spellings of a value count together. Errors are standard errors, by blocks where there are such; each value has the
@@ -190,13 +195,23 @@ class Particles(Estimate):
         Raises:
             InvalidArgument: no pointer, one to where no text can have a value by the schema, or a text is no JSON.
         """
-        known = values.Fields(self.places, self.verdict.level, self.tokenizer)
-        every, blocks = self, self.blocks
-        # Fewer particles may have been asked for than texts were found, and of those that are left no error is known.
-        if blocks is not None and blocks.tokens is not None and self.record.resampled_from is None:
-            logs = blocks.log_weights() + math.log(len(blocks.tokens))
-            every = replace(self, tokens=blocks.tokens, log_weights=logs, token_scores=blocks.token_scores)
-        return values.marginal(every, values.parsed(every.texts), every.weights, pointer, known)
+        plugins.load(plugins.EVIDENCE)
+        return self.field_at(pointer)
+
+    @cached_property
+    def every(self) -> Particles:
+        """All texts that were found, of which these may be a part."""
+        blocks = self.blocks
+        if blocks is None or blocks.tokens is None or self.record.resampled_from is not None:
+            return self
+        logs = blocks.log_weights() + math.log(len(blocks.tokens))
+        return replace(self, tokens=blocks.tokens, log_weights=logs, token_scores=blocks.token_scores)
+
+    @cached_property  # each field asks for it
+    def plain(self) -> list[Any]:
+        """Each text as JSON, as plain values."""
+        plugins.load(plugins.EVIDENCE)
+        return type(self).read_json(self.texts, None)
 
     def where(self, keep: Tensor, reason: str) -> Particles:
         """Particles that also satisfy an indicator, Bool[num]; the weights of the rest become zero.
@@ -253,15 +268,8 @@ class Particles(Estimate):
     @cached_property
     def verdict(self) -> Verdict:
         """How far these weights can be trusted, and why."""
-        level, reason = diagnose(self, self.run.remedy)
-        details = [*facts(self, self.run, self.distinct_texts, self.price_of_end), *caveats(self, level)]
-        lines = [f"Texts: {level}; {use_of(level, self)}.", evidence(self), f"Why: {reason}"]
-        settled = more_time(self, self.run) if level in ("rough", "do not trust") and not is_out_of_sight(self) else None
-        price = price_of(self, self.run)
-        lines += [f"{what}: {said}." for what, said in (("Then", settled), ("Cost", price)) if said is not None]
-        text = "\n".join(lines)
-        slow = () if self.run.slow_because is None else (f"{self.run.slow_because}.",)
-        return Verdict(level, "\n".join([text, *(f"Note: {hint}" for hint in (*self.record.hints, *slow))]), "\n".join(details))
+        plugins.load(plugins.EVIDENCE)
+        return self.judge()
 
     def report(self, full: bool = False) -> str:
         """What to trust, in plain words: what may be done with the texts, p(α), and why; with `full` all that is known.

@@ -85,7 +85,7 @@ class Joined:
 
     Attributes:
         error: relative standard error of the evidence.
-        level, reason: the judgement, in the words of `locore.kernel.evidence.verdict`.
+        level, reason: the judgement, in the words of a verdict.
     """
 
     error: float

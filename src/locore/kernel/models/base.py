@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from locore.kernel.chat import Prompt, is_chat
-from locore.kernel.ending import absorb_rows, absorb_scores, is_end
 from locore.kernel.errors import CannotScore, InvalidArgument
 from locore.kernel.limits import may_stop
 from locore.kernel.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor, chosen
@@ -24,7 +23,7 @@ from locore.kernel.models.validation import (
     token_ids,
     within_context,
 )
-from locore.kernel.numerics import categorical, make_generator
+from locore.kernel.numerics import absorb_rows, absorb_scores, categorical, is_end, make_generator
 from locore.kernel.tokenizer import Tokenizer
 
 # Numbers in one full table of distributions: 64 MiB in float32.

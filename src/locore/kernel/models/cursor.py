@@ -10,9 +10,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from locore.kernel.ending import end_row, is_end
 from locore.kernel.limits import may_stop
 from locore.kernel.models.validation import checked_distributions, row_indices, token_ids
+from locore.kernel.numerics import end_row, is_end
 
 
 class Cursor(ABC):

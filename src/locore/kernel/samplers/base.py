@@ -12,12 +12,11 @@ from torch import Tensor
 from locore.kernel.certain import only
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.circuits.left_to_right import LeftToRight
-from locore.kernel.ending import is_end
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.evidence.record import Bounds, Draws, Guarantee
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.models.cursor import Cursor, SharedRows, advance_together, chosen
-from locore.kernel.numerics import NEG_INF, exp_, row_slices
+from locore.kernel.numerics import NEG_INF, exp_, is_end, row_slices
 
 
 class Promises:
@@ -79,7 +78,7 @@ class Sampler(Protocol):
 
 
 class Ahead(Protocol):
-    """Log of the mass to go, up to a constant: what a sampler may be steered by, see `locore.kernel.samplers.ahead`."""
+    """Log of the mass to go, up to a constant: what a sampler may be steered by; weights do not depend on it."""
 
     def of(self, prefixes: Prefixes) -> Tensor:
         """f64[num]: of each prefix. −inf is a promise that nothing is to come; such prefixes are dropped."""
@@ -267,7 +266,6 @@ class Prefixes(PlainPrefixes):
         before: Cursor | None = None,
         rows: Tensor | None = None,
     ) -> None:
-        """Not read yet, as `PlainPrefixes`."""
         super().__init__(model, tokens, token_scores, before, rows)
         self.reader, self.states = reader, states
 
@@ -406,7 +404,6 @@ class UnreadMass:
     """
 
     def __init__(self) -> None:
-        """Nothing has been read or left yet."""
         self._log_left = torch.tensor(NEG_INF, dtype=torch.float64)
 
     def leave(self, log_joint: Tensor, row: Tensor, token: Tensor) -> None:

@@ -28,12 +28,11 @@ from locore.kernel.evidence.record import UNKNOWN, Draws, keep_positive
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.numerics import NEG_INF, categorical, distinct, effective_sample_size, segment_logsumexp
 from locore.kernel.samplers.base import Ahead, HasReading, Prefixes, Promises, UnreadMass, affordable, left_to_right
-from locore.kernel.samplers.swor import Round, pooled, width_of
+from locore.kernel.samplers.rounds import Round, pooled, width_of
 
 LESS_SPREAD = "Try sampler='twisted', or 'rejection' if the constraint is likely."  # remedy of samplers whose weights vary
 NO_TOKEN = "the model gives no allowed token any probability"
 NOT_COMPLETE = "the text ended without satisfying the constraint"
-GATHERED_NUMBERS = 2**24  # probabilities that are copied together, one row for each particle
 
 
 @dataclass(frozen=True)

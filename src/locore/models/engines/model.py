@@ -10,11 +10,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from locore.kernel.ending import ended_before, live_lengths
-from locore.kernel.errors import EngineError
+from locore.kernel.errors import EngineError, InvalidArgument
 from locore.kernel.models.base import Drafts, TokenModel, neighbour_scores
 from locore.kernel.models.validation import positive
-from locore.kernel.numerics import NEG_INF, make_generator
+from locore.kernel.numerics import NEG_INF, ended_before, live_lengths, make_generator
 from locore.kernel.tokenizer import Tokenizer
 
 Ids = Sequence[int]
@@ -105,6 +104,13 @@ class Engine(ABC):
     def draw(self, prefix: Ids, num: int, length: int, seed: int, eos_ids: Ids) -> tuple[list[list[int]], list[list[float]]]:
         """Ids and log-probabilities of texts drawn by the engine, up to and with an end; few are the first of many."""
         raise NotImplementedError
+
+
+def require_options(engine: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse, by an `InvalidArgument` that names them, options of `load` that an engine does not take."""
+    foreign = sorted(set(given) - set(known))
+    if foreign:
+        raise InvalidArgument(f"{engine} takes no option {', '.join(foreign)}, only {', '.join(known)}; leave it out.")
 
 
 def parsed_log_probs(values: Iterable[object], engine: str) -> list[float]:
@@ -201,7 +207,7 @@ class EngineModel(TokenModel):
 
     def _after(self, prompt: tuple[int, ...] | None) -> EngineModel:
         after = EngineModel(self.engine, self.tokenizer, self.full_support, prompt)
-        after.differences = self.differences
+        after.differences, after.info = self.differences, self.info
         return after
 
     @cached_property

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from locore.kernel.ending import absorb_scores, live_lengths
 from locore.kernel.errors import EngineError, InvalidArgument, LocoreError, ModelNotFound
 from locore.kernel.models.base import substituted
+from locore.kernel.numerics import absorb_scores, live_lengths
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.bundled import SGLANG, VLLM_LOCAL
-from locore.models.engines.model import Engine, EngineModel
+from locore.models.engines.model import Engine, EngineModel, require_options
 from locore.models.engines.sglang import SGLangServer
 from locore.models.engines.vllm import VLLMLocal, VLLMServer
 from locore.models.loading import plain_place, tokenizer_parts
 
+CONNECTION = ("model", "api_key", "timeout", "retries", "backoff", "connections", "tokenizer", "tolerance")  # SGLang: no model
 LENGTH, TEXTS = 4, 2  # of what is drawn for the check
 PROMPT = 160  # tokens of its prompt: more than a block of the prefix cache
 TEXT = (
@@ -48,6 +49,8 @@ def open_engine(
     """
     if not tolerance > 0:
         raise InvalidArgument(f"tolerance must be a positive number of nats, got {tolerance}.")
+    if not name.startswith(VLLM_LOCAL):
+        require_options("The server", options, CONNECTION[name.startswith(SGLANG) :])
     engine: Engine
     if name.startswith(VLLM_LOCAL):
         engine = VLLMLocal(plain_place(name.removeprefix(VLLM_LOCAL)), **options)

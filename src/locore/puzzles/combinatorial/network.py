@@ -55,7 +55,6 @@ class Network:
     """
 
     def __init__(self, parts: Iterable[Part], classes: Partition, length: int) -> None:
-        """The network of a conjunction."""
         self.length = length
         self.num_classes = classes.num_classes
         self._class_of = classes.token_class

@@ -23,7 +23,6 @@ class Propagator(ABC):
     """
 
     def __init__(self, positions: Sequence[int]) -> None:
-        """Over these positions."""
         self.positions = tuple(positions)
 
     def start(self) -> PropagatorState:

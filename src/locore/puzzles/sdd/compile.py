@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from locore.circuits import Builder, Chain, Circuit
+from locore.circuits.blocks import FALSE
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or
-from locore.kernel.circuits.chain import FALSE
 from locore.kernel.compilers.problem import CompilerLeaf, Partition, Problem, Vtree, classes_of, gathered, no_model
 from locore.kernel.compilers.ways import BY_VTREE
 from locore.kernel.constraints.structure import fold

@@ -15,11 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locore.circuits import DEAD, LeftToRight
+from locore.circuits import DEAD
 from locore.circuits.counted import CountedReader
-from locore.kernel.samplers.ahead import product
-from locore.kernel.samplers.base import Ahead, Prefixes
-from locore.samplers.twist.lookahead import look_ahead
+from locore.kernel.samplers.base import Prefixes
 from locore.samplers.twist.ngram import NGramTable
 
 LEAST = 1e-6  # of a ratio: what single tokens think impossible may be possible
@@ -85,12 +83,6 @@ def _steps(reader: CountedReader, classes: Floats) -> tuple[Floats, Ints, Ints]:
 
 
 @lru_cache(maxsize=8)
-def _counts_ahead(table: NGramTable, reader: CountedReader) -> CountsAhead:
+def counts_ahead(table: NGramTable, reader: CountedReader) -> CountsAhead:
+    """By what a table takes each token to be worth."""
     return CountsAhead(reader, table.unigram)
-
-
-def foresight(table: NGramTable, reader: LeftToRight, device: torch.device) -> Ahead:
-    """What a table says of the states of a reading that has an outline, and of what is counted beside them."""
-    assert reader.outline is not None
-    ahead = look_ahead(table, reader.outline, device)
-    return product(ahead, _counts_ahead(table, reader)) or ahead if isinstance(reader, CountedReader) else ahead

@@ -18,17 +18,18 @@ import torch
 from torch import Tensor
 
 from locore.circuits import LeftToRight
+from locore.circuits.counted import CountedReader
 from locore.evidence import TableUse
 from locore.kernel.certain import apart
-from locore.kernel.samplers.abreast import Walk, abreast
-from locore.kernel.samplers.ahead import Children, children_of, last_tokens, product
 from locore.kernel.samplers.base import Ahead, Prefixes, Worth
-from locore.kernel.samplers.swor import ROUNDED, Round, Size, size_of_steps, walk
-from locore.kernel.samplers.without_replacement import LESSONS, WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement
+from locore.kernel.samplers.rounds import Round, Walk, abreast
 from locore.models import LanguageModel
-from locore.samplers.twist.counts import foresight
-from locore.samplers.twist.ngram import NGramCounts, NGramTable
-from locore.samplers.twist.prepared import prepare, prepared_table
+from locore.samplers.ahead import Children, children_of, last_tokens, product
+from locore.samplers.swor import ROUNDED, Size, size_of_steps, walk
+from locore.samplers.twist.counts import counts_ahead
+from locore.samplers.twist.lookahead import look_ahead
+from locore.samplers.twist.ngram import NGramCounts, NGramTable, prepare, prepared_table
+from locore.samplers.without_replacement import LESSONS, WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement
 
 DRAFT_SHARE = 1 / 12  # of all prefixes
 FIRST = 4  # position of the first table that is learned on the way; a third of it where that is less. Then at twice as many.
@@ -170,7 +171,6 @@ class _Along:
     """
 
     def __init__(self, lessons: _Lessons) -> None:
-        """Of one round."""
         self._lessons = lessons
         self._ahead: Ahead | None = None
         self._met: list[tuple[Prefixes, Tensor]] = []  # of which nothing was foretold yet
@@ -231,3 +231,10 @@ def Twisted(  # noqa: N802  # a class once
 ) -> WithoutReplacement:
     """SMC without replacement that is steered by n-grams; `table` and `seen` are those of `NGrams`."""
     return WithoutReplacement(blocks, name, None, worth, NGrams(table, seen))
+
+
+def foresight(table: NGramTable, reader: LeftToRight, device: torch.device) -> Ahead:
+    """What a table says of the states of a reading that has an outline, and of what is counted beside them."""
+    assert reader.outline is not None
+    ahead = look_ahead(table, reader.outline, device)
+    return product(ahead, counts_ahead(table, reader)) or ahead if isinstance(reader, CountedReader) else ahead

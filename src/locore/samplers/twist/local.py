@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from locore.circuits import DEAD, LeftToRight
-from locore.kernel.samplers.swor import Round
-from locore.kernel.samplers.without_replacement import Rounds
+from locore.kernel.samplers.rounds import Round
 from locore.local import Forward
 from locore.models import LanguageModel
-from locore.samplers.twist.base import Twist, raised
+from locore.samplers.twist.lookahead import Twist, raised
+from locore.samplers.without_replacement import Rounds
 
 RELATIVE_FLOOR = 1e-12  # of the largest β at a position: what no context reaches must stay possible
 TOGETHER = 2**23  # numbers of local distributions that are worked on together

@@ -1,4 +1,4 @@
-"""The twist: an estimate of how probable the constraint still is, after a prefix.
+"""The twist: an estimate of how probable the constraint still is, after a prefix, by its state and the last tokens.
 
 β_i(s, c) is the probability that the n-gram stand-in completes the constraint from automaton state s and context c at
 position i, by one backward pass over the circuit's left-to-right reading. A sampler steers by log β; its weights stay exact
@@ -10,16 +10,20 @@ from __future__ import annotations
 import math
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, islice
 
 import torch
 from torch import Tensor
 
 from locore.cache import Kept
 from locore.circuits import DEAD, LeftToRight
-from locore.samplers.twist.base import Twist, raised
+from locore.kernel.samplers.base import Prefixes
+from locore.samplers.ahead import Children, last_tokens, log_floor
+from locore.samplers.swor import rarity
 from locore.samplers.twist.ngram import NGramTable
 
 ROW_ENTRIES = 64  # entries of a row that the backward pass reads, beside the tokens that the constraint singles out
@@ -33,6 +37,78 @@ STATES_AT_ONCE = 8192  # of a step, so that what is summed stays near the proces
 DENSE = 0.1  # share of entries from which a dense product is faster, measured
 SHORT = 128  # positions
 SMALLEST = 1e-300  # a scale that may be divided by
+
+
+class Twist(ABC):
+    """An estimate β of how probable the constraint still is after a prefix: an `AheadByToken` where all states are known."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where β is."""
+
+    @abstractmethod
+    def by_state(self, position: int, states: Tensor, log_floor: Tensor | None = None) -> Tensor:
+        """log β after each possible next token, as if nothing were known of the tokens before it.
+
+        Args:
+            position: of the next token.
+            states: Long[states], before it.
+            log_floor: f32[states after it], log κ, by which β of each is raised.
+
+        Returns:
+            f32[states, vocab] on the device; tokens that cannot be completed have no meaning here.
+        """
+
+    @abstractmethod
+    def of_states(self, position: int, states: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """f32[batch], log β of prefixes in Long[batch] states whose last tokens are these; −1 where there is none."""
+
+    def known_pairs(
+        self, position: int, states: Tensor, last: Tensor, log_floor: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """What is known better than by state, for some next tokens; None where nothing is.
+
+        Args:
+            position: of the next token.
+            states: Long[batch], before it.
+            last: Long[batch], the token before it, −1 where there is none.
+            log_floor: as in `by_state`.
+
+        Returns:
+            Long[pairs] rows of the batch, Long[pairs] next tokens, and f32[pairs] log β on the device, which replaces
+            `by_state`.
+        """
+        return None
+
+    def of(self, prefixes: Prefixes) -> Tensor:
+        """f64[num], as `Ahead.of`."""
+        states = prefixes.reader.outlined(prefixes.states)
+        return self.of_states(prefixes.position, states, *last_tokens(prefixes.tokens)).double()
+
+    def after(self, prefixes: Prefixes, weights: Tensor, share: float) -> Children | None:
+        """As `AheadByToken.after`; of whole sequences there is nothing to foresee.
+
+        κ is a share of the mean β of the prefixes, half of it more where a state is rare. β is as wrong as two tokens of
+        context say too little, however often the table has seen them.
+        """
+        position, reader = prefixes.position, prefixes.reader
+        outline = reader.outline
+        if outline is None or position + 1 == reader.length:
+            return None
+        floor, rare = log_floor(self.of(prefixes), weights, share).float(), rarity(prefixes, weights)
+        floor = floor.expand(len(outline.live[position + 1])) if rare is None else floor + torch.log1p(rare) - math.log(2)
+        floor, last = floor.to(self.device), last_tokens(prefixes.tokens)[1]
+        distinct, which = torch.unique(reader.outlined(torch.unique(prefixes.states)), return_inverse=True)
+        by_state = self.by_state(position, distinct, floor)
+        by_state = by_state if len(distinct) == len(which) else by_state[which.to(self.device)]
+        pairs = self.known_pairs(position, reader.outlined(prefixes.states), last, floor)
+        return Children(by_state=by_state, pairs=pairs)
+
+
+def raised(log_beta: Tensor, log_floor: Tensor | None, target: Tensor) -> Tensor:
+    """log (β + κ), Long[…] target being the states that f32[…] log β are of."""
+    return log_beta if log_floor is None else torch.logaddexp(log_beta, log_floor[target])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +173,7 @@ def look_ahead(table: NGramTable, reader: LeftToRight, device: torch.device = CP
     # The ends that a limited table keeps beyond its limit are no reason to go over everything twice.
     if positions * states * max(1, min(most, table.num_contexts)) > NUMBERS:
         return LookAhead(table, reader, _Stretches(backward, positions), single)
-    last = backward.last()
-    values = [backward.logs(one) for one in backward.before(reader.length, last, 0)]
-    return LookAhead(table, reader, tuple(reversed([backward.logs(last), *values])), single)
+    return LookAhead(table, reader, _Downwards(backward, positions), single)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +237,29 @@ class _Backward:
     def logs(self, beta: _Beta) -> Tensor:
         """f32[contexts, states] on the device: log β, floored relative to the largest."""
         return beta.values.float().add_(RELATIVE_FLOOR).log_().add_(beta.log_scale).to(self._device)
+
+
+class _Downwards(Sequence[Tensor]):
+    """log β of all positions, found from the last one down to the earliest that is asked for.
+
+    A table that is learned on the way is asked nothing of what came before.
+    """
+
+    def __init__(self, backward: _Backward, positions: int) -> None:
+        last = backward.last()
+        self._logs = map(backward.logs, chain([last], backward.before(positions - 1, last, 0)))
+        self._positions, self._found, self._lock = positions, list[Tensor](), threading.Lock()
+
+    def __len__(self) -> int:
+        return self._positions
+
+    def __getitem__(self, position: int) -> Tensor:  # type: ignore[override]  # no slices
+        if not 0 <= position < self._positions:
+            raise IndexError(position)
+        number = self._positions - position
+        with self._lock:
+            self._found += islice(self._logs, max(0, number - len(self._found)))
+        return self._found[number - 1]
 
 
 class _Stretches(Sequence[Tensor]):

@@ -30,9 +30,9 @@ async function send(path, options = {}) {
 export const modelFacts = async (signal) => (await send("/page/model", { signal })).json();
 
 /** The answer of OpenAI's routes to a request for a record. */
-export async function extract(asked) {
+export async function extract(asked, signal) {
   const path = asked.messages ? "/v1/chat/completions" : "/v1/completions";
-  return (await send(path, { method: "POST", body: JSON.stringify(asked) })).json();
+  return (await send(path, { method: "POST", body: JSON.stringify(asked), signal })).json();
 }
 
 /** The answer to a problem; `tell` is given each event before it. */

@@ -1,41 +1,25 @@
 // A record out of a text: its fields as rows or as JSON Schema, and each with its probability.
 import { extract, setKey } from "./api.js";
 import { $, decimal, h, whole } from "./dom.js";
+import { BadLink, copyLink, fromFragment } from "./link.js";
 import { say } from "./mistakes.js";
 import { findModel } from "./model.js";
-import { beginProgress, endProgress } from "./progress.js";
+import { beginProgress, endProgress, status } from "./progress.js";
 import { verdict } from "./results.js";
+import { KINDS, rowsOf, schemaOf } from "./rows.js";
 
-const KINDS = {
-  text: { name: "text", schema: () => ({ type: "string" }) },
-  whole: { name: "whole number", schema: () => ({ type: "integer" }) },
-  number: { name: "number", schema: () => ({ type: "number" }) },
-  boolean: { name: "yes or no", schema: () => ({ type: "boolean" }) },
-  date: { name: "date", schema: () => ({ type: "string", format: "date" }) },
-  choice: { name: "one of", schema: ({ values }) => ({ enum: values.split(",").map((value) => value.trim()).filter(Boolean) }) },
-};
 const NUMBERS = ["max_tokens", "budget", "abstain_below", "seed"];
 const PLACES = [...NUMBERS, "prompt", "constraint", "key", "general"];
 const PROMPT = "Please send me a lamp and one more, it is not urgent.\nAs JSON: ";
 
 let facts = null;
+let running = null;
 let shown = null; // the fields of the answer
 let rows = [
   { name: "item", kind: "choice", values: "lamp, chair, book", optional: false },
   { name: "amount", kind: "whole", values: "", optional: false },
   { name: "express", kind: "boolean", values: "", optional: true },
 ];
-
-/** The type that the rows say. */
-export function schemaOf(fields) {
-  const named = fields.filter(({ name }) => name);
-  return {
-    type: "object",
-    properties: Object.fromEntries(named.map((field) => [field.name, KINDS[field.kind].schema(field)])),
-    required: named.filter(({ optional }) => !optional).map(({ name }) => name),
-    additionalProperties: false,
-  };
-}
 
 /** Is a field left out? As `locore.parse` has it: one that is not known counts as 0. */
 export const isLeftOut = ({ probability }, level) => level !== null && (probability ?? 0) < level;
@@ -88,9 +72,9 @@ function complain(place, message) {
   field.focus();
 }
 
-/** What is asked, or null where something has to be put right first. */
-function problem() {
-  const asked = facts.chat ? { messages: [{ role: "user", content: $("prompt").value }] } : { prompt: $("prompt").value };
+/** What the form says, or null where something has to be put right first. */
+function written() {
+  const asked = { prompt: $("prompt").value };
   for (const name of NUMBERS) {
     const { value, validity } = $(name);
     if (!validity.valid) return complain(name, validity.badInput ? "This is no number." : $(name).validationMessage);
@@ -101,29 +85,68 @@ function problem() {
   } catch (error) {
     return complain("constraint", `This is no JSON: ${error.message}`);
   }
-  return { ...asked, model: facts.id, return_fields: true };
+  return asked;
+}
+
+/** A model that reads chats is asked as a user asks. */
+function request({ prompt, ...rest }) {
+  const asked = facts.chat ? { messages: [{ role: "user", content: prompt }] } : { prompt };
+  return { ...asked, ...rest, model: facts.id, return_fields: true };
 }
 
 async function run() {
-  if ($("run").getAttribute("aria-disabled") === "true") return;
+  if (running) return;
   PLACES.forEach((place) => say(place, ""));
   setKey($("key").value);
+  running = new AbortController();
   busy(true);
   let end = "";
   try {
-    await learnModel();
-    const asked = problem();
+    await learnModel(running.signal);
+    const asked = written();
     if (asked) {
-      const { locore } = await extract(asked);
+      const { locore } = await extract(request(asked), running.signal);
       shown = locore.record;
       drawResults();
       $("results").focus();
       end = `Done: ${whole(locore.lm_tokens)} LM tokens, ${decimal(locore.seconds, 1)} s.`;
     }
   } catch (error) {
-    showError(error);
+    if (error.name === "AbortError") end = "Cancelled.";
+    else showError(error);
+  } finally {
+    running = null;
+    busy(false, end);
   }
-  busy(false, end);
+}
+
+async function giveLink() {
+  PLACES.forEach((place) => say(place, ""));
+  const asked = written();
+  if (!asked) return;
+  const said = await copyLink(asked);
+  if (!running) status(said);
+}
+
+/** Fill in what the address says. */
+function fromLink() {
+  try {
+    const asked = fromFragment(location.hash);
+    if (asked !== null) show(asked);
+  } catch (error) {
+    if (!(error instanceof BadLink)) throw error;
+    say("general", "This link is damaged, so here is the example instead.");
+  }
+}
+
+function show({ prompt, constraint, ...rest }) {
+  $("prompt").value = prompt ?? "";
+  for (const name of NUMBERS) $(name).value = rest[name] ?? "";
+  const { schema = {} } = constraint;
+  rows = rowsOf(schema) ?? [];
+  draw();
+  $("constraint").value = JSON.stringify(schema, null, 2);
+  $("schema-details").open = !rows.length;
 }
 
 function showError(error) {
@@ -137,6 +160,7 @@ function busy(yes, end = "") {
   if (yes) beginProgress();
   else endProgress(end);
   $("run").setAttribute("aria-disabled", String(yes));
+  $("cancel").hidden = !yes;
   $("results").setAttribute("aria-busy", String(yes));
 }
 
@@ -151,31 +175,31 @@ function drawResults() {
       h("h2", {}, "The record, field by field"),
       h("p", {}, out ? `${out} of ${fields.length} fields left out: less probable than ${level}, or unknown.` : `All ${fields.length} fields kept.`),
       h("ol", { class: "record" }, fields.map((field) => drawField(field, isLeftOut(field, level)))),
-      h("p", { class: "note" }, "Verdict on the run: ", verdict(shown), ". A field is unknown where its interval is too wide, or the run is not to be trusted; a larger budget tells more."),
+      h("p", { class: "note" }, "Verdict on the run: ", verdict(shown), ". ", shown.note),
     ),
     h("details", { class: "card" }, h("summary", {}, h("h2", {}, "The most probable record as a whole")), h("pre", { class: "code" }, JSON.stringify(shown.value, null, 2))),
   );
 }
 
-const written = ({ present, value }) => (present ? JSON.stringify(value) : "missing");
+const spelled = ({ present, value }) => (present ? JSON.stringify(value) : "missing");
 
 function drawField(field, isOut) {
   const { pointer, probability, interval, alternatives } = field;
   const ends = interval.map((end) => decimal(end));
   const said = probability === null ? `unknown, ${ends.join(" to ")}` : `${decimal(probability)} (95 %: ${ends.join(" to ")})`;
-  const others = alternatives.slice(0, 8).map((one) => h("li", {}, `${written(one)}: ${decimal(one.probability)}`));
+  const others = alternatives.slice(0, 8).map((one) => h("li", {}, `${spelled(one)}: ${decimal(one.probability)}`));
   return h(
     "li",
     { class: isOut ? "out" : "kept", vars: { "--share": probability ?? 0 } },
     h("div", { class: "line" }, h("span", {}, pointer.slice(1) || "value"), isOut ? h("span", { class: "tag" }, "left out") : null),
-    h("div", { class: "line" }, h("span", { class: "value" }, written(field)), h("span", {}, said)),
+    h("div", { class: "line" }, h("span", { class: "value" }, spelled(field)), h("span", {}, said)),
     others.length && probability !== null ? h("details", {}, h("summary", {}, `Or else (${alternatives.length})`), h("ul", {}, others)) : null,
   );
 }
 
 /** Learn what the model can do, and what this server allows. */
-async function learnModel() {
-  facts ??= await findModel();
+async function learnModel(signal) {
+  facts ??= await findModel(signal);
   for (const name of NUMBERS) if (facts.most[name]) $(name).max = facts.most[name];
 }
 
@@ -185,6 +209,10 @@ function start() {
     event.preventDefault();
     run();
   });
+  $("run").disabled = false; // until now the browser would have sent the form itself
+  $("cancel").addEventListener("click", () => running?.abort());
+  $("link").addEventListener("click", giveLink);
+  window.addEventListener("hashchange", fromLink);
   $("add").addEventListener("click", () => {
     rows.push({ name: "", kind: "text", values: "", optional: false });
     draw();
@@ -192,6 +220,7 @@ function start() {
   });
   $("abstain_below").addEventListener("input", () => shown && $("abstain_below").validity.valid && drawResults());
   draw();
+  fromLink();
   learnModel().catch(showError);
 }
 

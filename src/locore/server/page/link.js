@@ -1,6 +1,7 @@
 // A problem as the fragment of an address, which browsers keep to themselves.
 import { NUMBERS, SAMPLERS } from "./fields.js";
 
+const OF_RECORDS = ["budget", "abstain_below"]; // of the form for records alone
 const START = "#p=";
 
 const isText = (value) => typeof value === "string";
@@ -14,13 +15,20 @@ const CHECKS = {
   ending: (value) => value === "eos",
   stop: (value) => Array.isArray(value) && value.every(isText),
   finished: (value) => value === true,
-  ...Object.fromEntries(NUMBERS.map((name) => [name, isNumber])),
+  ...Object.fromEntries([...NUMBERS, ...OF_RECORDS].map((name) => [name, isNumber])),
 };
 
 export function toFragment(problem) {
   const bytes = new TextEncoder().encode(JSON.stringify(problem));
   const text = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
   return START + text.replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}
+
+/** Put a problem into the address, and the address where it can be pasted from; what to say of it. */
+export async function copyLink(problem) {
+  history.replaceState(null, "", toFragment(problem));
+  const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+  return copied ? "The link is copied." : "The link is in the address bar.";
 }
 
 /** The problem of a fragment; throws BadLink where it is damaged, null where there is none. */

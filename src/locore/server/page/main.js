@@ -5,7 +5,7 @@ import { $, h } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { mistake, readFields, setFacts, startFields, writeFields } from "./fields.js";
 import { drawKept, keep } from "./kept.js";
-import { BadLink, fromFragment, toFragment } from "./link.js";
+import { BadLink, copyLink, fromFragment } from "./link.js";
 import { clearErrors, complain, say, showError } from "./mistakes.js";
 import { findModel } from "./model.js";
 import { beginProgress, endProgress, showProgress, status } from "./progress.js";
@@ -21,8 +21,9 @@ function start() {
     event.preventDefault();
     run();
   });
+  $("run").disabled = false; // until now the browser would have sent the form itself
   $("cancel").addEventListener("click", () => running?.abort());
-  $("link").addEventListener("click", copyLink);
+  $("link").addEventListener("click", giveLink);
   $("problem").addEventListener("input", compareWithShown);
   window.addEventListener("hashchange", fromLink);
   startFields();
@@ -87,13 +88,12 @@ function fromLink() {
   }
 }
 
-async function copyLink() {
+async function giveLink() {
   clearErrors();
   const problem = readProblem();
   if (problem === null) return;
-  history.replaceState(null, "", toFragment(problem));
-  const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-  if (!running) status(copied ? "The link is copied." : "The link is in the address bar.");
+  const said = await copyLink(problem);
+  if (!running) status(said);
 }
 
 /** Learn what the model can do, unless that is known. */

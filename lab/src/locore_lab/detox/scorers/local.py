@@ -1,4 +1,4 @@
-"""Toxicity without a service: a small model that ships with Locore (model card: docs/toxicity_scorer.md).
+"""Toxicity without a service: a small model that ships with Locore (model card: docs/lab/toxicity_scorer.md).
 
 Only hashes leave this module, so that a model over them ships no list of words. The hash is CRC-32 (zlib) of UTF-8 bytes,
 the same on every machine and in every Python process.

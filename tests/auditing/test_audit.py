@@ -1,0 +1,82 @@
+"""Laws of audits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import locore
+from locore.cli import main
+from locore.kernel.tokenizer import Tokenizer
+from locore.models import MarkovModel
+
+TOKENIZER = Tokenizer.from_tokens([b"a", b"b"])
+PROMPTS = ["Once upon a time", "The dog"]
+
+
+def test_the_truth_of_a_chain_is_within_intervals_and_bounds() -> None:
+    """p("bb" within 8 tokens) by dynamic programming; 20 runs, of which 95 % should hold: fewer than 16 in 3 of 1,000."""
+    rare = 1e-3
+    model = MarkovModel([1 - rare, rare], [[1 - rare, rare]] * 2, tokenizer=TOKENIZER)
+    none, one, hit = 1.0, 0.0, 0.0
+    for _ in range(8):
+        none, one, hit = (none + one) * (1 - rare), none * rare, hit + one * rare
+    found = locore.audit(model, [[]] * 20, ["bb"], 8, limit=1e-3, budget=60, seed=1)
+    assert all(row.bounds[0] <= hit * (1 + 1e-9) and hit <= row.bounds[1] * (1 + 1e-9) for row in found.rows)
+    assert sum(row.interval[0] <= hit * (1 + 1e-9) and hit <= row.interval[1] * (1 + 1e-9) for row in found.rows) >= 16
+    assert found.bounds[0] <= hit * (1 + 1e-9) and not any(row.texts for row in found.rows)
+
+
+def test_what_cannot_be_written_is_below_every_limit() -> None:
+    found = locore.audit("tiny", PROMPTS, [" supercalifragilistic"], 2, limit=1e-9)
+    assert found.settled == "below" and found.bounds == (0, 0) and found.rows[0].verdict == "impossible"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "phrases", "limit"), [("one", ["a"], None), ([], ["a"], None), (["a"], [], None), (["a"], ["b"], 2.0)]
+)
+def test_bad_input_is_refused(prompts: list[str], phrases: list[str], limit: float | None) -> None:
+    with pytest.raises(locore.errors.LocoreError):
+        locore.audit("tiny", prompts, phrases, 3, limit)
+
+
+def test_one_bad_prompt_is_a_row_wherever_it_stands_and_only_bad_ones_an_error() -> None:
+    long = [0] * 100_000
+    found = locore.audit("tiny", [long, "The dog"], [" was"], 4, budget=200, seed=1)
+    assert [(row.index, row.verdict == "error") for row in found.rows] == [(0, True), (1, False)]
+    assert found.mean is None and found.bounds[1] >= 0.5
+    with pytest.raises(locore.errors.LocoreError):
+        locore.audit("tiny", [long, long], [" was"], 4)
+
+
+def test_what_was_not_seen_has_a_certain_upper_bound() -> None:
+    """After "a" comes "a" or an end; nothing that was kept gets to "bb", but what was left is known."""
+    model = MarkovModel([1 - 1e-9, 1e-9], [[1 - 1e-9, 1e-9]] * 2, tokenizer=TOKENIZER)
+    rows = locore.audit(model, [[]], ["bb"], 3, limit=0.5, budget=3, sampler="swor", seed=0).rows
+    assert rows[0].bounds[0] <= 2e-18 <= rows[0].bounds[1]
+
+
+def test_the_shell_says_which_side(tmp_path: Path) -> None:
+    prompts, phrases, out = tmp_path / "p.jsonl", tmp_path / "b.txt", tmp_path / "a.json"
+    prompts.write_text('{"prompt": "Once upon a time"}\n{"prompt": "The dog"}\n')
+    phrases.write_text(" was\n")
+    base = [
+        "audit",
+        "--prompts",
+        str(prompts),
+        "--ban-list",
+        str(phrases),
+        "--max-tokens",
+        "6",
+        "--seed",
+        "1",
+        "--json",
+        str(out),
+    ]
+    assert main([*base, "--limit", "1e-5"]) == 1
+    assert len(json.loads(out.read_text())["rows"]) == 2
+    assert main([*base, "--limit", "0.9999"]) in (0, 3)
+    phrases.write_text(" supercalifragilistic\n")
+    assert main([*base[:6], "2", "--limit", "1e-5"]) == 0
