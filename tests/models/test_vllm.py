@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -169,13 +170,49 @@ def test_forced_ids_that_do_not_exist_leave_the_server_alive(tmp_path):
         )
 
 
-def test_rows_kept_in_this_process_are_those_that_are_written():
+def test_live_rows_are_those_that_are_written():
     with _local() as model:
         engine = model.engine
-        assert engine.keeps_rows
+        assert engine.live is not None
         prompt = model.tokenizer.encode_prompt(PROMPT)
         prefixes = [prompt[:40], prompt[:7], [*prompt[:40], 5]]
         kept = engine.next_log_probs(prefixes)
-        engine.keeps_rows = False
+        longer = engine.next_log_probs([[*prefix, 9] for prefix in prefixes])  # the same requests
+        engine.live.release()
+        assert same(longer, engine.next_log_probs([[*prefix, 9] for prefix in prefixes]))
+        engine.live.release()
+        engine.live = None
         assert same(kept, engine.next_log_probs(prefixes))
         assert same(kept[:, :5], engine.chosen_log_probs(prefixes, [list(range(5))] * 3))
+
+
+def test_the_second_runner_takes_the_processors():
+    """vLLM's own loader, and its own classes for what is handed over; a GPU is what it needs to run."""
+    import numpy as np
+    from vllm import SamplingParams
+    from vllm.v1.worker.gpu.sample import logits_processor as second
+    from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
+
+    from locore.models.engines.model import FORCED
+    from locore.models.engines.vllm import LIVE_ROWS, PROCESSOR
+
+    kinds = _load_v2_logitsprocs_by_fqcns([PROCESSOR, LIVE_ROWS])
+    lengths, ids = SimpleNamespace(np=np.array([3, 2])), SimpleNamespace(gpu=torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]]))
+    state = second.LogitsProcRequestState(torch.device("cpu"), 2, 10, ids, lengths, lengths, SimpleNamespace())
+    forcing = kinds[0](SimpleNamespace(speculative_config=None), state)
+    assert forcing.add_request(1, SamplingParams(max_tokens=2, extra_args={FORCED: [4, 6]}))
+    assert not forcing.add_request(0, SamplingParams())
+    for position, last, expected in [(0, 8, None), (1, 9, 4), (2, 4, 6)]:
+        at = torch.tensor([1, 0])
+        context = second.LogitsContext(
+            expanded_idx_mapping=at,
+            idx_mapping=at,
+            idx_mapping_np=at.numpy(),
+            expanded_local_pos=torch.zeros(2),
+            input_ids=torch.tensor([last, 7]),
+            pos=torch.tensor([position, 2]),
+            seq_lens_upper_bound_np=np.array([position + 1, 3]),
+        )
+        logits = forcing.apply(torch.zeros(2, 10), context)
+        assert not logits[1].any()  # of a request that asks for nothing
+        assert (int(logits[0].argmax()), bool(logits[0].isinf().any())) == (expected or 0, expected is not None)

@@ -3,17 +3,18 @@
 Four roads lead to a score. `prompt_logprobs` reads the whole sequence and never the prefix cache: plain, and the reference.
 One generated token with `logprobs=-1` gives the whole distribution after a prefix, which comes from the cache. Tokens that the
 processor `ForcedTokens` makes it generate are scored one by one after a prefix from the cache. In one process with us, the
-processor `KeptRows` hands over whole distributions as they are, on the model's device.
+processor `LiveRows` hands over whole distributions as they are, on the model's device, and their requests go on from there.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,11 +23,14 @@ from locore.kernel.errors import CannotScore, EngineError, InvalidArgument, Miss
 from locore.models.engines.http import JsonClient
 from locore.models.engines.model import FORCED, NEUTRAL, ROUNDING, Engine, Ids, Refused, parsed_log_probs, whole_row
 
+if TYPE_CHECKING:
+    from locore.models.engines.live import Live  # which needs vLLM
+
 CHOSEN = 128  # ids for which vLLM gives log-probabilities in one request
 DRAWN = 1024  # texts in one request
 PROCESSOR = "locore.models.engines.forcing:ForcedTokens"
-KEEPER = "locore.models.engines.kept:KeptRows"
-_LOCAL_ROW_NUMBERS = 2**22  # log-probabilities that are held at once, by vLLM as Python objects or by us as tensors
+LIVE_ROWS = "locore.models.engines.live:LiveRows"
+_LOCAL_ROW_NUMBERS = 2**22  # log-probabilities that are held at once, by vLLM as Python objects
 _SERVED_ROW_NUMBERS = 2**18  # log-probabilities in one answer, some 30 bytes each
 _PROMPTS = 64  # in one request, which the server works on together
 _TOKEN = "token_id:"
@@ -192,8 +196,10 @@ class VLLMLocal(VLLM):
 
     Attributes:
         llm: the `vllm.LLM`.
-        keeps_rows: does it hand over whole distributions without writing them as numbers?
+        live: hands over whole distributions without writing them as numbers; None where the model is in another process.
     """
+
+    live: Live | None
 
     def __init__(self, folder: str, **options: Any) -> None:
         """Load a model, with whole distributions, the prefix cache and forced tokens switched on.
@@ -211,70 +217,64 @@ class VLLMLocal(VLLM):
         except ImportError as error:
             raise MissingExtra(f"vLLM is not installed here ({error}): pip install vllm, or use a server of it.") from None
         self.name, self.root = f"vLLM with {folder}", folder
-        usual = {"max_logprobs": -1, "enable_prefix_caching": True, "logits_processors": [PROCESSOR, KEEPER]}
+        usual = {
+            "max_logprobs": -1,
+            "enable_prefix_caching": True,
+            # A part of a prompt would be taken for all of it, and a step that is still going on for the last one.
+            "enable_chunked_prefill": False,
+            "async_scheduling": False,
+            "logits_processors": [PROCESSOR, LIVE_ROWS],
+        }
         try:
             with _one_process():
                 self.llm = vllm.LLM(model=folder, **{**usual, **options})
         except Exception as error:  # an engine in a process of its own reports in any way that it did not start
-            raise EngineError(f"{self.name} did not start: {error}") from error
-        self._sampling = vllm.SamplingParams
+            raise EngineError(f"{self.name} did not start (vLLM {vllm.__version__}): {error}") from error
+        self._sampling, self._final = vllm.SamplingParams, vllm.sampling_params.RequestOutputKind.FINAL_ONLY
+        self._lock, self.live = threading.RLock(), None
         self.context = self.llm.llm_engine.model_config.max_model_len - 1
+        self.live = self._found_live()
         self.probe()
-        first = self._kept([[0]])[0]
-        self.keeps_rows = first is not None
-        if first is not None:
-            self.device, self.vocab_size, self.no_whole_rows = first.device, len(first), None
+        if self.live is not None:
+            first = self.live.rows([(0,)])
+            self.device, self.vocab_size, self.no_whole_rows = first.device, first.shape[1], None
+
+    def _found_live(self) -> Live | None:
+        """Does vLLM compute in this process, and one whole prompt in one step?"""
+        from locore.models.engines.live import LIVE, Live
+
+        live = Live(self.llm.llm_engine, self._going_on)
+        self._outputs([(0,)], [self._params({"max_tokens": 1, "temperature": 0.0}, {LIVE: [live.number, 0]})])
+        settings = self.llm.llm_engine.vllm_config.scheduler_config
+        return live if live.is_here and not (settings.enable_chunked_prefill or settings.async_scheduling) else None
+
+    def _going_on(self, prefix: Ids, extra: dict[str, Any]) -> Any:
+        """Of a request that goes on as far as the context reaches; nobody reads what vLLM says of it."""
+        assert self.context is not None
+        most = max(1, self.context + 1 - len(prefix))
+        return self._params({"max_tokens": most, "temperature": 0.0, "output_kind": self._final}, extra)
 
     def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
         """Float[prefix, vocab] on the model's device, if the model is in this very process; else as `VLLM` does it."""
-        if not self.keeps_rows:
+        if self.live is None:
             return super().next_log_probs(prefixes)
-        found = torch.empty(len(prefixes), self.vocab_size, device=self.device)
-        for part in self._parts(len(prefixes)):
-            found[part] = self._kept_log_probs(prefixes[part])
-        return found
-
-    def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
-        """Float[prefix, k] on the CPU; of whole distributions where these need not be written."""
-        if not self.keeps_rows:
-            return super().chosen_log_probs(prefixes, chosen)
-        parts = self._parts(len(prefixes))
-        return torch.cat(
-            [
-                self._kept_log_probs(prefixes[part]).gather(1, torch.tensor(chosen[part], device=self.device)).cpu()
-                for part in parts
-            ]
-        )
-
-    def _parts(self, number: int) -> list[slice]:
-        """So few prefixes that their distributions can be held together."""
-        most = max(1, _LOCAL_ROW_NUMBERS // max(1, self.vocab_size))  # 0 until that is known
-        return [slice(start, min(start + most, number)) for start in range(0, number, most)]
-
-    def _kept_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
-        found = [row for row in self._kept(prefixes) if row is not None]
-        if len(found) < len(prefixes) or any(len(row) != self.vocab_size for row in found):
-            raise EngineError(f"{self.name} gave {len(found)} whole next-token distributions of {len(prefixes)}.")
-        rows = torch.stack(found)
-        if not bool((rows <= ROUNDING).all()):  # NaN is not
+        with self._lock:
+            rows = self.live.rows(prefixes)
+        if rows.shape[1] != self.vocab_size or not bool((rows <= ROUNDING).all()):  # NaN is not
             raise EngineError(f"{self.name} gave what is no log of a probability. Nothing was computed from it.")
         return rows
 
-    def _kept(self, prefixes: Sequence[Ids]) -> list[Tensor | None]:
-        """What `KeptRows` keeps of each; None where it keeps in another process."""
-        from locore.models.engines import kept
-
-        settings = {"max_tokens": 1, "temperature": 0.0}  # nobody reads the token
-        places = kept.places(len(prefixes))
-        try:
-            self._outputs(prefixes, [self._params(settings, {kept.KEEP: place}) for place in places])
-        finally:
-            rows = kept.taken(places)
-        return rows
+    def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
+        """Float[prefix, k] on the CPU; of whole distributions where these need not be written."""
+        if self.live is None:
+            return super().chosen_log_probs(prefixes, chosen)
+        rows = self.next_log_probs(prefixes)
+        return rows.gather(1, torch.tensor(chosen, device=rows.device)).cpu()
 
     def _ask(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[list[Completion]]:
-        parts = self._parts(len(requests)) if rows else [slice(None)]
-        return [answers for part in parts for answers in self._generate(requests[part])]
+        most = max(1, _LOCAL_ROW_NUMBERS // max(1, self.vocab_size)) if rows else len(requests)  # 0 until that is known
+        parts = [requests[start : start + most] for start in range(0, len(requests), most)]
+        return [answers for part in parts for answers in self._generate(part)]
 
     def _generate(self, requests: Sequence[CompletionRequest]) -> Iterator[list[Completion]]:
         forced = [None if request.forced is None else {FORCED: list(request.forced)} for request in requests]
@@ -287,7 +287,9 @@ class VLLMLocal(VLLM):
         """What vLLM answers, in its own classes."""
         try:
             # In one process with us it draws from torch's global generator.
-            with torch.random.fork_rng(devices=[]):
+            with self._lock, torch.random.fork_rng(devices=[]):
+                if self.live is not None:
+                    self.live.release()
                 found = list(self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
         except ValueError as error:  # what a server answers with 400
             raise Refused(f"{self.name} refused a request: {error}", 400, str(error)) from error
