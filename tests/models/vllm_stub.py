@@ -98,12 +98,13 @@ class Engine:
         most: requests that take part in a step.
         part: tokens of a prompt that a step reads, of the second runner; None for all.
         before: called at the start of each step.
+        sets_aside: does the next step read all requests again, as after a preemption, what was generated with the prompt?
     """
 
     def __init__(self, row: Row, runner: int, processors: list[type], context: int) -> None:
         self.row, self.runner, self.most, self.part = row, runner, SLOTS, None
         self.steps = self.begun = 0
-        self.before = lambda: None
+        self.before, self.sets_aside = lambda: None, False
         self.running: list[Request] = []
         self.placed: list[Request] = []  # as the first runner's processors know them
         self.random = Random(0)
@@ -145,15 +146,14 @@ class Engine:
     def has_unfinished_requests(self) -> bool:
         return bool(self.running)
 
-    def set_aside(self) -> None:
-        """As a preemption does: everything is read again, what was generated with the prompt."""
-        for request in self.running if self.runner == 2 else []:
-            self._fill(request)
-
     def step(self) -> list[Request]:
         """One token more for some requests; those that have all they asked for."""
         self.before()
         self.steps += 1
+        if self.sets_aside and self.runner == 2:
+            for request in self.running:
+                self._fill(request)
+        self.sets_aside = False
         rows = self.running[: self.most]
         self.random.shuffle(rows)
         for request in rows:

@@ -170,6 +170,6 @@ def test_a_zero_weight_has_a_reason():
 
 def test_a_reading_without_prefixes_left_is_exact():
     unread = UnreadMass()
-    unread.leave(torch.tensor([[0.25, 0.75]]).double().log(), torch.tensor([0, 0]), torch.tensor([0, 1]))
+    unread.add(torch.tensor([[-math.inf, -math.inf]], dtype=torch.float64))
     low, high = unread.bounds(torch.tensor([[0.1, 0.0], [0.3, 0.2]]).double().log())
     assert low == high == pytest.approx(math.log(0.6))

@@ -296,16 +296,17 @@ class Prefixes(PlainPrefixes):
             rows[part] = logs.cpu()
         return rows
 
-    def masses(self) -> NextTokens:
-        """How probable each allowed token is; fewer passes over the vocabulary than `masked` and what is made of it."""
-        device = self.log_probs.device
-        masses = torch.empty(len(self), self.model.vocab_size, dtype=torch.float64, device=device)
-        peaks = masses.new_zeros(len(masses))
-        for part, logs in self._masked_parts():
+    def masses(self, look_ahead: bool = True) -> NextTokens:
+        """How probable each token is that `allowed` says; fewer passes over the vocabulary than `masked` and its sums."""
+        logs = self.log_probs
+        dtype = torch.promote_types(logs.dtype, torch.float32)  # as precise as the model; sums are f64
+        masses = torch.empty(len(self), self.model.vocab_size, dtype=dtype, device=logs.device)
+        peaks = torch.zeros(len(self), dtype=dtype, device=logs.device)
+        for part, logs in self._masked_parts(look_ahead):
             peaks[part] = logs.amax(-1)
             peaks[part].masked_fill_(peaks[part] == NEG_INF, 0.0)  # nothing is allowed
             exp_(masses[part].copy_(logs).sub_(peaks[part, None]))
-        return NextTokens(masses, peaks)
+        return NextTokens(masses, peaks.double())
 
     def _masked_parts(self, look_ahead: bool = True) -> Iterator[tuple[slice, Tensor]]:
         """Some rows at a time, their logs of the allowed tokens on the model's device."""
@@ -360,7 +361,7 @@ class NextTokens:
     They are on the model's device; what is asked of them is on the CPU.
 
     Attributes:
-        masses: f64[prefixes, vocab]; 0 where α cannot be completed.
+        masses: Float[prefixes, vocab]; 0 where α cannot be completed.
         peaks: f64[prefixes], log p of the likeliest; 0 where no token is possible.
     """
 
@@ -370,7 +371,7 @@ class NextTokens:
     @property
     def log_mass(self) -> Tensor:
         """f64[prefixes]: log of the sum; −inf where no token is possible."""
-        return (self.peaks + self.masses.sum(-1).log()).cpu()
+        return (self.peaks + self.masses.sum(-1, dtype=torch.float64).log()).cpu()
 
     def draw(self, prefix: Tensor, uniforms: Tensor) -> Tensor:
         """A token for each of Long[particles] prefixes of positive mass, by inversion of f64[particles] in [0, 1)."""
@@ -382,7 +383,7 @@ class NextTokens:
         points = points.to(self.masses.device)
         tokens = torch.empty(points.shape, dtype=torch.long, device=points.device)
         for part in row_slices(self.masses):
-            cumulated = self.masses[part].cumsum(-1)
+            cumulated = self.masses[part].cumsum(-1, dtype=torch.float64)
             tokens[part] = torch.searchsorted(cumulated, points[part] * cumulated[:, -1:], right=True)
         return torch.empty_like(prefix).index_copy_(0, order, tokens.cpu()[row, rank])
 
@@ -405,11 +406,6 @@ class UnreadMass:
 
     def __init__(self) -> None:
         self._log_left = torch.tensor(NEG_INF, dtype=torch.float64)
-
-    def leave(self, log_joint: Tensor, row: Tensor, token: Tensor) -> None:
-        """All prefixes that were read, of which Long[children] rows go on with these tokens. Overwrites `log_joint`."""
-        log_joint[row, token] = NEG_INF
-        self.add(log_joint)
 
     def add(self, log_left: Tensor) -> None:
         """What was left unread: Float[…] logs of masses."""

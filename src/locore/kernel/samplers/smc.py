@@ -26,7 +26,7 @@ from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.evidence.blocks import Surprise
 from locore.kernel.evidence.record import UNKNOWN, Draws, keep_positive
 from locore.kernel.models.base import LanguageModel
-from locore.kernel.numerics import NEG_INF, categorical, distinct, effective_sample_size, segment_logsumexp
+from locore.kernel.numerics import NEG_INF, distinct, effective_sample_size, segment_logsumexp
 from locore.kernel.samplers.base import Ahead, HasReading, Prefixes, Promises, UnreadMass, affordable, left_to_right
 from locore.kernel.samplers.rounds import Round, pooled, width_of
 
@@ -142,20 +142,22 @@ def drawn_apart(
     number = torch.zeros(num, dtype=torch.long)  # one for each distinct prefix
     unread, bounds, cap = UnreadMass(), UNKNOWN, 0.0
     while not prefixes.are_complete:
-        position, masked = prefixes.position, prefixes.masked(look_ahead)
-        mass = torch.logsumexp(masked, -1)
+        position, following = prefixes.position, prefixes.masses(look_ahead)
+        mass = following.log_mass
         cap = cap if position else float(mass[0])  # the first factor is the same for all, no other exceeds 1
         going = (mass > NEG_INF).nonzero()[:, 0]  # the weights of the others are zero
         if not len(going):
             return keep_positive(prefixes.tokens, torch.full_like(weights, NEG_INF), drawn=num)
         weights, number, uniforms = (weights + mass)[going], number[going], uniforms[going]
-        token = categorical(masked[going], uniforms[:, position])
+        token = following.draw(going, uniforms[:, position])
         first, number = distinct(number)
-        joint = prefixes.log_mass[going[first], None] + masked[going[first]]
+        first = going[first]
         if position + 1 < circuit.length:
-            unread.leave(joint, number, token)
+            left = following.left_by(first[number], token)
+            unread.add(prefixes.log_mass[first] + left[first])
         else:  # without look-ahead more is allowed than satisfies α
-            bounds = unread.bounds(joint.masked_fill(~prefixes.allowed()[going[first]], NEG_INF))
+            known = mass if look_ahead else prefixes.masses().log_mass
+            bounds = unread.bounds(prefixes.log_mass[first] + known[first])
         number = number * circuit.vocab_size + token
         prefixes = prefixes.extended(going, token, look_ahead)
         prefixes.settle()
