@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -189,3 +191,20 @@ def test_no_speculative_decoding(runner):
 
         with pytest.raises(ValueError, match="speculative"):
             LiveRows(SimpleNamespace(speculative_config=object()), None)
+
+
+@RUNNERS
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_nobody_has_any_more_is_freed(runner, waits):
+    """The thread does not keep vLLM, in a step or between two."""
+    with vllm(ROW, runner):
+        engine = VLLMLocal("tiny")
+        engine.next_log_probs([(1, 2)])
+        if not waits:
+            engine.live.release()
+        thread, stub = engine.live._thread, weakref.ref(engine.llm.llm_engine)
+        del engine
+        gc.collect()
+        thread.join(10)
+        gc.collect()
+        assert not thread.is_alive() and stub() is None

@@ -239,9 +239,9 @@ def vllm(row: Row, runner: int, context: int = 64) -> Iterator[None]:
         SamplingParams=lambda **given: SamplingParams(
             **{k: v for k, v in given.items() if k in SamplingParams.__annotations__}
         ),
-        sampling_params=SimpleNamespace(RequestOutputKind=SimpleNamespace(FINAL_ONLY=2)),
         __version__="0",
     )
+    modules["vllm.sampling_params"].RequestOutputKind = SimpleNamespace(FINAL_ONLY=2)
     modules["vllm.v1.sample.logits_processor"].LogitsProcessor = First
     modules["vllm.v1.sample.logits_processor.builtin"].process_dict_updates = process_dict_updates
     modules["vllm.v1.worker.gpu.sample.logits_processor"].LogitsProcessor = Second
@@ -258,7 +258,14 @@ def vllm(row: Row, runner: int, context: int = 64) -> Iterator[None]:
 
 
 _NAMES = [
-    *("vllm", "vllm.v1", "vllm.v1.sample", "vllm.v1.sample.logits_processor", "vllm.v1.sample.logits_processor.builtin"),
+    *(
+        "vllm",
+        "vllm.sampling_params",
+        "vllm.v1",
+        "vllm.v1.sample",
+        "vllm.v1.sample.logits_processor",
+        "vllm.v1.sample.logits_processor.builtin",
+    ),
     *("vllm.v1.worker", "vllm.v1.worker.gpu", "vllm.v1.worker.gpu.sample", "vllm.v1.worker.gpu.sample.logits_processor"),
 ]
 

@@ -49,11 +49,24 @@ def measured(known: Known, sampler: str, budget: int, seed: int) -> Row:
     }
 
 
+def sides(known: Known, sampler: str, budget: int, seed: int, factor: float) -> Row:
+    """Audits with a limit so many times above and below the truth, which may end early: how they are settled, at what cost."""
+    options = {"sampler": None if sampler == "default" else sampler, "seed": seed_of(seed, known.name)}
+    row: Row = {"log10_p": known.log_p / math.log(10), "decade": known.decade, "right": 0, "wrong": 0, "lm_tokens": 0}
+    for times, true in ((factor, "below"), (1 / factor, "above")):
+        limit = math.exp(known.log_p) * times
+        audited = locore.audit(known.model, [[]], known.phrases, known.length, limit, budget=budget, **options).rows[0]
+        row["right"] += audited.settled == true
+        row["wrong"] += audited.settled not in (true, "not settled")
+        row["lm_tokens"] += audited.lm_tokens / 2
+    return row
+
+
 def told(rows: list[Row]) -> str:
     """For each sampler, and each two decades of it, what is true of its runs."""
     lines = []
     for sampler in dict.fromkeys(row["sampler"] for row in rows):
-        here = [row for row in rows if row["sampler"] == sampler and "covered" in row]
+        here = [row for row in rows if row["sampler"] == sampler and ("covered" in row or "right" in row)]
         for top in range(-2, -10, -2):
             lines.append(
                 f"{sampler:8} 1e{top:<3} to 1e{top - 2:<4} {_told([row for row in here if top - 2 <= row['decade'] < top])}"
@@ -67,6 +80,8 @@ def told(rows: list[Row]) -> str:
 def _told(rows: list[Row]) -> str:
     if not rows:
         return "  0 runs"
+    if "right" in rows[0]:
+        return _settled(rows)
     seen = [row for row in rows if row["factor"]]
     count, trusted = len(rows), [row for row in rows if row["verdict"] == "trust"]
     close = sum(1 / CLOSE <= row["factor"] <= CLOSE for row in seen)
@@ -84,6 +99,13 @@ def _told(rows: list[Row]) -> str:
         f"{_middle([row['lm_tokens'] for row in rows]):.0f} LM tokens, "
         f"{_middle([row['cpu_seconds'] for row in rows]):.2f} CPU s"
     )
+
+
+def _settled(rows: list[Row]) -> str:
+    """Of audits with a limit, two for each problem."""
+    right, wrong = (sum(row[side] for row in rows) / len(rows) / 2 for side in ("right", "wrong"))
+    spent = sum(row["lm_tokens"] for row in rows) / len(rows)
+    return f"{2 * len(rows):3} limits, {right:.1%} on the right side, {wrong:.1%} on the wrong one, {spent:.0f} LM tokens"
 
 
 def _power(log10: float) -> str:
@@ -112,6 +134,7 @@ def run(
     problems: Annotated[int, "of all families together"] = 60,
     budget: Annotated[int, "LM tokens"] = 4_000,
     beaver: Annotated[bool, "measure BEAVER's bound beside it"] = True,
+    limit: Annotated[float | None, "ask for sides of limits so many times above and below the truth, and no more"] = None,
     seed: int = 45,
 ) -> Iterator[Case]:
     families = ("chain", "hidden", *(("stories",) if (models / "stories260k").is_dir() else ()))
@@ -119,7 +142,10 @@ def run(
         for known in drawn(family, seed, -(-problems // len(families)), models):
             for sampler in samplers:
                 case = {"family": family, "problem": known.name, "sampler": sampler}
-                yield case, partial(beside, known, sampler, budget, beaver and sampler == samplers[0], seed)
+                if limit is None:
+                    yield case, partial(beside, known, sampler, budget, beaver and sampler == samplers[0], seed)
+                else:
+                    yield case, partial(sides, known, sampler, budget, seed, limit)
 
 
 def beside(known: Known, sampler: str, budget: int, beaver: bool, seed: int) -> Row:

@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import locore
+from locore.models import LanguageModel
 from locore_lab.harness import Case, measurement
 from locore_lab.shared import process_bytes, timed
 
@@ -28,8 +30,6 @@ def measured(file: str, engine: str, tokens: int, runs: int) -> dict[str, Any]:
     """Seconds and megabytes in this process."""
     import transformers.models.llama.modeling_llama  # noqa: F401  # what every load imports
 
-    import locore
-
     locore.generate("tiny", PROMPT, locore.contains(WORD), 4, num_particles=2, seed=0)  # all that calls import
     before = _megabytes("VmRSS")
     # A name that begins otherwise is left to the choice of `load`, but for the device.
@@ -38,15 +38,19 @@ def measured(file: str, engine: str, tokens: int, runs: int) -> dict[str, Any]:
     found = {"load": seconds, "loaded": _megabytes("VmRSS") - before}
     if engine == FIRST:
         return {**found, "most": _megabytes("VmHWM") - before}
+    found |= {name: min(timed(partial(call, seed))[1] for seed in range(runs)) for name, call in calls(model, tokens).items()}
+    return {**found, "most": _megabytes("VmHWM") - before}
+
+
+def calls(model: LanguageModel, tokens: int) -> dict[str, Callable[[int], object]]:
+    """What the columns of the table are, by a seed."""
     after, word = model.prompted(PROMPT), locore.contains(WORD)
-    calls: dict[str, Callable[[int], object]] = {
+    return {
         "one": lambda seed: after.sample(1, tokens, seed=seed),
         "many": lambda seed: after.sample(MANY, tokens, seed=seed),
         "masks": lambda seed: locore.generate(model, PROMPT, word, tokens, num_particles=MANY, sampler="masked", seed=seed),
         "weights": lambda seed: locore.generate(model, PROMPT, word, tokens, seed=seed),
     }
-    found |= {name: min(timed(partial(call, seed))[1] for seed in range(runs)) for name, call in calls.items()}
-    return {**found, "most": _megabytes("VmHWM") - before}
 
 
 def _megabytes(name: str) -> float:

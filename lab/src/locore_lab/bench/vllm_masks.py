@@ -1,7 +1,8 @@
 """Masks and weights in vLLM, beside its own structured outputs: seconds for the same number of texts under one pattern.
 
 Three roads in one engine in one process: the model alone, the pattern by vLLM's structured outputs (no weights), and Locore's
-`masked`, each sequence with its weight. All texts are of the full length. It runs in the environment of `make test-vllm`.
+`masked`, each sequence with its weight. All texts are of the full length. Before that, the columns that `bench gguf-engines`
+has of other engines. It runs in the environment of `make test-vllm`.
 """
 
 import os
@@ -11,7 +12,9 @@ from functools import partial
 from typing import Annotated, Any
 
 import locore
+from locore_lab.bench.gguf_engines import MANY, calls
 from locore_lab.harness import Case, Row, measurement
+from locore_lab.shared import process_bytes
 
 PROMPT = "The weather in the north of the country has been unusual this year:"
 PATTERN = "[ a-z,]*"
@@ -64,7 +67,12 @@ def run(
     runs: Annotated[int, "the quickest counts"] = 5,
 ) -> Iterator[Case]:
     os.environ |= ENVIRONMENT
+    before, start = process_bytes("VmRSS"), time.process_time()
     engine = locore.load(f"vllm:{model}", dtype="float32", enforce_eager=True, max_model_len=4096, block_size=BLOCK)
-    for rows in (8, 32):
+    loaded = {"seconds": time.process_time() - start, "cpu": time.process_time() - start}
+    yield {"rows": 0, "road": f"load, {(process_bytes('VmRSS') - before) / 1e6:.0f} MB with its cache"}, lambda: loaded
+    for name, call in calls(engine, tokens).items():
+        yield {"rows": 1 if name == "one" else MANY, "road": name}, partial(seconds, call, runs)
+    for rows in (8, MANY):
         for road, call in roads(engine, tokens, rows).items():
             yield {"rows": rows, "road": road}, partial(seconds, call, runs)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar
@@ -95,7 +96,7 @@ class Live:
         self.number, self.is_here = next(Live._numbers), False
         Live.waiting[self.number] = self
         self._fresh: count[int] = count()
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()  # None: the last one
         self._answers: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_owed = False  # an answer that nobody has taken yet
@@ -141,6 +142,10 @@ class Live:
         self._live, self._known = {}, {}
         self._answered(Order())
 
+    def close(self) -> None:
+        """Let the thread end, which keeps vLLM in memory; nothing is asked any more."""
+        self._orders.put(None)
+
     def _answered(self, order: Order) -> Answer:
         """What the thread answers; whoever waits can be stopped."""
         if self._thread is None:
@@ -162,14 +167,14 @@ class Live:
 
     def _serve(self) -> None:
         """The thread."""
-        while True:
-            order: Order | None = self._orders.get()
+        while (order := self._orders.get()) is not None:
             try:
                 while order is not None:
                     order = self._served(order)
             except Exception as error:  # whatever vLLM raises
-                self._abort({*self._found, *self._missing})
-                self._missing, self._next = set(), None
+                with suppress(Exception):
+                    self._abort({*self._found, *self._missing})
+                self._missing, self._spent, self._next = set(), set(), None
                 self._answers.put(error)
 
     def _served(self, order: Order) -> Order | None:
@@ -202,9 +207,15 @@ class Live:
         order = Order()
         if not self._missing:
             self._answers.put(Answer(self._found, frozenset(numbers)))
-            order = self._next = self._orders.get()
+            order = self._next = self._ordered()
         self._spent |= set(numbers) - order.tokens.keys()
         return [order.tokens.get(number, 0) for number in numbers]
+
+    def _ordered(self) -> Order:
+        order = self._orders.get()
+        if order is None:  # what goes on is given up before the thread ends
+            self._orders.put(None)
+        return order or Order()
 
     def _abort(self, numbers: set[int]) -> None:
         if numbers:

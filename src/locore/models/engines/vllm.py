@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -230,29 +232,26 @@ class VLLMLocal(VLLM):
                 self.llm = vllm.LLM(model=folder, **{**usual, **options})
         except Exception as error:  # an engine in a process of its own reports in any way that it did not start
             raise EngineError(f"{self.name} did not start (vLLM {vllm.__version__}): {error}") from error
-        self._sampling, self._final = vllm.SamplingParams, vllm.sampling_params.RequestOutputKind.FINAL_ONLY
+        self._params = partial(_sampling_params, vllm.SamplingParams)
         self._lock, self.live = threading.RLock(), None
-        self.context = self.llm.llm_engine.model_config.max_model_len - 1
-        self.live = self._found_live()
+        context = self.llm.llm_engine.model_config.max_model_len - 1
+        self.context, self.live = context, self._found_live(context)
         self.probe()
         if self.live is not None:
             first = self.live.rows([(0,)])
             self.device, self.vocab_size, self.no_whole_rows = first.device, first.shape[1], None
 
-    def _found_live(self) -> Live | None:
+    def _found_live(self, context: int) -> Live | None:
         """Does vLLM compute in this process, and one whole prompt in one step?"""
         from locore.models.engines.live import LIVE, Live
 
-        live = Live(self.llm.llm_engine, self._going_on)
+        live = Live(self.llm.llm_engine, partial(_going_on, self._params, context))
         self._outputs([(0,)], [self._params({"max_tokens": 1, "temperature": 0.0}, {LIVE: [live.number, 0]})])
         settings = self.llm.llm_engine.vllm_config.scheduler_config
-        return live if live.is_here and not (settings.enable_chunked_prefill or settings.async_scheduling) else None
-
-    def _going_on(self, prefix: Ids, extra: dict[str, Any]) -> Any:
-        """Of a request that goes on as far as the context reaches; nobody reads what vLLM says of it."""
-        assert self.context is not None
-        most = max(1, self.context + 1 - len(prefix))
-        return self._params({"max_tokens": most, "temperature": 0.0, "output_kind": self._final}, extra)
+        if not live.is_here or settings.enable_chunked_prefill or settings.async_scheduling:
+            return None
+        weakref.finalize(self, live.close).atexit = False
+        return live
 
     def next_log_probs(self, prefixes: Sequence[Ids]) -> Tensor:
         """Float[prefix, vocab] on the model's device, if the model is in this very process; else as `VLLM` does it."""
@@ -299,8 +298,17 @@ class VLLMLocal(VLLM):
             )
         return found
 
-    def _params(self, settings: Mapping[str, Any], extra: dict[str, Any] | None) -> Any:
-        return self._sampling(**{**NEUTRAL, **settings}, extra_args=extra, detokenize=False, flat_logprobs=True)
+
+def _sampling_params(kind: Any, settings: Mapping[str, Any], extra: dict[str, Any] | None) -> Any:
+    return kind(**{**NEUTRAL, **settings}, extra_args=extra, detokenize=False, flat_logprobs=True)
+
+
+def _going_on(params: Callable[..., Any], context: int, prefix: Ids, extra: dict[str, Any]) -> Any:
+    """Of a request that goes on as far as the context reaches; nobody reads what vLLM says of it."""
+    from vllm.sampling_params import RequestOutputKind
+
+    most = max(1, context + 1 - len(prefix))
+    return params({"max_tokens": most, "temperature": 0.0, "output_kind": RequestOutputKind.FINAL_ONLY}, extra)
 
 
 @contextmanager
