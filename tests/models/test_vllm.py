@@ -194,7 +194,7 @@ def test_the_second_runner_takes_the_processors():
     from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs_by_fqcns
 
     from locore.models.engines.model import FORCED
-    from locore.models.engines.vllm import LIVE_ROWS, PROCESSOR
+    from locore.models.engines.vllm_local import LIVE_ROWS, PROCESSOR
 
     kinds = _load_v2_logitsprocs_by_fqcns([PROCESSOR, LIVE_ROWS])
     lengths, ids = SimpleNamespace(np=np.array([3, 2])), SimpleNamespace(gpu=torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]]))

@@ -18,7 +18,7 @@ from locore import ends_with
 from locore.kernel.errors import EngineError
 from locore.kernel.limits import watched
 from locore.models.engines.opening import open_engine
-from locore.models.engines.vllm import VLLMLocal
+from locore.models.engines.vllm_local import VLLMLocal
 from tests.effort import examples
 
 from . import llamacpp_stub as stubs

@@ -3,7 +3,7 @@
 A server for each mix. Eight good clients, each at an address of its own, send small requests one after the other, first
 alone and then beside the hostile ones, who are at one address together. Every row says what the good ones had, and what
 became of the worker. `memory`, `deaths` and `rounding` are rows without hostile clients: growth over many constraints, a
-worker that is killed again and again, answers alone and beside others.
+worker that is killed again and again, answers alone and beside others. `hostile` has nobody else.
 """
 
 from __future__ import annotations
@@ -323,14 +323,53 @@ def rounding(model: str, requests: int, options: list[str]) -> Row:
         server.process.kill()
 
 
-OTHERS = ("memory", "deaths", "rounding")
+HOSTILE = [name for name in MIXES if name.startswith(("F4", "F7", "F8", "patterns", "six", "prompts"))]
+ODD = (None, -1, 0, 1e400, True, "", "\ud800", "a" * 5_000, [], [[]], {}, {"type": "regex"}, {"$ref": "#"}, 2**70)
+
+
+def hostile(model: str, requests: int, options: list[str]) -> Row:
+    """Requests of all hostile kinds, every other one with odd values in fields that it has or has not, from 32 clients."""
+    server = Server(model, 10 * SECONDS, *options)
+    try:
+
+        def ask(number: int) -> str:
+            draw = random.Random(number)
+            asked = MIXES[draw.choice(HOSTILE)][1](number)
+            if number % 2:
+                fields = (
+                    "prompt",
+                    "max_tokens",
+                    "constraint",
+                    "stop",
+                    "n",
+                    "seed",
+                    "temperature",
+                    "sampler",
+                    "budget",
+                    "bad_words",
+                )
+                asked = {**asked, **{draw.choice(fields): draw.choice(ODD) for _ in range(2)}}
+            client = Client(server, f"127.0.1.{number % 32 + 1}")
+            client.ask({"max_tokens": 8, "num_particles": 4, **asked})
+            return client.found[0][0]
+
+        with ThreadPoolExecutor(32) as pool, seen_memory(server) as most:
+            found = Counter(pool.map(ask, range(requests)))
+        kills = int(server.metric("locore_worker_restarts_total"))
+        wrong = sum(count for status, count in found.items() if status.startswith("500"))
+        return {"kills": kills, "hostile": listed(found), "seen": f"{wrong} internal errors, at most {most[0] / 1e6:.0f} MB"}
+    finally:
+        server.process.kill()
+
+
+OTHERS = ("memory", "deaths", "rounding", "hostile")
 
 
 @measurement(
     "mix | p95 alone | p50 beside | p95 beside | times | answered | refused | lost | worker kills | worker MB | hostile had",
     "{mix} | {alone:.2f} s | {p50:.2f} s | {p95:.2f} s | {times:.1f} | {answered} | {refused} | {lost} | {kills} | "
     "{megabytes:.0f} | {hostile}",
-    quick={"seconds": 3.0, "requests": 30, "only": ["good ones more", "memory"]},
+    quick={"seconds": 3.0, "requests": 30, "attacks": 30, "only": ["good ones more", "memory"]},
     others=("run | what requests had | worker kills | seen", "{mix} | {hostile} | {kills} | {seen}"),
 )
 def run(
@@ -338,6 +377,7 @@ def run(
     seconds: Annotated[float, "of each row beside hostile clients"] = 20.0,
     requests: Annotated[int, "of the row on memory"] = 3000,
     killed: Annotated[int, "times, in the row on deaths, during 50 requests each"] = 10,
+    attacks: Annotated[int, "requests of the row on hostile ones alone"] = 10_000,
     only: Annotated[Some, f"mixes that begin like that, {', '.join(OTHERS)}"] = None,
     option: Annotated[Some, "of the server, as --memory=4e9"] = None,
 ) -> Iterator[Case]:
@@ -349,6 +389,7 @@ def run(
         "memory": partial(memory, model, requests, options),
         "deaths": partial(deaths, model, 50 * killed, killed, options),
         "rounding": partial(rounding, model, 200, options),
+        "hostile": partial(hostile, model, attacks, options),
     }
     for name in filter(lambda name: name.startswith(begins), OTHERS):
         yield {"part": "others", "mix": name}, others[name]

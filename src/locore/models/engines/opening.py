@@ -15,7 +15,8 @@ from locore.kernel.tokenizer import Tokenizer
 from locore.models.bundled import SGLANG, VLLM_LOCAL
 from locore.models.engines.model import Engine, EngineModel, require_options
 from locore.models.engines.sglang import SGLangServer
-from locore.models.engines.vllm import VLLMLocal, VLLMServer
+from locore.models.engines.vllm_local import VLLMLocal
+from locore.models.engines.vllm_server import VLLMServer
 from locore.models.loading import plain_place, tokenizer_parts
 
 CONNECTION = ("model", "api_key", "timeout", "retries", "backoff", "connections", "tokenizer", "tolerance")  # SGLang: no model
