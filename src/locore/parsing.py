@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.kernel.evidence.bounds import is_out_of_sight
 from locore.kernel.evidence.shares import FieldValue
 from locore.kernel.models.validation import positive
+from locore.kernel.plugins import cached_property
 from locore.kernel.request import require_known
 from locore.models import LanguageModel
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from locore.generate import generate
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import CannotScore, InvalidArgument
 from locore.kernel.numerics import distinct, is_end, live_lengths, segment_logsumexp
+from locore.kernel.plugins import cached_property
 from locore.models import LanguageModel
 
 

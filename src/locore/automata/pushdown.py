@@ -15,7 +15,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from locore.kernel.automata.tables import Automaton, minimise, number_rows, over
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import check_progress
 from locore.kernel.lists import Numbered
+from locore.kernel.plugins import cached_property
 
 NEVER = math.inf  # the cost of what cannot be completed
 STATE_BYTES, CELL_BYTES = 300, 3_000  # as Python keeps a set of stacks, and a stack with its symbol's row and its own

@@ -7,13 +7,14 @@ answered together wherever these change nothing, and only tokens with another by
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from locore.kernel.automata.lift import vocabulary_trie
+from locore.kernel.plugins import cached_property
 
 Int32 = NDArray[np.int32]
 Nodes = NDArray[np.int64]

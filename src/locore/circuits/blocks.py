@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
+
+from locore.kernel.plugins import cached_property
 
 FALSE, TRUE, FIRST_LEAF = 0, 1, 2
 

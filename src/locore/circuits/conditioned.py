@@ -8,14 +8,13 @@ and it is small.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from locore.circuits.blocks import FALSE, TRUE, Block, LinkedBlocks
 from locore.circuits.builder import classes_of_range
 from locore.circuits.reached import Flags, Reached, Steering
 from locore.kernel.circuits.left_to_right import DEAD
+from locore.kernel.plugins import cached_property
 
 Key = tuple[int, int, int, int]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from locore.kernel.circuits.left_to_right import DEAD, LeftToRight, TableReader
 from locore.kernel.circuits.nodes import Nodes
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import check_progress
+from locore.kernel.plugins import cached_property
 
 NO_TABLE = "a reading that counts on the way has no table of all states; ask for its outline, or for one state at a time."
 READING = "looking for what can still be counted", "smaller bounds, or fewer phrases"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch import Tensor
 from locore.kernel.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.limits import may_stop
+from locore.kernel.plugins import cached_property
 
 MOST_STATES = 20_000  # of a table
 MOST_ENTRIES = 1_000_000  # of a table

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ from locore.kernel.compilers.residual import Residuals
 from locore.kernel.compilers.ways import nodes_of, register
 from locore.kernel.constraints.structure import fold
 from locore.kernel.limits import check_progress, check_states, check_table
+from locore.kernel.plugins import cached_property
 
 ENDED, FIRST = 0, 1  # the state of a finished text, and that of the empty one; state s of the automaton is s + FIRST
 

@@ -7,7 +7,6 @@ the free text is written as the model writes it given that an answer follows whi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from locore.automata.composed import AutomatonMachine, Following
@@ -25,6 +24,7 @@ from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import described, from_json, read_constraint, register
 from locore.kernel.constraints.spelling import quoted, spelled
 from locore.kernel.errors import InvalidConstraint
+from locore.kernel.plugins import cached_property
 
 
 def after(marker: str | Pattern | Regex, of: Constraint) -> After:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from locore.automata.lazily import ByteMachine
@@ -18,6 +17,7 @@ from locore.kernel.constraints.serial import read_constraint, register
 from locore.kernel.constraints.spelling import quoted, spelled
 from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import InvalidConstraint
+from locore.kernel.plugins import cached_property
 from locore.kernel.request import MOST_STOPS, cut_before
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal as OneOf
 
 from locore.automata.grammar import Engine, GrammarMachine, Sentences, definitions_of, depth_of, productions_of, read_gbnf
@@ -22,6 +21,7 @@ from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import read_string, register
 from locore.kernel.constraints.spelling import quoted
 from locore.kernel.errors import InvalidConstraint
+from locore.kernel.plugins import cached_property
 
 
 def grammar(text: str, syntax: OneOf["lark", "gbnf"] = "lark") -> Grammar:

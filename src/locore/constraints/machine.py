@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from locore.kernel.constraints.spelling import called
 from locore.kernel.constraints.structure import fold
 from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.plugins import cached_property
 
 SMALL = 250  # states of an automaton that is made as a whole in a moment
 

@@ -7,7 +7,6 @@ in the text. The prompt of a request is known where it is sampled (`locore.shapi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -23,6 +22,7 @@ from locore.kernel.constraints.serial import read_constraint, read_string, regis
 from locore.kernel.constraints.spelling import quoted, spelled
 from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import InvalidConstraint
+from locore.kernel.plugins import cached_property
 
 TEXT, BOTH = "text", "prompt+text"
 UNKNOWN = (

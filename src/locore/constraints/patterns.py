@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from locore.automata.regex.language import Language, literal
@@ -20,6 +19,7 @@ from locore.kernel.constraints.base import Json
 from locore.kernel.constraints.serial import described, flag_of, read_flag, read_string, share
 from locore.kernel.constraints.spelling import called
 from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
+from locore.kernel.plugins import cached_property
 
 FIELDS = ("regex", "ignore_case", "name")
 

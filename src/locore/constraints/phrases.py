@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from unicodedata import combining
 
@@ -17,6 +16,7 @@ from locore.automata.machines import Tally
 from locore.constraints.machine import TextLeaf
 from locore.kernel.constraints.base import Constraint, Json
 from locore.kernel.constraints.spelling import allowed, quoted, with_exactly
+from locore.kernel.plugins import cached_property
 
 SHOWN = 3  # places that a reason names
 LEAST = 10  # characters of a start or an end that is shown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import Language
@@ -17,6 +16,7 @@ from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import flag_of, read_flag, read_string, register
 from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
+from locore.kernel.plugins import cached_property
 
 
 def regex(pattern: str, ignore_case: bool = False) -> Regex:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from locore.automata import search
@@ -27,6 +26,7 @@ from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import form_of
 from locore.kernel.constraints.spelling import allowed, called, cut, quoted, with_exactly
 from locore.kernel.errors import BudgetExceeded
+from locore.kernel.plugins import cached_property
 
 LONGEST = 80  # characters of a leaf in an error
 SMALL, SMALL_BYTES = 1_000, 10_000  # states, over characters and bytes, of an automaton that is made as a whole in a moment

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +24,7 @@ from locore.kernel.constraints.serial import described, read_constraint, read_st
 from locore.kernel.constraints.spelling import quoted
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.lists import items_of
+from locore.kernel.plugins import cached_property
 
 _HOLE = re.compile(r"\{\{|\}\}|\{(?P<name>[A-Za-z_]\w*)(?::(?P<kind>\w+)\((?P<body>.*?)\))?\}|[{}]", re.DOTALL)
 _KINDS = "choice(a, b, …) or regex(…)"

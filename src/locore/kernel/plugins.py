@@ -1,4 +1,4 @@
-"""What is imported when it is first used: names of a package, and modules that add something, also of other distributions.
+"""What is made when it is first used: names of a package, modules that add something, also of other distributions; properties.
 
 Who stands below does not know who stands above: `locore` itself says which of its parts there are, and another distribution
 says so with an entry point, such as
@@ -9,11 +9,23 @@ says so with an entry point, such as
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Mapping
-from functools import singledispatch
 from importlib import import_module
 from threading import RLock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property as cached_property
+else:
+
+    class cached_property(functools.cached_property):  # noqa: N801
+        """That of `functools` without its lock, with which all objects of a class wait while one computes."""
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            return self if instance is None else instance.__dict__.setdefault(self.attrname, self.func(instance))
+
 
 CONSTRAINTS = "locore.constraints"  # modules that register types of constraints
 COMPILERS = "locore.compilers"  # modules that register ways to compile
@@ -70,7 +82,7 @@ class Drawable(Protocol):
         """For notebooks."""
 
 
-@singledispatch
+@functools.singledispatch
 def picture_of(value: object, *options: Any) -> Drawable | None:
     """The picture of a value, by what knows how to draw its kind; None where there is none, or it would be too large."""
     return None

@@ -6,13 +6,13 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from reprlib import repr as shortened
 from typing import Any, ClassVar, Protocol
 
 from locore.kernel import plugins
 from locore.kernel.chat import Chat, plain_messages
 from locore.kernel.errors import InvalidArgument, LocoreError, MissingTemplate
+from locore.kernel.plugins import cached_property
 
 _UNDECODABLE = re.compile("([\udc80-\udcff]+)")
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import takewhile
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from transformers.masking_utils import causal_mask_function
 
 from locore.kernel.errors import CannotScore
 from locore.kernel.limits import may_stop
+from locore.kernel.plugins import cached_property
 from locore.models.head import product_of
 
 NAME = "locore_shared_prompt"

@@ -6,7 +6,6 @@ import copy
 import hashlib
 import operator
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from locore.kernel.errors import CannotScore
+from locore.kernel.plugins import cached_property
 from locore.models.abilities import (
     NO_CACHE,
     NO_JOINING,

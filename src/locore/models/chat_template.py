@@ -11,13 +11,13 @@ import secrets
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
 from itertools import chain
 from reprlib import repr as shortened
 from typing import Any
 
 from locore.kernel.chat import plain_messages
 from locore.kernel.errors import InvalidArgument, MissingTemplate
+from locore.kernel.plugins import cached_property
 
 _PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # characters to which Unicode will never give a meaning
 Messages = list[dict[str, str]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 from locore.kernel.errors import LocoreError
+from locore.kernel.plugins import cached_property
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.chat_template import ChatTemplate
 

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from locore.kernel.models.base import ModelInfo, TokenModel
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.models.validation import positive, row_indices, within_context
 from locore.kernel.numerics import live_lengths
+from locore.kernel.plugins import cached_property
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.abilities import NO_CACHE, remedy_of
 from locore.models.attention import KeyValues, Tails

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache, DynamicLayer
 
 from locore.kernel.limits import may_stop
+from locore.kernel.plugins import cached_property
 from locore.models.attention import KeyValues, SharedCache, Tails
 
 GATHERED_BYTES = 2**25  # of keys and values of one layer that are gathered for all rows

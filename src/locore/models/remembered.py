@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
 from threading import RLock
 from typing import Literal
 
@@ -17,6 +16,7 @@ from locore.kernel.models.base import Wrapper
 from locore.kernel.models.cursor import Cursor, chosen
 from locore.kernel.models.validation import positive, row_indices, within_context
 from locore.kernel.numerics import live_lengths
+from locore.kernel.plugins import cached_property
 from locore.models.attention import Step, Tails
 from locore.models.causal import normalised
 from locore.models.huggingface import HuggingFaceModel, PrefixCursor

@@ -18,11 +18,12 @@ from locore.kernel.plugins import lazy_names
 if TYPE_CHECKING:
     from locore.evidence import Draws, keep_positive
     from locore.kernel.samplers.base import Promises, Sampler
-    from locore.kernel.samplers.smc import Masking, SequentialMonteCarlo
+    from locore.kernel.samplers.smc import SequentialMonteCarlo
     from locore.samplers.adaptive_rejection import AdaptiveRejection
     from locore.samplers.auto import Auto, Quick
     from locore.samplers.best_first import BestFirst, Enumeration
     from locore.samplers.lcr import LocallyConstrainedResampling
+    from locore.samplers.masking import Masking
     from locore.samplers.rejection import Oversampling, Rejection
     from locore.samplers.twist.lessons import Twisted
     from locore.samplers.without_replacement import WithoutReplacement
@@ -34,7 +35,7 @@ _HOME = {
     "Draws": "..kernel.samplers.base",
     "Enumeration": ".best_first",
     "LocallyConstrainedResampling": ".lcr",
-    "Masking": "..kernel.samplers.smc",
+    "Masking": ".masking",
     "MostProbable": ".most_probable",
     "Oversampling": ".rejection",
     "Promises": "..kernel.samplers.base",

@@ -16,6 +16,7 @@ from locore.kernel.circuits.left_to_right import LeftToRight
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.numerics import NEG_INF, categorical
 from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.smc import SequentialMonteCarlo
 
 NUMBERS = 2**24  # next-token probabilities that are held together
 
@@ -48,6 +49,11 @@ class Masked:
     def at(self, rows: Tensor) -> Masked:
         """These rows."""
         return Masked(self.tokens[rows], self.token_scores[rows], self.log_masses[rows])
+
+
+def Masking(look_ahead: bool = True) -> SequentialMonteCarlo:  # noqa: N802  # a class once
+    """Masked decoding, each sequence with its weight: SMC whose particles stay apart."""
+    return SequentialMonteCarlo(ess_threshold=0.0, blocks=1, apart=True, look_ahead=look_ahead)
 
 
 def read(model: LanguageModel, circuit: Circuit, tokens: Tensor) -> Masked:

@@ -31,11 +31,11 @@ from locore.evidence import Draws, Guarantee
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.numerics import NEG_INF, effective_sample_size
 from locore.kernel.samplers.base import Promises, Sampler, affordable, left_to_right
-from locore.kernel.samplers.smc import Masking, systematic
+from locore.kernel.samplers.smc import systematic
 from locore.local import Kernel, TopK, kernel_by_name
 from locore.models import LanguageModel
 from locore.samplers.lcr import conditional, is_exact
-from locore.samplers.masking import Masked, read, regrown
+from locore.samplers.masking import Masked, Masking, read, regrown
 
 SWEEPS = 5  # where no budget says how many
 

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from locore.automata.grammar.terminal import Terminal
 from locore.kernel.errors import InvalidConstraint
 from locore.kernel.limits import check_states
+from locore.kernel.plugins import cached_property
 
 START = 0  # the nonterminal of the whole, which no rule uses
 Symbol = int  # a nonterminal, or ~t for the terminal t

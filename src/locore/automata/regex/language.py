@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS
 from locore.kernel.automata.tables import number_rows
+from locore.kernel.plugins import cached_property
 
 FIRST_SURROGATE, LAST_SURROGATE = 0xD800, 0xDFFF
 

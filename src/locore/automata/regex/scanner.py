@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from locore.automata.regex.dfa import Dfa
 from locore.kernel.automata.tables import SIMPLIFYING, least_costs
 from locore.kernel.limits import check_progress
+from locore.kernel.plugins import cached_property
 
 DEAD = -1
 Costs = NDArray[np.float64]

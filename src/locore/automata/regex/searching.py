@@ -15,7 +15,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from locore.automata.regex.language import ANYTHING, CharClasses, Language, conc
 from locore.automata.regex.nfa import distances
 from locore.automata.walking import DEAD
 from locore.kernel.lists import Numbered
+from locore.kernel.plugins import cached_property
 
 MOVES = 200  # of threads for a state, when all are made
 S = TypeVar("S")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any
 from typing import Literal as OneOf
 
@@ -22,6 +22,7 @@ from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import described, read_integer, read_string, register
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 from locore.kernel.limits import DEFAULT, limits_in_force
+from locore.kernel.plugins import cached_property
 
 SAID = 5  # keywords without meaning that are named
 DEPTH = 16

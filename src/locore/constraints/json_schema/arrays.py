@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -26,6 +25,7 @@ from locore.constraints.json_schema.facts import (
 )
 from locore.constraints.json_schema.scalars import numbers, strings
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
+from locore.kernel.plugins import cached_property
 
 State = tuple[int, tuple[int, ...], frozenset[str]]  # items so far, how many held, and those of which no other may be
 MOST_VALUES = 64  # of items that have to differ

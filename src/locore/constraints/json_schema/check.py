@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 from locore.automata.regex.pattern import occurs_in, parse_ecma
@@ -15,6 +14,7 @@ from locore.constraints.json_schema.documents import Document
 from locore.constraints.json_schema.formats import FORMATS, is_of_format
 from locore.constraints.json_schema.scalars import matching
 from locore.kernel.errors import MissingExtra
+from locore.kernel.plugins import cached_property
 
 
 def require_jsonschema() -> None:

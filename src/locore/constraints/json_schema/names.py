@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from locore.automata.pushdown import NEVER, Choice, Row, Sequence, Symbol, Texts, cost_of
@@ -12,6 +11,7 @@ from locore.automata.regex.scanner import DEAD
 from locore.constraints.json_schema.characters import BACKSLASH, QUOTE, alike, bytes_behind, read_on, ways_on
 from locore.constraints.json_schema.properties import Label, State
 from locore.constraints.json_schema.values import string_at
+from locore.kernel.plugins import cached_property
 
 if TYPE_CHECKING:
     from locore.constraints.json_schema.objects import Objects

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from itertools import product as every_pair
 
 from locore.automata.pushdown import NEVER, Choice, Sequence, Texts, cost_of
@@ -12,6 +11,7 @@ from locore.constraints.json_schema.facts import Fact
 from locore.constraints.json_schema.names import TrieNode, name_at, trie, words_below
 from locore.constraints.json_schema.properties import Label, Plan, State, plan_of
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
+from locore.kernel.plugins import cached_property
 
 
 def object_(reading: Reading, facts: tuple[Fact, ...], depth: int, level: int) -> Sequence:

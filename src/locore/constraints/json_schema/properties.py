@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from locore.constraints.json_schema.facts import (
 from locore.constraints.json_schema.scalars import Strings, language_of_strings, matching, of_words, strings
 from locore.constraints.json_schema.values import Goals, Reading, joined
 from locore.kernel.errors import BudgetExceeded
+from locore.kernel.plugins import cached_property
 
 Label = tuple[bool, ...]  # which patterns occur in a name, then which goals of names it meets
 # The listed names that cannot come any more, as bits; how many properties so far; what is missing; and, where it matters, the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 from locore.automata.pushdown import NEVER, Choice, Kind, Literal, Measure, Row, Sequence, Symbol, cost_of
@@ -13,6 +12,7 @@ from locore.constraints.json_schema.facts import Fact, Goal
 from locore.constraints.json_schema.scalars import Strings, numbers, strings
 from locore.constraints.json_schema.shapes import Shape, Shapes
 from locore.constraints.json_schema.style import INDENT, WHITESPACE, Style
+from locore.kernel.plugins import cached_property
 
 Goals = tuple[Goal, ...]  # each once, in the order of the schema
 # "array" and "object": of a reading, what is known of the value, how deep its parts may nest, and how far they are indented.

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from locore.kernel.automata.tables import Automaton, Trie
 from locore.kernel.limits import check_progress
+from locore.kernel.plugins import cached_property
 
 PROGRESS = "reading the vocabulary with the constraint", "fewer phrases, smaller repeat counts"
 

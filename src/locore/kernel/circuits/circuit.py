@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -19,6 +18,7 @@ from locore.kernel.circuits.nodes import MAX_NODES, Nodes, Weights
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import Limits
 from locore.kernel.numerics import NEG_INF, make_generator
+from locore.kernel.plugins import cached_property
 from locore.kernel.tokenizer import Tokenizer
 
 SMALL_VOCABULARY = 64  # up to it weights are always read in double precision, which costs next to nothing

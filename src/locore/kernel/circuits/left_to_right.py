@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from locore.kernel.circuits.nodes import Nodes
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.numerics import NEG_INF
+from locore.kernel.plugins import cached_property
 
 DEAD = -1
 Ints = NDArray[np.int64]

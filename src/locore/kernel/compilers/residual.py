@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from locore.kernel.compilers.problem import CompilerLeaf, Ints, Lifted, Partitio
 from locore.kernel.constraints.base import And, Constant, Constraint, Not, Or, decided, negation
 from locore.kernel.constraints.structure import postorder
 from locore.kernel.constraints.tokens import Count, Literal
+from locore.kernel.plugins import cached_property
 
 Row = tuple[list[Constraint], Ints]
 

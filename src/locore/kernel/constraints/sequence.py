@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Protocol
 
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.plugins import cached_property
 
 
 class TokenizerLike(Protocol):

@@ -25,12 +25,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from locore.kernel.numerics import NEG_INF, segment_logsumexp
+from locore.kernel.plugins import cached_property
 
 LEAST = 2  # blocks with a spread
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -42,6 +42,7 @@ from torch import Tensor
 from locore.kernel.evidence.blocks import LEAST
 from locore.kernel.evidence.record import UNKNOWN, Bounds, Draws, Factors, log_total
 from locore.kernel.numerics import NEG_INF, effective_sample_size
+from locore.kernel.plugins import cached_property
 
 OF_THREE = 3.0
 UNSEEN = 1.5  # standard errors by what was not drawn; see `locore.kernel.evidence.bounds`

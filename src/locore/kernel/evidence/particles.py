@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from html import escape
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ from locore.kernel.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.kernel.evidence.shares import FieldValue, Posterior
 from locore.kernel.evidence.verdict import Verdict
 from locore.kernel.numerics import NEG_INF, is_end, make_generator
+from locore.kernel.plugins import cached_property
 from locore.kernel.request import OWN, cut_before
 from locore.kernel.tokenizer import Tokenizer
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -15,6 +14,7 @@ from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.evidence.blocks import Blocks
 from locore.kernel.evidence.pareto import pareto_k
 from locore.kernel.numerics import NEG_INF, distinct, effective_sample_size
+from locore.kernel.plugins import cached_property
 
 Guarantee = Literal["proper", "asymptotic", "biased", "mode"]
 Knowledge = Literal["estimated", "enclosed", "thinned", "exact"]

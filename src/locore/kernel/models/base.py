@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -24,6 +23,7 @@ from locore.kernel.models.validation import (
     within_context,
 )
 from locore.kernel.numerics import absorb_rows, absorb_scores, categorical, is_end, make_generator
+from locore.kernel.plugins import cached_property
 from locore.kernel.tokenizer import Tokenizer
 
 # Numbers in one full table of distributions: 64 MiB in float32.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 from locore.kernel.limits import may_stop
 from locore.kernel.models.validation import checked_distributions, row_indices, token_ids
 from locore.kernel.numerics import end_row, is_end
+from locore.kernel.plugins import cached_property
 
 
 class Cursor(ABC):

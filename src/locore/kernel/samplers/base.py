@@ -399,9 +399,6 @@ class UnreadMass:
     Before the last token prefixes are left unread: x followed by an allowed v that nobody took. After the last one it is known
     which sequences satisfy α and how probable they are, whether they are kept or not. With K the probability of these and U
     that of what was left, K ≤ p(α) ≤ K + U. All terms are positive, so nothing cancels however rare α is.
-
-    `log_joint` is always f64[prefixes, vocab], log p(x)·p(v | x) of *distinct* prefixes x of one position, −inf where v is not
-    allowed.
     """
 
     def __init__(self) -> None:

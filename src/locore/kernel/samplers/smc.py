@@ -174,11 +174,6 @@ def drawn_apart(
     )
 
 
-def Masking(look_ahead: bool = True) -> SequentialMonteCarlo:  # noqa: N802  # a class once
-    """Masked decoding, each sequence with its weight: SMC whose particles stay apart."""
-    return SequentialMonteCarlo(ess_threshold=0.0, blocks=1, apart=True, look_ahead=look_ahead)
-
-
 def check_threshold(ess_threshold: float) -> None:
     """Raise InvalidArgument unless it is a share."""
     if not 0 <= ess_threshold <= 1:

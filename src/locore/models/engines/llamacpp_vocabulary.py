@@ -9,13 +9,14 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from locore.kernel.errors import EngineError, InvalidArgument, MissingExtra, ModelNotFound
+from locore.kernel.plugins import cached_property
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.chat_template import ChatTemplate, restored
 from locore.models.gguf_header import is_gguf

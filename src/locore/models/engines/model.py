@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from locore.kernel.errors import EngineError, InvalidArgument
 from locore.kernel.models.base import Drafts, TokenModel, neighbour_scores
 from locore.kernel.models.validation import positive
 from locore.kernel.numerics import NEG_INF, ended_before, live_lengths, make_generator
+from locore.kernel.plugins import cached_property
 from locore.kernel.tokenizer import Tokenizer
 
 Ids = Sequence[int]

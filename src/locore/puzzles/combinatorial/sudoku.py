@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from locore.kernel.constraints.base import Constraint, Json
@@ -12,6 +11,7 @@ from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
 from locore.kernel.constraints.serial import as_integer, described, register
 from locore.kernel.constraints.tokens import Literal
 from locore.kernel.errors import InvalidConstraint
+from locore.kernel.plugins import cached_property
 from locore.puzzles.combinatorial.comparisons import AllDifferent, Combinatorial, Groups
 
 SYMBOLS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the values 1, 2, …

@@ -1,0 +1,56 @@
+"""Properties that are computed once: objects of a class do not wait for each other."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+from locore.kernel.plugins import cached_property
+from tests.pages import ROOT
+
+
+class Thing:
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.gate, self.asked = gate, threading.Event()
+
+    @cached_property
+    def value(self) -> object:
+        self.asked.set()
+        if self.gate is not None:
+            self.gate.wait(60)
+        return object()
+
+
+def test_one_object_does_not_wait_for_another():
+    gate = threading.Event()
+    slow = Thing(gate)
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    assert slow.asked.wait(60)
+    quick = threading.Thread(target=lambda: Thing().value)
+    quick.start()
+    quick.join(60)
+    assert not quick.is_alive() and thread.is_alive()
+    gate.set()
+    thread.join(60)
+
+
+def test_a_value_is_computed_once_and_the_same_for_all():
+    gate = threading.Event()
+    thing, found = Thing(gate), []
+    threads = [threading.Thread(target=lambda: found.append(thing.value)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 4 and set(found) == {thing.value}
+
+
+def test_there_is_one_kind():
+    """That of `functools` would bring its lock back."""
+    files = [path for path in (Path(ROOT) / "src").rglob("*.py") if path.name != "plugins.py"]
+    assert not [
+        path for path in files if re.search(r"functools import .*cached_property|functools\.cached_property", path.read_text())
+    ]
