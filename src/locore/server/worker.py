@@ -39,6 +39,9 @@ TRIM_SECONDS = 2.0  # between two times that memory is given back to the system
 TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 HELD_SECONDS = 0.05  # for which a run beyond its owner's share holds back, at each place where it may be stopped
 SWITCH_SECONDS = 0.0005  # for which a thread keeps Python while others wait for it: passes are many short steps
+UNNOTICED = 0.25  # seconds that a compile may take as it likes, which most do
+SLICE, PAUSE = 0.02, 0.06  # seconds of a longer one, while others are there, and between two of them
+BREATH = 0.001  # seconds in which another compile can take its turn
 PATIENCE = 1.0  # of a pass, which is what a shared one saves: how long requests wait for others that compute something else
 
 
@@ -107,9 +110,46 @@ class Shares:
         share = max(1, self._places // max(1, len(runs)))
         self._beyond = frozenset(number for mine in runs.values() for number in mine[share:])
 
+    def are_divided(self) -> bool:
+        """Has more than one owner runs?"""
+        with self._changing:
+            return len(set(self._owners.values())) > 1
+
     def has_to_wait(self, number: int) -> bool:
         """Is it beyond the share of its owner, while others are there?"""
         return number in self._beyond
+
+
+class Slices:
+    """Of a compile that takes long while others are there: one compile at a time, with pauses.
+
+    Threads share one Python, and a pass is hundreds of short steps, each of which would wait for a thread that compiles.
+    """
+
+    def __init__(self, turn: threading.Lock, others: Callable[[], bool]) -> None:
+        self._turn, self._others = turn, others
+        self._has_turn = self._is_long = False
+        self._mark = time.thread_time()
+
+    def check(self) -> None:
+        """Between two steps of it."""
+        if time.thread_time() - self._mark < (SLICE if self._is_long else UNNOTICED):
+            return
+        begun = time.monotonic()
+        if self._others():
+            time.sleep(PAUSE)  # in its turn, so that other compiles pause as well
+        self.end()
+        if self._others():
+            time.sleep(BREATH)
+            self._has_turn = self._turn.acquire(timeout=1.0)  # then it goes on beside another, and can be stopped
+        held_back(time.monotonic() - begun)
+        self._is_long, self._mark = True, time.thread_time()
+
+    def end(self) -> None:
+        """It is another's turn."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turn.release()
 
 
 class Worker:
@@ -120,7 +160,7 @@ class Worker:
         self._sending = threading.Lock()
         self._stops: dict[int, threading.Event] = {}
         self._trim_at = 0.0
-        self._shares = Shares(options["together"])
+        self._shares, self._turn = Shares(options["together"]), threading.Lock()
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
         model = locore.load(options["model"], **load_options(options["device"], options["threads"]))
         self._computer = Computer(model, limits, options["table"])
@@ -154,20 +194,29 @@ class Worker:
         """In a thread: one request."""
         stop = self._stops[number]
         progress = Progress(lambda state: self._send({"id": number, "progress": state}))
+        compiled = threading.Event()
+
+        slices = Slices(self._turn, self._shares.are_divided)
 
         def check() -> None:
             if stop.is_set():
                 raise Stopped
             progress.tell()
+            if not compiled.is_set():
+                slices.check()
             if self._shares.has_to_wait(number):
                 with nullcontext() if self._meeting is None else self._meeting.missed():
                     time.sleep(HELD_SECONDS)
                 held_back(HELD_SECONDS)
 
+        def circuit_is_there() -> None:
+            compiled.set()
+            slices.end()
+
         self._shares.begin(number, owner)
         try:
             with watched(check, progress.spend):
-                answer = {"result": self._computed(task, owner, progress, partial(self._tell, number))}
+                answer = {"result": self._computed(task, owner, progress, circuit_is_there, partial(self._tell, number))}
         except Stopped:
             answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
@@ -179,6 +228,7 @@ class Worker:
         except Exception as error:
             _log(error)
             answer = _error("Internal", "")
+        circuit_is_there()
         del self._stops[number]
         self._shares.end(number)
         self._give_back_memory()
@@ -187,13 +237,16 @@ class Worker:
     def _tell(self, number: int, piece: str) -> None:
         self._send({"id": number, "piece": piece})
 
-    def _computed(self, task: Task, owner: str, progress: Progress, tell: Callable[[str], None]) -> Message:
+    def _computed(
+        self, task: Task, owner: str, progress: Progress, circuit_is_there: Callable[[], None], tell: Callable[[str], None]
+    ) -> Message:
         may_stop()
         meeting = self._meeting
         model: LanguageModel = self._computer.model if meeting is None else meeting.model
         with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
             run = Run(self._computer, task, model)
             run.circuit  # noqa: B018  (compiled before anybody waits for this request)
+        circuit_is_there()
         with nullcontext() if meeting is None else meeting.attended(owner, progress.used_by_passes):
             return Comparison(run, progress.enter).result() if task.compares else run.result(tell).to_json()
 
