@@ -63,12 +63,16 @@ def test_what_it_waits_is_not_counted_as_its_own():
                 check_progress("compiling", "")
 
 
-def test_there_are_others_where_two_owners_have_runs():
+def test_only_another_owner_who_reads_the_model_is_disturbed():
     shares = Shares(4)
     shares.begin(1, "a")
     shares.begin(2, "a")
-    assert not shares.are_divided()
+    shares.reads(2)
     shares.begin(3, "b")
-    assert shares.are_divided()
+    assert not shares.has_readers_beside(1)  # b compiles as well
+    shares.reads(3)
+    assert shares.has_readers_beside(1)
+    shares.end(2)
+    assert shares.has_readers_beside(1) and not shares.has_readers_beside(3)
     shares.end(3)
-    assert not shares.are_divided()
+    assert not shares.has_readers_beside(1)

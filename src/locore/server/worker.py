@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import os
 import signal
 import sys
@@ -40,7 +41,7 @@ TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux
 HELD_SECONDS = 0.05  # for which a run beyond its owner's share holds back, at each place where it may be stopped
 SWITCH_SECONDS = 0.0005  # for which a thread keeps Python while others wait for it: passes are many short steps
 UNNOTICED = 0.25  # seconds that a compile may take as it likes, which most do
-SLICE, PAUSE = 0.02, 0.06  # seconds of a longer one, while others are there, and between two of them
+SLICE, PAUSE = 0.02, 0.06  # seconds of a longer one, while others read the model, and between two of them
 BREATH = 0.001  # seconds in which another compile can take its turn
 PATIENCE = 1.0  # of a pass, which is what a shared one saves: how long requests wait for others that compute something else
 
@@ -90,6 +91,8 @@ class Shares:
         self._changing = threading.Lock()
         self._owners: dict[int, str] = {}  # of the runs, in the order in which they began
         self._beyond = frozenset[int]()
+        self._reading: set[int] = set()  # the model, since their circuits are there
+        self._readers = frozenset[str]()
 
     def begin(self, number: int, owner: str) -> None:
         """A run begins."""
@@ -101,19 +104,26 @@ class Shares:
         """It has ended."""
         with self._changing:
             del self._owners[number]
+            self._reading.discard(number)
+            self._divide()
+
+    def reads(self, number: int) -> None:
+        """A run begins to read the model."""
+        with self._changing:
+            self._reading.add(number)
             self._divide()
 
     def _divide(self) -> None:
         runs: dict[str, list[int]] = {}
         for number, owner in self._owners.items():
             runs.setdefault(owner, []).append(number)
+        self._readers = frozenset(self._owners[number] for number in self._reading)
         share = max(1, self._places // max(1, len(runs)))
         self._beyond = frozenset(number for mine in runs.values() for number in mine[share:])
 
-    def are_divided(self) -> bool:
-        """Has more than one owner runs?"""
-        with self._changing:
-            return len(set(self._owners.values())) > 1
+    def has_readers_beside(self, number: int) -> bool:
+        """Does another owner read the model meanwhile?"""
+        return bool(self._readers - {self._owners[number]})
 
     def has_to_wait(self, number: int) -> bool:
         """Is it beyond the share of its owner, while others are there?"""
@@ -121,32 +131,37 @@ class Shares:
 
 
 class Slices:
-    """Of a compile that takes long while others are there: one compile at a time, with pauses.
+    """Of a compile that takes long while others read the model: one compile at a time, with pauses.
 
     Threads share one Python, and a pass is hundreds of short steps, each of which would wait for a thread that compiles.
     """
 
-    def __init__(self, turn: threading.Lock, others: Callable[[], bool]) -> None:
-        self._turn, self._others = turn, others
-        self._has_turn = self._is_long = False
-        self._mark = time.thread_time()
+    def __init__(self, turn: threading.Lock, disturbs: Callable[[], bool]) -> None:
+        self._turn, self._disturbs = turn, disturbs
+        self._has_turn = False
+        self._until = time.thread_time() + UNNOTICED
 
     def check(self) -> None:
         """Between two steps of it."""
-        if time.thread_time() - self._mark < (SLICE if self._is_long else UNNOTICED):
+        if time.thread_time() < self._until:
             return
         begun = time.monotonic()
-        if self._others():
+        if self._disturbs():
             time.sleep(PAUSE)  # in its turn, so that other compiles pause as well
-        self.end()
-        if self._others():
+            self._end_turn()
             time.sleep(BREATH)
             self._has_turn = self._turn.acquire(timeout=1.0)  # then it goes on beside another, and can be stopped
+        else:
+            self._end_turn()
         held_back(time.monotonic() - begun)
-        self._is_long, self._mark = True, time.thread_time()
+        self._until = time.thread_time() + SLICE
 
     def end(self) -> None:
-        """It is another's turn."""
+        """The circuit is there, or there is to be none: what the thread does then is not sliced."""
+        self._until = math.inf
+        self._end_turn()
+
+    def _end_turn(self) -> None:
         if self._has_turn:
             self._has_turn = False
             self._turn.release()
@@ -194,29 +209,26 @@ class Worker:
         """In a thread: one request."""
         stop = self._stops[number]
         progress = Progress(lambda state: self._send({"id": number, "progress": state}))
-        compiled = threading.Event()
-
-        slices = Slices(self._turn, self._shares.are_divided)
+        slices = Slices(self._turn, partial(self._shares.has_readers_beside, number))
 
         def check() -> None:
             if stop.is_set():
                 raise Stopped
             progress.tell()
-            if not compiled.is_set():
-                slices.check()
+            slices.check()
             if self._shares.has_to_wait(number):
                 with nullcontext() if self._meeting is None else self._meeting.missed():
                     time.sleep(HELD_SECONDS)
                 held_back(HELD_SECONDS)
 
-        def circuit_is_there() -> None:
-            compiled.set()
+        def compiled() -> None:
             slices.end()
+            self._shares.reads(number)
 
         self._shares.begin(number, owner)
         try:
             with watched(check, progress.spend):
-                answer = {"result": self._computed(task, owner, progress, circuit_is_there, partial(self._tell, number))}
+                answer = {"result": self._computed(task, owner, progress, compiled, partial(self._tell, number))}
         except Stopped:
             answer = _error("Stopped", "nobody waits for it")
         except LocoreError as error:
@@ -228,7 +240,7 @@ class Worker:
         except Exception as error:
             _log(error)
             answer = _error("Internal", "")
-        circuit_is_there()
+        slices.end()
         del self._stops[number]
         self._shares.end(number)
         self._give_back_memory()
@@ -238,7 +250,7 @@ class Worker:
         self._send({"id": number, "piece": piece})
 
     def _computed(
-        self, task: Task, owner: str, progress: Progress, circuit_is_there: Callable[[], None], tell: Callable[[str], None]
+        self, task: Task, owner: str, progress: Progress, compiled: Callable[[], None], tell: Callable[[str], None]
     ) -> Message:
         may_stop()
         meeting = self._meeting
@@ -246,7 +258,7 @@ class Worker:
         with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
             run = Run(self._computer, task, model)
             run.circuit  # noqa: B018  (compiled before anybody waits for this request)
-        circuit_is_there()
+        compiled()
         with nullcontext() if meeting is None else meeting.attended(owner, progress.used_by_passes):
             return Comparison(run, progress.enter).result() if task.compares else run.result(tell).to_json()
 
