@@ -188,6 +188,7 @@ class Engine:
             return logits
         context = SimpleNamespace(
             expanded_idx_mapping=torch.tensor([request.slot for request in rows]),
+            idx_mapping_np=torch.tensor([request.slot for request in rows]).numpy(),
             input_ids=torch.tensor([request.ids[request.read - 1] for request in rows]),
             pos=torch.tensor([request.read - 1 for request in rows]),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from locore.batch.settings import Settings
-from locore.cli.inputs import MODEL_HELP, Progress, read_text, write_text
+from locore.cli.batch import Workers, rows_are_kept
+from locore.cli.inputs import MODEL_HELP, Progress, grouped, read_text, write_text
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.request import help_of
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ABOVE, NOT_SETTLED = 1, 3
 
 
+@grouped
 def audit(
     prompts: Annotated[Path, typer.Option(metavar="FILE.jsonl", help='A JSON object a line, such as {"prompt": "text"}.')],
     ban_list: Annotated[Path, typer.Option(metavar="FILE", help="One phrase a line, as it is written, spaces too.")],
@@ -40,11 +41,8 @@ def audit(
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep each row once it is known.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in the folder.")] = False,
     against: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Compare with an earlier audit (its --out).")] = None,
-    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
-    threads: Annotated[int, typer.Option(help="Of the arithmetic of one worker.")] = Settings.threads,
-    together: Annotated[int, typer.Option(help="Rows of one worker that share forward passes.")] = Settings.together,
-    engine: Annotated[str, typer.Option(metavar="local|ray", help="A loop in this process, or workers on Ray.")] = "local",
-    workers: Annotated[int | None, typer.Option(help="On Ray: copies of the model.")] = None,
+    *,
+    by: Workers,
 ) -> None:
     """How probable it is that a model writes any of some phrases, after each of many prompts.
 
@@ -61,9 +59,7 @@ def audit(
     question = question_of(_phrases(ban_list), max_tokens=max_tokens, limit=limit, show_texts=show_texts, budget=budget)
     settings = Settings(
         model=model,
-        device=device,
-        threads=threads,
-        together=together,
+        **by.settings(),
         seed=seed,
         constraint=question.event.to_json(),
         max_new_tokens=max_tokens,
@@ -78,13 +74,9 @@ def audit(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else out
         progress = stack.enter_context(Progress("prompts"))
-        chosen = Engine(engine, workers)  # type: ignore[arg-type]  # it checks
-        try:
-            found = audit_file(prompts, folder, question, settings, chosen, resume=resume, progress=progress.show)
-        except KeyboardInterrupt:
-            if out is not None:
-                print("finished rows are kept; the same command with --resume goes on from them", file=sys.stderr)
-            raise
+        stack.enter_context(rows_are_kept(out is not None))
+        chosen = Engine(by.engine, by.workers)  # type: ignore[arg-type]  # it checks
+        found = audit_file(prompts, folder, question, settings, chosen, resume=resume, progress=progress.show)
     about = f"Audit of {model}, {max_tokens} tokens, {len(question.phrases):,} phrases"
     _tell(found, None if before is None else found.compare(before), about, as_json, html)
     if found.settled == "above":

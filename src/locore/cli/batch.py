@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +20,32 @@ if TYPE_CHECKING:
     from locore.batch.driver import Summary
 
 ALL_ROWS = "of rows that do not say it themselves"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who computes rows, as `batch` and `audit` take it."""
+
+    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device
+    threads: Annotated[int, typer.Option(help="Of the arithmetic of one worker.")] = Settings.threads
+    together: Annotated[int, typer.Option(help="Rows of one worker that share forward passes.")] = Settings.together
+    engine: Annotated[str, typer.Option(metavar="local|ray", help="A loop in this process, or workers on Ray.")] = "local"
+    workers: Annotated[int | None, typer.Option(help="On Ray: copies of the model; as many as there is room for.")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Those of one worker."""
+        return {"device": self.device, "threads": self.threads, "together": self.together}
+
+
+@contextmanager
+def rows_are_kept(kept: bool = True) -> Iterator[None]:
+    """Say so where the work is stopped from the keyboard."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if kept:
+            print("finished rows are kept; the same command with --resume goes on from them", file=sys.stderr)
+        raise
 
 
 @grouped
@@ -32,12 +61,8 @@ def batch(
     tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids too.")] = Settings.tokens,
     parse: Parse = False,
     abstain_below: AbstainBelow = None,
-    device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device,
-    threads: Annotated[int, typer.Option(help="Of the arithmetic of one worker.")] = Settings.threads,
-    together: Annotated[int, typer.Option(help="Rows of one worker that share forward passes.")] = Settings.together,
+    by: Workers,
     shard_rows: Annotated[int, typer.Option(help="Rows in one file of results.")] = 100,
-    engine: Annotated[str, typer.Option(metavar="local|ray", help="A loop in this process, or workers on Ray.")] = "local",
-    workers: Annotated[int | None, typer.Option(help="On Ray: copies of the model; as many as there is room for.")] = None,
     cpus_per_worker: Annotated[float, typer.Option(help="On Ray: cores set aside for one.")] = 1.0,
     gpus_per_worker: Annotated[float, typer.Option(help="On Ray: accelerators set aside for one.")] = 0.0,
     ray_address: Annotated[str | None, typer.Option(help="A running cluster, or auto; without it one starts here.")] = None,
@@ -50,9 +75,7 @@ def batch(
     """
     settings = Settings(
         model=model,
-        device=device,
-        threads=threads,
-        together=together,
+        **by.settings(),
         seed=seed,
         constraint=None if constraint is None else read_constraint(constraint).to_json(),
         **asked.read(),
@@ -63,14 +86,10 @@ def batch(
     )
     from locore.batch import Engine, run
 
-    chosen = Engine(engine, workers, cpus_per_worker, gpus_per_worker, ray_address)  # type: ignore[arg-type]  # it checks
-    try:
-        with Progress() as progress:
-            summary = run(prompts, output, settings, chosen, shard_rows=shard_rows, resume=resume, progress=progress.show)
-    except KeyboardInterrupt:
-        print("finished rows are kept; the same command with --resume goes on from them", file=sys.stderr)
-        raise
-    _show(summary, output, progress.seconds, together, as_json)
+    chosen = Engine(by.engine, by.workers, cpus_per_worker, gpus_per_worker, ray_address)  # type: ignore[arg-type]  # it checks
+    with rows_are_kept(), Progress() as progress:
+        summary = run(prompts, output, settings, chosen, shard_rows=shard_rows, resume=resume, progress=progress.show)
+    _show(summary, output, progress.seconds, by.together, as_json)
     if summary.tally.failed:
         raise typer.Exit(1)
 

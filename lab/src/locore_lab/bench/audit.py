@@ -24,14 +24,18 @@ OFF, CLOSE = 2.0, 1.5
 ROUNDING = 1e-5  # single precision, summed in another order
 
 
-def measured(known: Known, sampler: str, budget: int, seed: int) -> Row:
+def audited_row(known: Known, sampler: str, budget: int, seed: int, limit: float | None = None) -> locore.AuditRow:
     """One audit of one problem."""
-    options = {"sampler": None if sampler == "default" else sampler, "seed": seed_of(seed, known.name)}
+    named, own = None if sampler == "default" else sampler, seed_of(seed, known.name)
+    found = locore.audit(known.model, [[]], known.phrases, known.length, limit, budget=budget, sampler=named, seed=own)
+    return found.rows[0]
+
+
+def measured(known: Known, sampler: str, budget: int, seed: int) -> Row:
+    """What one audit says, beside the truth."""
     row: Row = {"log10_p": known.log_p / math.log(10), "decade": known.decade, "length": known.length}
     try:
-        audited, seconds = timed(
-            lambda: locore.audit(known.model, [[]], known.phrases, known.length, budget=budget, **options).rows[0]
-        )
+        audited, seconds = timed(lambda: audited_row(known, sampler, budget, seed))
     except LocoreError as error:
         return {**row, "failed": str(error)}
     low, high = math.exp(known.log_p) * (1 - ROUNDING), math.exp(known.log_p + known.missing) * (1 + ROUNDING)
@@ -51,11 +55,9 @@ def measured(known: Known, sampler: str, budget: int, seed: int) -> Row:
 
 def sides(known: Known, sampler: str, budget: int, seed: int, factor: float) -> Row:
     """Audits with a limit so many times above and below the truth, which may end early: how they are settled, at what cost."""
-    options = {"sampler": None if sampler == "default" else sampler, "seed": seed_of(seed, known.name)}
     row: Row = {"log10_p": known.log_p / math.log(10), "decade": known.decade, "right": 0, "wrong": 0, "lm_tokens": 0}
     for times, true in ((factor, "below"), (1 / factor, "above")):
-        limit = math.exp(known.log_p) * times
-        audited = locore.audit(known.model, [[]], known.phrases, known.length, limit, budget=budget, **options).rows[0]
+        audited = audited_row(known, sampler, budget, seed, math.exp(known.log_p) * times)
         row["right"] += audited.settled == true
         row["wrong"] += audited.settled not in (true, "not settled")
         row["lm_tokens"] += audited.lm_tokens / 2

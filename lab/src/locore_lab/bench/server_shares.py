@@ -201,10 +201,19 @@ def percentile(found: list[tuple[str, float]], share: float) -> float | None:
     return seconds[min(len(seconds) - 1, int(share * len(seconds)))] if seconds else None
 
 
+@contextmanager
+def serving(model: str, seconds: int, options: list[str]) -> Iterator[Server]:
+    """A server that is gone afterwards, whatever happens."""
+    server = Server(model, seconds, *options)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+
+
 def beside(model: str, name: str, seconds: float, options: list[str]) -> Row:
     """The good ones alone, and beside a mix."""
-    server = Server(model, SECONDS, *options)
-    try:
+    with serving(model, SECONDS, options) as server:
         good_ones(server, seconds / 3, 0)  # what is compiled once
         alone = good_ones(server, seconds / 2, 0)
         context = get_context("fork")
@@ -229,8 +238,6 @@ def beside(model: str, name: str, seconds: float, options: list[str]) -> Row:
             "megabytes": most[0] / 1e6,
             "hostile": listed(had.get(timeout=PATIENCE)),
         }
-    finally:
-        server.process.kill()
 
 
 def hostile_ones(server: Server, name: str, seconds: float, had: Queue[Counter[str]]) -> None:
@@ -246,40 +253,44 @@ def _next_hostile(client: Client, made: Made, numbers: Iterator[int]) -> None:
     client.ask(made(next(numbers)))
 
 
+def answered(server: Server, address: str, asked: dict[str, Any]) -> str:
+    """What became of one request."""
+    client = Client(server, address)
+    client.ask(asked)
+    return client.found[0][0]
+
+
+def small(number: int) -> dict[str, Any]:
+    """One of the mixed requests, with a seed."""
+    return {**mixed(number), "seed": number, "num_particles": 8}
+
+
+def survived(server: Server, had: str, seen: str) -> Row:
+    """A row without hostile clients beside good ones."""
+    return {"kills": int(server.metric("locore_worker_restarts_total")), "hostile": had, "seen": seen}
+
+
 def memory(model: str, requests: int, options: list[str]) -> Row:
     """The worker after the tenth hundred of mixed requests, or a third of them, and after all."""
-    server, first = Server(model, SECONDS, *options), min(1000, requests // 3)
-    try:
-        found = Counter[str]()
-
-        def ask(number: int) -> str:
-            client = Client(server, "127.0.1.1")
-            client.ask({**mixed(number), "seed": number, "num_particles": 8})
-            return client.found[0][0]
-
-        sizes = []
-        with ThreadPoolExecutor(16) as pool, seen_memory(server) as most:
-            for some in (range(first), range(first, requests)):
-                found.update(pool.map(ask, some))
-                time.sleep(2 + LOOK)
-                sizes.append(resident_memory(server.worker()) / 1e6)
+    found, first, sizes = Counter[str](), min(1000, requests // 3), []
+    with serving(model, SECONDS, options) as server, ThreadPoolExecutor(16) as pool, seen_memory(server) as most:
+        for some in (range(first), range(first, requests)):
+            found.update(pool.map(lambda number: answered(server, "127.0.1.1", small(number)), some))
+            time.sleep(2 + LOOK)
+            sizes.append(resident_memory(server.worker()) / 1e6)
         seen = f"{sizes[0]:.0f} MB after {first:,}, {sizes[1]:.0f} MB after {requests:,}, at most {most[0] / 1e6:.0f} MB"
-        return {"kills": int(server.metric("locore_worker_restarts_total")), "hostile": listed(found), "seen": seen}
-    finally:
-        server.process.kill()
+        return survived(server, listed(found), seen)
 
 
 def deaths(model: str, requests: int, kills: int, options: list[str]) -> Row:
     """A worker that is killed again and again, the requests between evenly: each has one answer."""
-    server = Server(model, 10 * SECONDS, *options)
-    try:
-        over, died, done = threading.Event(), 0, list[int]()
+    over, died, done = threading.Event(), 0, list[int]()
+    with serving(model, 10 * SECONDS, options) as server:
 
         def ask(number: int) -> str:
-            client = Client(server, f"127.0.1.{number % GOOD + 1}")
-            client.ask({**mixed(number), "seed": number, "num_particles": 8})
+            status = answered(server, f"127.0.1.{number % GOOD + 1}", small(number))
             done.append(number)
-            return client.found[0][0]
+            return status
 
         def killing() -> None:
             nonlocal died
@@ -294,18 +305,15 @@ def deaths(model: str, requests: int, kills: int, options: list[str]) -> Row:
             found = Counter(pool.map(ask, range(requests)))
         over.set()
         thread.join()
-        return {"kills": int(server.metric("locore_worker_restarts_total")), "hostile": listed(found), "seen": f"{died} kills"}
-    finally:
-        server.process.kill()
+        return survived(server, listed(found), f"{died} kills")
 
 
 def rounding(model: str, requests: int, options: list[str]) -> Row:
     """The same seeded requests alone, and beside each other: how many have another answer in anything but its cost."""
-    server = Server(model, 10 * SECONDS, *options)
-    try:
+    with serving(model, 10 * SECONDS, options) as server:
 
         def ask(number: int) -> tuple[int, Any]:
-            answer = server.ask({"model": model, **mixed(number), "seed": number, "num_particles": 8, "n": 2})[1]
+            answer = server.ask({"model": model, **small(number), "n": 2})[1]
             texts = [choice["text"] for choice in answer.get("choices", ())]
             return number, (texts, answer.get("locore", {}).get("log_evidence"))
 
@@ -314,52 +322,29 @@ def rounding(model: str, requests: int, options: list[str]) -> Row:
             beside = dict(pool.map(ask, range(requests)))
         texts, bits = (sum(alone[i][:part] != beside[i][:part] for i in alone) for part in (1, 2))
         seen = f"{texts} of {requests} have other texts beside others than alone, {bits} other texts or another log_evidence"
-        return {
-            "kills": int(server.metric("locore_worker_restarts_total")),
-            "hostile": f"{2 * requests} requests",
-            "seen": seen,
-        }
-    finally:
-        server.process.kill()
+        return survived(server, f"{2 * requests} requests", seen)
 
 
 HOSTILE = [name for name in MIXES if name.startswith(("F4", "F7", "F8", "patterns", "six", "prompts"))]
+FIELDS = ["prompt", "max_tokens", "constraint", "stop", "n", "seed", "temperature", "sampler", "budget", "bad_words"]
 ODD = (None, -1, 0, 1e400, True, "", "\ud800", "a" * 5_000, [], [[]], {}, {"type": "regex"}, {"$ref": "#"}, 2**70)
 
 
 def hostile(model: str, requests: int, options: list[str]) -> Row:
     """Requests of all hostile kinds, every other one with odd values in fields that it has or has not, from 32 clients."""
-    server = Server(model, 10 * SECONDS, *options)
-    try:
+    with serving(model, 10 * SECONDS, options) as server:
 
         def ask(number: int) -> str:
             draw = random.Random(number)
-            asked = MIXES[draw.choice(HOSTILE)][1](number)
+            asked = {"max_tokens": 8, "num_particles": 4, **MIXES[draw.choice(HOSTILE)][1](number)}
             if number % 2:
-                fields = (
-                    "prompt",
-                    "max_tokens",
-                    "constraint",
-                    "stop",
-                    "n",
-                    "seed",
-                    "temperature",
-                    "sampler",
-                    "budget",
-                    "bad_words",
-                )
-                asked = {**asked, **{draw.choice(fields): draw.choice(ODD) for _ in range(2)}}
-            client = Client(server, f"127.0.1.{number % 32 + 1}")
-            client.ask({"max_tokens": 8, "num_particles": 4, **asked})
-            return client.found[0][0]
+                asked |= {draw.choice(FIELDS): draw.choice(ODD) for _ in range(2)}
+            return answered(server, f"127.0.1.{number % 32 + 1}", asked)
 
         with ThreadPoolExecutor(32) as pool, seen_memory(server) as most:
             found = Counter(pool.map(ask, range(requests)))
-        kills = int(server.metric("locore_worker_restarts_total"))
         wrong = sum(count for status, count in found.items() if status.startswith("500"))
-        return {"kills": kills, "hostile": listed(found), "seen": f"{wrong} internal errors, at most {most[0] / 1e6:.0f} MB"}
-    finally:
-        server.process.kill()
+        return survived(server, listed(found), f"{wrong} internal errors, at most {most[0] / 1e6:.0f} MB")
 
 
 OTHERS = ("memory", "deaths", "rounding", "hostile")

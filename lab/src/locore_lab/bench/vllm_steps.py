@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 
@@ -24,6 +24,12 @@ ROADS = ("transformers", "vLLM, requests that go on", "vLLM, requests made anew"
 WRITTEN_ROWS = 32  # more would take minutes
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
 BLOCK = 32  # tokens; the smallest that vLLM has on a CPU
+
+
+def opened(model: str) -> Any:
+    """The model of a folder in vLLM, in this process, in 32 bits."""
+    os.environ |= ENVIRONMENT
+    return locore.load(f"vllm:{model}", dtype="float32", enforce_eager=True, max_model_len=4096, block_size=BLOCK)
 
 
 def tokens_a_second(model: LanguageModel, prompt: int, rows: int, steps: int, before: Callable[[], None]) -> Row:
@@ -48,8 +54,7 @@ def tokens_a_second(model: LanguageModel, prompt: int, rows: int, steps: int, be
     "{prompt:,} | {rows} | {road} | {tokens_a_second:.1f} | {cpu_seconds_a_step:.2f}",
 )
 def run(model: Annotated[str, "a folder"]) -> Iterator[Case]:
-    os.environ |= ENVIRONMENT
-    engine = locore.load(f"vllm:{model}", dtype="float32", enforce_eager=True, max_model_len=4096, block_size=BLOCK)
+    engine = opened(model)
     plain, live = locore.load(model), engine.engine.live
 
     def stepped(prompt: int, rows: int, road: str) -> Row:

@@ -298,10 +298,9 @@ class Prefixes(PlainPrefixes):
 
     def masses(self, look_ahead: bool = True) -> NextTokens:
         """How probable each token is that `allowed` says; fewer passes over the vocabulary than `masked` and its sums."""
-        logs = self.log_probs
-        dtype = torch.promote_types(logs.dtype, torch.float32)  # as precise as the model; sums are f64
-        masses = torch.empty(len(self), self.model.vocab_size, dtype=dtype, device=logs.device)
-        peaks = torch.zeros(len(self), dtype=dtype, device=logs.device)
+        dtype = torch.promote_types(self.log_probs.dtype, torch.float32)  # as precise as the model; sums are f64
+        masses = torch.empty(len(self), self.model.vocab_size, dtype=dtype, device=self.log_probs.device)
+        peaks = masses.new_zeros(len(masses))
         for part, logs in self._masked_parts(look_ahead):
             peaks[part] = logs.amax(-1)
             peaks[part].masked_fill_(peaks[part] == NEG_INF, 0.0)  # nothing is allowed

@@ -41,7 +41,11 @@ class RowProcessor(*_interfaces()):  # type: ignore[misc]
         """As vLLM calls it: the first runner with a device and a flag more, the second with the state of its requests."""
         if getattr(vllm_config, "speculative_config", None) is not None:
             raise ValueError(f"{type(self).__name__} reads one row for each request: start vLLM without speculative decoding.")
-        self._requests: Any = rest[0] if len(rest) == 1 else None
+        self._requests: Any = None
+        if len(rest) == 1:
+            self._requests = rest[0]
+        else:
+            self._update = import_module(f"{FIRST}.builtin").process_dict_updates
         self._rows: dict[int, tuple[Any, list[int]]] = {}  # by place or slot: what is wanted, and the generated tokens
 
     @classmethod
@@ -59,10 +63,8 @@ class RowProcessor(*_interfaces()):  # type: ignore[misc]
 
     def update_state(self, batch_update: Any) -> None:
         """First runner: requests come, go and move."""
-        if batch_update is None:
-            return
-        process_dict_updates = import_module(f"{FIRST}.builtin").process_dict_updates
-        process_dict_updates(self._rows, batch_update, self._first_seen)
+        if batch_update is not None:
+            self._update(self._rows, batch_update, self._first_seen)
 
     def _first_seen(self, params: Any, prompt_ids: list[int] | None, generated: list[int]) -> tuple[Any, list[int]] | None:
         asked = self.wanted(params)
@@ -85,6 +87,8 @@ class RowProcessor(*_interfaces()):  # type: ignore[misc]
 
     def _placed(self, ctx: Any) -> Iterator[tuple[int, Any, list[int]]]:
         """Second runner: the rows of this step that draw a token, with what has been generated."""
+        if self._rows.keys().isdisjoint(ctx.idx_mapping_np.tolist()):  # known here; the rest has to come from the device
+            return
         requests, read = self._requests, ctx.pos.tolist()
         last = ctx.input_ids.tolist()
         for row, slot in enumerate(ctx.expanded_idx_mapping.tolist()):
