@@ -31,6 +31,7 @@ GROWING_BYTES = 128_000_000  # of readings whose states are made when a text get
 LEAST_GROWING = 1_000_000  # what one of them counts as, so that they are few enough to be weighed at each turn
 DISK_BYTES = 1_000_000_000
 SETTING = "LOCORE_COMPILE_CACHE_BYTES"
+Make = Callable[[], Circuit]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Compiled:
     origin: Literal["compiled", "memory", "disk"]
 
 
-def stored(problem: Problem, make: Callable[[], Circuit]) -> Compiled:
+def stored(problem: Problem, make: Make) -> Compiled:
     """The kept circuit of a problem, or what `make` returns, which is kept if it took long.
 
     Files are in the folder `circuits` of the cache; all together have at most `$LOCORE_COMPILE_CACHE_BYTES` (default 1 GB; 0:
@@ -53,7 +54,7 @@ def stored(problem: Problem, make: Callable[[], Circuit]) -> Compiled:
     most_bytes = _disk_bytes()
     key = key_of(problem) if most_bytes else None
     if key is None:
-        return Compiled(make(), "compiled")
+        return Compiled(_made(make), "compiled")
     circuit = _memory.get(key) or _growing.get(key)
     if circuit is not None:
         _growing.weigh()
@@ -64,7 +65,7 @@ def stored(problem: Problem, make: Callable[[], Circuit]) -> Compiled:
         _memory.put(key, circuit)
         return Compiled(_within(circuit, problem), "disk")
     start = time.perf_counter()
-    circuit = make()
+    circuit = _made(make)
     if circuit.written is None and isinstance(circuit.reader, Reached):
         if circuit.reader.steering.is_shared:
             _growing.put(key, circuit)
@@ -83,6 +84,24 @@ def stored(problem: Problem, make: Callable[[], Circuit]) -> Compiled:
 
 def _within(circuit: Circuit, problem: Problem) -> Circuit:
     return circuit if circuit.limits == problem.limits else replace(circuit, limits=problem.limits)
+
+
+_maker: ContextVar[Callable[[Make], Circuit] | None] = ContextVar("who makes circuits", default=None)
+
+
+def _made(make: Make) -> Circuit:
+    maker = _maker.get()
+    return make() if maker is None else maker(make)
+
+
+@contextmanager
+def made_by(maker: Callable[[Make], Circuit]) -> Iterator[None]:
+    """Inside the `with` block it is given the function that makes each circuit, and returns what that would."""
+    token = _maker.set(maker)
+    try:
+        yield
+    finally:
+        _maker.reset(token)
 
 
 def forget() -> None:

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ from locore.kernel.limits import Limits, held_back, may_stop, watched
 from locore.models import LanguageModel
 from locore.models.by_name import load_options
 from locore.models.meeting import Meeting, can_meet
+from locore.server.apart import Apart, forking
 from locore.server.compare import Comparison
 from locore.server.compute import Computer, Run
 from locore.server.settings import ROOM
@@ -67,8 +69,8 @@ class Progress:
         """It has asked for so many next-token distributions more."""
         self._state["lm_tokens"] += lm_tokens
 
-    def used_by_passes(self, seconds: float) -> None:
-        """Its part of a pass that it shared with others; negative for what its thread did for them."""
+    def used_elsewhere(self, seconds: float) -> None:
+        """Its part of a pass that it shared with others, or in another process; negative for what its thread did for them."""
         self._begun -= seconds
 
     def spent(self) -> Message:
@@ -170,7 +172,7 @@ class Slices:
 class Worker:
     """One model, several requests beside each other."""
 
-    def __init__(self, options: Message, lines: TextIO, answers: TextIO) -> None:
+    def __init__(self, options: Message, lines: TextIO, answers: TextIO, forks: socket.socket | None = None) -> None:
         self._lines, self._answers = lines, answers
         self._sending = threading.Lock()
         self._stops: dict[int, threading.Event] = {}
@@ -179,6 +181,7 @@ class Worker:
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
         model = locore.load(options["model"], **load_options(options["device"], options["threads"]))
         self._computer = Computer(model, limits, options["table"])
+        self._apart = Apart(forks, model.tokenizer, limits, max(2, os.cpu_count() or 1))
         self._meeting = None
         if can_meet(model):
             self._meeting = Meeting(model, PATIENCE, options["max_rows"], options["exact_batches"])
@@ -257,9 +260,10 @@ class Worker:
         model: LanguageModel = self._computer.model if meeting is None else meeting.model
         with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
             run = Run(self._computer, task, model)
-            run.circuit  # noqa: B018  (compiled before anybody waits for this request)
+            with stored.made_by(partial(self._apart.made, owner, charge=progress.used_elsewhere)):
+                run.circuit  # noqa: B018  (compiled before anybody waits for this request)
         compiled()
-        with nullcontext() if meeting is None else meeting.attended(owner, progress.used_by_passes):
+        with nullcontext() if meeting is None else meeting.attended(owner, progress.used_elsewhere):
             return Comparison(run, progress.enter).result() if task.compares else run.result(tell).to_json()
 
     def _give_back_memory(self) -> None:
@@ -310,13 +314,14 @@ def main() -> None:
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    forks = forking()
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # whatever else prints must not come between
     try:
         options = sys.stdin.readline()
         if not options:
             return
-        worker = Worker(json.loads(options), sys.stdin, answers)
+        worker = Worker(json.loads(options), sys.stdin, answers, forks)
     except LocoreError as error:
         answers.write(json.dumps({"failed": str(error)}) + "\n")
         answers.flush()
