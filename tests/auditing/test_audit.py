@@ -80,3 +80,20 @@ def test_the_shell_says_which_side(tmp_path: Path) -> None:
     assert main([*base, "--limit", "0.9999"]) in (0, 3)
     phrases.write_text(" supercalifragilistic\n")
     assert main([*base[:6], "2", "--limit", "1e-5"]) == 0
+
+
+def test_the_shell_takes_a_constraint_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And says the same as of the phrase; neither or both are one sentence."""
+    prompts, phrases, out = tmp_path / "p.jsonl", tmp_path / "b.txt", tmp_path / "a.json"
+    prompts.write_text('{"prompt": "Once upon a time"}\n')
+    phrases.write_text(" was\n")
+    base = ["audit", "--prompts", str(prompts), "--max-tokens", "2", "--seed", "1", "--budget", "4000", "--json", str(out)]
+    found = []
+    for event in (["--ban-list", str(phrases)], ["--constraint", '{"type": "contains", "text": " was"}']):
+        assert main([*base, *event]) == 0
+        found.append(json.loads(out.read_text())["rows"][0])
+    assert found[0]["by_phrase"] and not found[1]["by_phrase"]
+    assert found[0]["probability"] == pytest.approx(found[1]["probability"], rel=0.02)
+    for wrong in ([], ["--ban-list", str(phrases), "--constraint", "{}"], ["--constraint", "{"]):
+        assert main([*base, *wrong]) == 2
+        assert capsys.readouterr().err.count("\n") <= 3

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import locore
 from locore.batch.settings import Settings
 from locore.cli.batch import Workers, rows_are_kept
-from locore.cli.inputs import MODEL_HELP, Progress, grouped, read_text, write_text
-from locore.kernel.errors import InvalidArgument
+from locore.cli.inputs import MODEL_HELP, Progress, grouped, read_constraint, read_text, write_text
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.request import help_of
 
 if TYPE_CHECKING:
     from locore.auditing.result import Audit, Comparison
+    from locore.constraints import Constraint
 
 ABOVE, NOT_SETTLED = 1, 3
 
@@ -25,7 +27,12 @@ ABOVE, NOT_SETTLED = 1, 3
 @grouped
 def audit(
     prompts: Annotated[Path, typer.Option(metavar="FILE.jsonl", help='A JSON object a line, such as {"prompt": "text"}.')],
-    ban_list: Annotated[Path, typer.Option(metavar="FILE", help="One phrase a line, as it is written, spaces too.")],
+    ban_list: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One phrase a line, as it is written, spaces too.")
+    ] = None,
+    constraint: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE", help="What offending texts satisfy, in place of a list.")
+    ] = None,
     model: Annotated[str, typer.Option(help=MODEL_HELP)] = Settings.model,
     max_tokens: Annotated[int, typer.Option(help="The horizon.")] = 20,
     limit: Annotated[float | None, typer.Option(help="Of the probability after each prompt.")] = None,
@@ -44,7 +51,7 @@ def audit(
     *,
     by: Workers,
 ) -> None:
-    """How probable it is that a model writes any of some phrases, after each of many prompts.
+    """How probable it is that a model writes any of some phrases, or a text that satisfies a constraint, after each prompt.
 
     Exit code 1 where a prompt is above the limit, 3 where that is not settled or a prompt could not be run, and 0 elsewhere.
     """
@@ -55,8 +62,9 @@ def audit(
 
     if resume and out is None:
         raise InvalidArgument("--resume goes on with the rows of a folder; give it with --out.")
+    asked = _event(ban_list, constraint)
     before = None if against is None else read_audit(against)
-    question = question_of(_phrases(ban_list), max_tokens=max_tokens, limit=limit, show_texts=show_texts, budget=budget)
+    question = question_of(asked, max_tokens=max_tokens, limit=limit, show_texts=show_texts, budget=budget)
     settings = Settings(
         model=model,
         **by.settings(),
@@ -77,7 +85,8 @@ def audit(
         stack.enter_context(rows_are_kept(out is not None))
         chosen = Engine(by.engine, by.workers)  # type: ignore[arg-type]  # it checks
         found = audit_file(prompts, folder, question, settings, chosen, resume=resume, progress=progress.show)
-    about = f"Audit of {model}, {max_tokens} tokens, {len(question.phrases):,} phrases"
+    what = "a constraint" if constraint is not None else f"{len(question.phrases):,} phrases"
+    about = f"Audit of {model}, {max_tokens} tokens, {what}"
     _tell(found, None if before is None else found.compare(before), about, as_json, html)
     if found.settled == "above":
         raise typer.Exit(ABOVE)
@@ -96,5 +105,13 @@ def _tell(found: Audit, comparison: Comparison | None, about: str, as_json: str 
         write_text(html, page(found, about, comparison))
 
 
-def _phrases(path: Path) -> list[str]:
-    return [line for line in read_text(str(path)).split("\n") if line.strip()]
+def _event(ban_list: Path | None, constraint: str | None) -> Constraint | list[str]:
+    """What is asked after: a constraint, or phrases."""
+    if (ban_list is None) == (constraint is None):
+        raise InvalidArgument("an audit needs either --ban-list, a file of phrases, or --constraint, and not both.")
+    if ban_list is not None:
+        return [line for line in read_text(str(ban_list)).split("\n") if line.strip()]
+    event = read_constraint(constraint or "")
+    if not isinstance(event, locore.Constraint):
+        raise InvalidConstraint("a product with bonuses holds of every text; audit one of its constraints.")
+    return event
