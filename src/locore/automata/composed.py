@@ -14,12 +14,11 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lazily import ByteMachine
+from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.walking import DEAD, Int32
 from locore.kernel.automata.tables import Automaton, Trie, minimise, number_rows, over_all_bytes
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import check_progress, check_states
-from locore.kernel.lists import Numbered
 
 WRITING = "reading one text after another", "fewer or simpler parts"
 S = TypeVar("S", bound=Hashable)

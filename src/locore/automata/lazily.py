@@ -6,12 +6,38 @@ where it begins, where each byte leads, whether the text may end, and how many m
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TypeVar
 
 import numpy as np
 
 from locore.automata.walking import DEAD, PLAIN, Flags, Int32, Nodes, walk_of
 from locore.kernel.automata.tables import Trie
+
+T = TypeVar("T")
+
+
+class Numbered(list[T]):
+    """Distinct values, each with a number: its place in the order in which they were first met. Threads may share it."""
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        super().__init__(values)
+        self._number_of = {value: number for number, value in enumerate(self)}
+        self._lock = threading.Lock()
+
+    def number(self, value: T) -> int:
+        """Its number, a new one where it is new."""
+        number = self._number_of.get(value)
+        if number is None:
+            with self._lock:
+                number = self._number_of.get(value)
+                if number is None:
+                    number = len(self)
+                    self.append(value)  # before anybody can know the number
+                    self._number_of[value] = number
+        return number
 
 
 class ByteMachine(ABC):

@@ -12,6 +12,7 @@ so whether a text can still be completed, and within which length, is known with
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +20,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lazily import ByteMachine
+from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.walking import DEAD
 from locore.kernel.automata.tables import Automaton, minimise, number_rows, over_all_bytes
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import check_progress
-from locore.kernel.lists import Numbered
 from locore.kernel.plugins import cached_property
 
 NEVER = math.inf  # the cost of what cannot be completed
@@ -192,6 +192,8 @@ State = tuple[Cell | None, ...]  # None: the text may end here
 class Pushdown:
     """The automaton over bytes of the texts of a symbol; states are numbers, made when they are first reached; the start is 0.
 
+    Threads may share it: states are made by one at a time.
+
     Attributes:
         table: Int32[room for states, 256], the next state; DEAD, or UNREAD where `read` has not been asked for the state.
         costs: Float64[room for states], the cost of the cheapest completion.
@@ -204,6 +206,7 @@ class Pushdown:
         self._has_row: set[int] = set()
         self._states: Numbered[State] = Numbered()
         self._cells: dict[tuple[Symbol, Cell | None], Cell] = {}
+        self._lock = threading.RLock()
         first = self.pushed((start,), None)
         self._numbered(() if first is not None and first.cost == NEVER else (first,))
 
@@ -223,7 +226,8 @@ class Pushdown:
 
     def state_of(self, symbol: Symbol) -> int:
         """The state where nothing but a symbol is to come."""
-        return self._numbered((self.pushed((symbol,), None),))
+        with self._lock:
+            return self._numbered((self.pushed((symbol,), None),))
 
     def cells(self, state: int) -> State:
         """The stacks that are followed in a state."""
@@ -246,9 +250,10 @@ class Pushdown:
         """The state after one byte; DEAD where no text goes on like that."""
         after = int(self.table[state, byte])
         if after == UNREAD:
-            found = (self.cells_after(cell, byte) for cell in self._states[state] if cell is not None)
-            after = self._numbered(tuple(one for cells in found for one in cells))
-            self.table[state, byte] = after
+            with self._lock:
+                found = (self.cells_after(cell, byte) for cell in self._states[state] if cell is not None)
+                after = self._numbered(tuple(one for cells in found for one in cells))
+                self.table[state, byte] = after
         return after
 
     def cells_after(self, cell: Cell, byte: int) -> State:
@@ -271,11 +276,12 @@ class Pushdown:
             BudgetExceeded: more than so many states.
         """
         state = 0
-        while state < self.num_states:
-            self.read(state)
-            state += 1
-            if self.num_states > most:
-                raise BudgetExceeded(f"it has more than {most:,} states.")
+        with self._lock:
+            while state < self.num_states:
+                self.read(state)
+                state += 1
+                if self.num_states > most:
+                    raise BudgetExceeded(f"it has more than {most:,} states.")
         table = np.where(self.table[:state] == DEAD, state, self.table[:state])
         table = np.concatenate([table, np.full((1, 256), state, dtype=np.int32)])
         column, kept = number_rows(np.ascontiguousarray(table.T))
@@ -284,9 +290,12 @@ class Pushdown:
 
     def read(self, state: int) -> None:
         """Make the row of a state."""
-        if state in self._has_row:
-            return
-        check_progress(*FOLLOWING)
+        if state not in self._has_row:
+            check_progress(*FOLLOWING)
+            with self._lock:
+                self._read(state)
+
+    def _read(self, state: int) -> None:
         found: dict[int, State] = {}
         for cell in self._states[state]:
             if cell is not None:

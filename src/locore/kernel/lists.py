@@ -1,4 +1,4 @@
-"""Lists of distinct values; and where a list is meant: what iterates as something else is refused, so that nothing is lost.
+"""Where a list is meant: what iterates as something else is refused, so that nothing is lost.
 
 A mapping iterates as its keys and bytes as numbers. A set has no order, which matters to some lists and not to others.
 """
@@ -13,21 +13,6 @@ from locore.kernel.errors import InvalidConstraint, LocoreError
 
 NAMED = 6  # items that stand for all in a name
 T = TypeVar("T")
-
-
-class Numbered(list[T]):
-    """Distinct values, each with a number: its place in the order in which they were first met."""
-
-    def __init__(self, values: Iterable[T] = ()) -> None:
-        super().__init__(values)
-        self._number_of = {value: number for number, value in enumerate(self)}
-
-    def number(self, value: T) -> int:
-        """Its number, a new one where it is new."""
-        number = self._number_of.setdefault(value, len(self))
-        if number == len(self):
-            self.append(value)
-        return number
 
 
 def items_of(

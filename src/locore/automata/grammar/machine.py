@@ -20,10 +20,9 @@ from locore.automata.grammar.columns import Columns
 from locore.automata.grammar.productions import Productions
 from locore.automata.grammar.progress import most_progress
 from locore.automata.grammar.terminal import Terminal
-from locore.automata.lazily import ByteMachine
+from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.walking import DEAD
 from locore.kernel.automata.tables import Trie
-from locore.kernel.lists import Numbered
 
 NOTHING = -1
 Reading = tuple[tuple[int, int], ...]  # terminals that still read, and the state of each

@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.composed import ComposedMachine
-from locore.automata.lazily import ByteMachine
+from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.machines import CONTINUATIONS, NOTHING, Beginnings, Tally
 from locore.automata.regex.searching import CharMachine, Matches
 from locore.automata.walking import DEAD, Int32
 from locore.kernel.limits import check_progress
-from locore.kernel.lists import Numbered
 
 WORK = "following a pattern", "repeat less often, or something simpler"
 Cut = tuple[int, int, int]  # a state of the machine over characters, how many bytes are to come, which beginning was read

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from locore.automata.lazily import Numbered
 from locore.automata.regex.dfa import WORK, Budget, Dfa
 from locore.automata.regex.language import (
     Ahead,
@@ -26,7 +27,6 @@ from locore.automata.regex.language import (
     Rewritten,
 )
 from locore.kernel.limits import check_progress
-from locore.kernel.lists import Numbered
 
 SelfContained = Callable[[Language], Dfa]  # the automaton of a part that is read by itself
 Label = Callable[[CharSet], Language]

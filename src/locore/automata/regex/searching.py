@@ -19,12 +19,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from locore.automata.lazily import Numbered
 from locore.automata.regex.determinise import BROKEN, KEPT, NO_PROMISES, NO_THREADS, Promises, Reader, Threads, program_of
 from locore.automata.regex.dfa import Budget, Dfa
 from locore.automata.regex.language import ANYTHING, CharClasses, Language, concat
 from locore.automata.regex.nfa import distances
 from locore.automata.walking import DEAD
-from locore.kernel.lists import Numbered
 from locore.kernel.plugins import cached_property
 
 MOVES = 200  # of threads for a state, when all are made
