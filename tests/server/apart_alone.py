@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from locore.circuits import Circuit
-from locore.compilers.compile import _explained, _problem
+from locore.compilers import compile
 from locore.constraints import contains, json_schema, regex, word_count
 from locore.kernel.errors import LocoreError
 from locore.kernel.limits import Limits, check_progress, watched
@@ -77,8 +77,7 @@ def outcome(make: Callable[[], Any]) -> str:
 
 def children(pid: int) -> list[int]:
     """Processes of a process."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(number) for number in path.read_text().split()] if path.exists() else []
+    return [int(number) for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def main() -> None:
@@ -90,7 +89,7 @@ def main() -> None:
     apart = Apart(line, model.tokenizer, LIMITS, 2)
     there, found = partial(apart.made, "me", charge=seconds.append), dict[str, Any]()
     for name, constraint in CONSTRAINTS.items():
-        make = partial(_explained, _problem(constraint, model, 8, limits=LIMITS))
+        make = partial(compile, constraint, model.tokenizer, 8, limits=LIMITS, use_cache=False)
         found[name] = [outcome(partial(_content, make)), outcome(partial(_content, partial(there, partial(slowly, make))))]
     found["seconds"] = seconds
     for make in (large, endless, broken):

@@ -293,7 +293,8 @@ class Pushdown:
         if state not in self._has_row:
             check_progress(*FOLLOWING)
             with self._lock:
-                self._read(state)
+                if state not in self._has_row:  # nor another thread has made it meanwhile
+                    self._read(state)
 
     def _read(self, state: int) -> None:
         found: dict[int, State] = {}

@@ -107,11 +107,11 @@ def _tell(found: Audit, comparison: Comparison | None, about: str, as_json: str 
 
 def _event(ban_list: Path | None, constraint: str | None) -> Constraint | list[str]:
     """What is asked after: a constraint, or phrases."""
-    if (ban_list is None) == (constraint is None):
-        raise InvalidArgument("an audit needs either --ban-list, a file of phrases, or --constraint, and not both.")
-    if ban_list is not None:
+    if ban_list is not None and constraint is None:
         return [line for line in read_text(str(ban_list)).split("\n") if line.strip()]
-    event = read_constraint(constraint or "")
+    if ban_list is not None or constraint is None:
+        raise InvalidArgument("an audit needs either --ban-list, a file of phrases, or --constraint, and not both.")
+    event = read_constraint(constraint)
     if not isinstance(event, locore.Constraint):
         raise InvalidConstraint("a product with bonuses holds of every text; audit one of its constraints.")
     return event

@@ -32,7 +32,7 @@ CAN_FORK = sys.platform == "linux"  # elsewhere libraries may have begun threads
 LOOK = 0.02  # seconds between looks at whether somebody still waits
 UNNOTICED = 0.25  # seconds of a processor that a compile may take in place, which most do
 NICE = 5  # of a compile: passes go first
-ROOM = 1.5  # times the bytes that a compile may take: where its process is ended by the system
+SLACK = 1.5  # times the bytes that a compile may take: where its process is ended by the system
 LATE = 2.0  # seconds after its time that it is
 ENDED = "compiling it was ended by the system, as is what takes too much memory or time; ask for less."
 Make = Callable[[], Circuit]
@@ -83,12 +83,12 @@ class Done:
     """What became of a compile.
 
     Attributes:
-        circuit: in bytes; None where there is none.
+        circuit: None where there is none.
         error: why there is none; None: it cannot be sent, and is to be made where it is wanted.
         seconds: of a processor.
     """
 
-    circuit: bytes | None
+    circuit: Circuit | None
     error: LocoreError | None
     seconds: float
 
@@ -143,7 +143,7 @@ class Apart:
         charge(done.seconds)
         if done.error is not None:
             raise done.error
-        return make() if done.circuit is None else loaded(done.circuit, self._tokenizer)
+        return make() if done.circuit is None else done.circuit
 
     @contextmanager
     def _place(self, owner: str) -> Iterator[None]:
@@ -179,7 +179,7 @@ class Apart:
                 line.send_bytes(asked)
                 while not line.poll(LOOK):
                     may_stop()
-                done: Done = pickle.loads(line.recv_bytes())
+                done: Done = loaded(line.recv_bytes(), self._tokenizer)
                 return done
         except EOFError:
             return Done(None, BudgetExceeded(ENDED), 0.0)
@@ -219,7 +219,7 @@ def forking() -> socket.socket | None:
 
 
 def _fork_for_each(line: socket.socket) -> None:
-    """Socket that comes, until the worker is gone. The first one has the tokenizer."""
+    """A process for each socket that comes, until the worker is gone. The first one has the tokenizer."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forked ones
@@ -248,13 +248,18 @@ def _compile(line: Connection, tokenizer: Tokenizer) -> None:
         with watched(_wanted(line)):
             circuit = make()
     except LocoreError as raised:
-        error = _plain(raised)
+        error = raised
     except MemoryError:
         error = BudgetExceeded(ENDED)
     except Exception:  # it will happen again in place, where it is told
         pass
+    seconds = time.process_time()
+    try:
+        done = dumped(Done(circuit, error, seconds), tokenizer)
+    except Exception:  # it holds what no other process can have
+        done = dumped(Done(None, None, seconds), tokenizer)
     with suppress(OSError):
-        line.send_bytes(pickle.dumps(Done(_bytes_of(circuit, tokenizer), error, time.process_time())))
+        line.send_bytes(done)
 
 
 def _wanted(line: Connection) -> Callable[[], None]:
@@ -271,28 +276,12 @@ def _wanted(line: Connection) -> Callable[[], None]:
     return check
 
 
-def _bytes_of(circuit: Circuit | None, tokenizer: Tokenizer) -> bytes | None:
-    try:
-        return None if circuit is None else dumped(circuit, tokenizer)
-    except Exception:  # it holds what no other process can have
-        return None
-
-
-def _plain(error: LocoreError) -> LocoreError:
-    """One that other processes can read."""
-    try:
-        pickle.loads(pickle.dumps(error))
-        return error
-    except Exception:
-        return type(error)(str(error))
-
-
 def _bound(limits: Limits) -> None:
     """Where steps do not ask whether it is too much, the system ends them."""
     import resource  # which not every system has
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    memory = int(pages * os.sysconf("SC_PAGE_SIZE") + ROOM * limits.memory)
+    memory = int(pages * os.sysconf("SC_PAGE_SIZE") + SLACK * limits.memory)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     seconds = math.ceil(time.process_time() + limits.seconds + LATE)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -29,8 +29,9 @@ from locore.kernel.errors import LocoreError
 from locore.kernel.limits import Limits, held_back, may_stop, watched
 from locore.models import LanguageModel
 from locore.models.by_name import load_options
+from locore.models.machine import cores
 from locore.models.meeting import Meeting, can_meet
-from locore.server.apart import Apart, forking
+from locore.server.apart import UNNOTICED, Apart, forking
 from locore.server.compare import Comparison
 from locore.server.compute import Computer, Run
 from locore.server.settings import ROOM
@@ -42,7 +43,6 @@ TRIM_SECONDS = 2.0  # between two times that memory is given back to the system
 TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 HELD_SECONDS = 0.05  # for which a run beyond its owner's share holds back, at each place where it may be stopped
 SWITCH_SECONDS = 0.0005  # for which a thread keeps Python while others wait for it: passes are many short steps
-UNNOTICED = 0.25  # seconds that a compile may take as it likes, which most do
 SLICE, PAUSE = 0.02, 0.06  # seconds of a longer one, while others read the model, and between two of them
 BREATH = 0.001  # seconds in which another compile can take its turn
 PATIENCE = 1.0  # of a pass, which is what a shared one saves: how long requests wait for others that compute something else
@@ -181,7 +181,7 @@ class Worker:
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
         model = locore.load(options["model"], **load_options(options["device"], options["threads"]))
         self._computer = Computer(model, limits, options["table"])
-        self._apart = Apart(forks, model.tokenizer, limits, max(2, os.cpu_count() or 1))
+        self._apart = Apart(forks, model.tokenizer, limits, max(2, len(cores())))
         self._meeting = None
         if can_meet(model):
             self._meeting = Meeting(model, PATIENCE, options["max_rows"], options["exact_batches"])
