@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -46,17 +47,23 @@ def test_requests_outlive_workers_that_are_killed(fragile):
     before = fragile.metric("locore_worker_restarts_total")
     some = {
         **QUICK,
-        "max_tokens": 100,  # long enough to be seen while it runs
-        "num_particles": 128,
+        "max_tokens": 100,  # longer than the pause before the kill
+        "num_particles": 16,
         "sampler": "smc",
         "constraint": {"type": "contains", "text": " am"},
     }
     asked = [{**some, "seed": 1}, {**QUICK, "seed": 2}]
     expected = [fragile.post(body)[2]["choices"][0]["text"] for body in asked]
+    workers = fragile.workers()
     with ThreadPoolExecutor() as pool:
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)  # neither ends before both are there, however slowly this process is served
         found = [pool.submit(fragile.post, body) for body in asked]
         until(lambda: fragile.metric("locore_runs") + fragile.metric("locore_queue_depth") == 2)
-        for pid in fragile.workers():
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(0.2)
+        for pid in workers:
             os.kill(pid, signal.SIGKILL)
         answers = [answer.result()[2] for answer in found]
     assert [answer["choices"][0]["text"] for answer in answers] == expected, answers
