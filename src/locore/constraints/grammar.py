@@ -10,7 +10,16 @@ import threading
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
-from locore.automata.grammar import Engine, GrammarMachine, Sentences, definitions_of, depth_of, productions_of, read_gbnf
+from locore.automata.grammar import (
+    Engine,
+    GrammarMachine,
+    Sentences,
+    definitions_of,
+    depth_of,
+    productions_of,
+    read_gbnf,
+    without_priorities,
+)
 from locore.automata.grammar.machine import Overrun
 from locore.automata.lazily import ByteMachine
 from locore.automata.walking import Int32
@@ -30,8 +39,8 @@ def grammar(text: str, syntax: OneOf["lark", "gbnf"] = "lark") -> Grammar:
     In Lark's syntax texts begin with the rule `start`. Rules are lowercase and terminals uppercase; a terminal is a regular
     language, of which a text is read as far as it goes. Supported is the syntax as llguidance reads it: strings, `/regular
     expressions/`, ranges, groups, `* + ?`, `~ n..m`, `{n,m}`, `&` between terminals, `%ignore`, `%import common.NAME`, names of
-    alternatives; not what says more than which texts there are (priorities, attributes), templates, special tokens, or grammars
-    of another kind inside. Needs the extra `locore[grammar]`.
+    alternatives, and priorities, which choose among readings of a text and say nothing about texts; not attributes, templates,
+    special tokens, or grammars of another kind inside. Needs the extra `locore[grammar]`.
 
     In GBNF texts begin with the rule `root`, and what counts are characters: nothing is read as far as it goes, and it is one
     whether something stands in a rule of its own or in place. Supported is all of its syntax but tokens (`<think>`, `<[5]>`);
@@ -74,9 +83,10 @@ class Grammar(MachineLeaf):
         if self.syntax == "gbnf":
             productions = read_gbnf(self.text)
             return _Shared(GrammarMachine(productions)), Sentences(productions)
-        definitions = definitions_of(self.text)
+        text = without_priorities(self.text)
+        definitions = definitions_of(text)
         depth = depth_of(definitions)
-        return _Shared(GrammarMachine(productions_of(definitions))), Engine(self.text, depth)
+        return _Shared(GrammarMachine(productions_of(definitions))), Engine(text, depth)
 
     @property
     def reader(self) -> Engine | Sentences:

@@ -58,8 +58,8 @@ class Constrained:
     """A constraint, texts that satisfy it, and a number of tokens."""
 
     name: str
-    kind: str  # "ban", "regex" or "json"
-    what: Any  # phrases, a pattern or a schema
+    kind: str  # "ban", "regex", "json", "lark" or "gbnf"
+    what: Any  # phrases, a pattern, a schema or a grammar
     texts: tuple[str, ...]
     length: int
     separators: tuple[str, str] = (", ", ": ")  # of JSON, between items and after keys
@@ -71,6 +71,8 @@ class Constrained:
             return locore.ban(self.what)
         if self.kind == "regex":
             return locore.regex(self.what)
+        if self.kind in ("lark", "gbnf"):
+            return locore.grammar(self.what, self.kind)  # type: ignore[arg-type]
         spelling = spelling or {"whitespace": "single", "order": "schema"}
         return locore.json_schema(self.what, formats="asserted" if self.formats else "annotations", **spelling)
 

@@ -61,11 +61,23 @@ class LLGuidance(Engine):
             return LLMatcher(self.json, LLMatcher.grammar_from_json_schema(json.dumps(case.what), defaults=options))
         if case.kind == "regex":
             return LLMatcher(self.general, LLMatcher.grammar_from_regex(case.what))
+        if case.kind in ("lark", "gbnf"):
+            return LLMatcher(self.general, self._lark(case), log_level=0)
         phrases = "|".join(re.escape(phrase).replace("/", r"\/") for phrase in case.what)
         grammar = f"start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*)({phrases})(?s:.*)/"
         # Its default limits refuse so many phrases.
         limits = LLParserLimits(initial_lexer_fuel=10**9, step_lexer_fuel=10**9)
         return LLMatcher(self.general, LLMatcher.grammar_from_lark(grammar), limits=limits)
+
+    def _lark(self, case: Constrained) -> Any:
+        """A grammar; one in GBNF by the converter that comes with it."""
+        from llguidance import LLMatcher
+        from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark
+
+        try:
+            return LLMatcher.grammar_from_lark(gbnf_to_lark(case.what) if case.kind == "gbnf" else case.what)
+        except GbnfToLarkError as error:
+            raise NotTaken(str(error)) from error
 
     def start(self, compiled: Any) -> Walker:
         return LLGuidanceWalker(compiled.deep_copy(), self.vocabulary.size)
@@ -112,10 +124,14 @@ class XGrammar(Engine):
 
         if case.kind == "ban":
             raise NotTaken("no complement and no look-around in its regular expressions")
+        if case.kind == "lark":
+            raise NotTaken("no grammars in Lark's syntax")
         compiler = xgrammar.GrammarCompiler(self.info, max_threads=1, cache_enabled=False)
         try:
             if case.kind == "regex":
                 return compiler.compile_regex(case.what)
+            if case.kind == "gbnf":
+                return compiler.compile_grammar(case.what)
             spelling: dict[str, Any] = {"any_whitespace": False, "separators": case.separators, "strict_mode": self.strict}
             return compiler.compile_json_schema(json.dumps(case.what), **spelling)
         except (RuntimeError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,10 +10,16 @@ from typing import Any, TypeVar
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, MissingExtra
 
 UNFORCED = '\n%llguidance { "no_forcing": true }\n'  # what is forced is of no interest, and may never end
+PRIORITY = re.compile(r"^([ \t]*[!?_]*[a-zA-Z][\w-]*[ \t]*)(\.[+-]?[0-9]+)(?=[ \t]*:)", re.MULTILINE)
 SHALLOW = 50  # levels of rules in rules for which any thread's stack is large enough
 STACK = 1 << 28  # bytes for the deepest grammar, of which only those are taken that are needed: about 3.5 kB a level
 _stack_size = threading.Lock()
 T = TypeVar("T")
+
+
+def without_priorities(text: str) -> str:
+    """A grammar with spaces for its priorities (`NAME.2: …`): they choose among readings; llguidance refuses them."""
+    return PRIORITY.sub(lambda found: found[1] + " " * len(found[2]), text)
 
 
 class Engine:

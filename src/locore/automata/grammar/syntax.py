@@ -212,9 +212,8 @@ class _Parser:
         known = self._rules if name.kind == "rule" else self._terminals
         if self._here.text == "{":
             self._unsupported(f"the template {name.text!r}", TEMPLATES, name.place)
-        if self._here.text in (".", "["):
-            what = {".": "a priority", "[": "attributes"}[self._here.text]
-            self._unsupported(f"{what} of {name.text!r}", "leave them away; only the texts of a grammar matter")
+        if self._here.text == "[":
+            self._unsupported(f"attributes of {name.text!r}", "leave them away; only the texts of a grammar matter")
         self._expect(":")
         self._define(known, name, self._choice())
 
