@@ -12,6 +12,7 @@ from locore_lab.bench import grammars
 from locore_lab.grammars import Listed, listed
 from locore_lab.grammars.independent import Independent
 from locore_lab.grammars.judging import changed, compared
+from locore_lab.shared import RESULTS
 
 import locore
 from locore.kernel.errors import InvalidArgument
@@ -126,7 +127,7 @@ def test_a_grammar_that_is_not_there_or_is_another(clones):
 
 
 def test_committed_results_have_no_faults():
-    record = json.loads((grammars.Path(__file__).parents[1] / "results" / "grammars.json").read_text())
+    record = json.loads((RESULTS / "grammars.json").read_text())
     rows = [row for row in record["rows"] if "taken" in row]
     assert [row["grammar"] for row in rows] == [one.name for one in listed()]
     assert all(row["drawn_refused"] == row["apart"] == row["drawn_apart"] == 0 for row in rows if row["taken"] != "no")

@@ -336,6 +336,20 @@ def test_bad_grammars(text, error, message):
         grammar(text)
 
 
+def test_priorities_choose_among_readings_and_not_among_texts():
+    text = 'start.2: ( NAME | pair )*\n!?pair .-1 : NAME "."\nNAME.0: /[a-b.2:]{2}/ // NAME.2: x\n'
+    plain = 'start: (NAME | pair)*\npair: NAME "."\nNAME: /[a-b.2:]{2}/'
+    leaf, same = grammar(text), grammar(plain)
+    assert json.loads(json.dumps(leaf.to_json()))["text"] == text
+    for size in range(4):
+        for letters in itertools.product(b"a.2:", repeat=size):
+            content = bytes(letters)
+            assert leaf.reader.read(content) == same.reader.read(content)
+            assert leaf.machine().after(content) == same.machine().after(content)
+    with pytest.raises(InvalidConstraint, match=r"needs ':' at line 1, column 6"):
+        grammar("start.x: /a/")
+
+
 def test_what_cannot_be_asked(monkeypatch):
     with monkeypatch.context() as few:
         few.setattr(reached, "MOST_STATES", 6)

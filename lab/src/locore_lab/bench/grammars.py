@@ -5,7 +5,8 @@ one character. Lark's Earley parser, which shares nothing with Locore, says of a
 counts texts that were drawn and are none, "more" texts that Locore takes and the parser does not, "less" the reverse. Where
 Lark makes a LALR parser of a grammar, with the lexer that SynCode's grammars are for, "LALR" has the same two numbers. Seconds
 are CPU seconds from the text of a grammar to the first mask over the tokens of SmolLM2, the tokenizer being there already; the
-least of several. Engines take turns. llguidance reads GBNF by the converter that comes with it; xgrammar has no Lark.
+least of several, with a * where the grammar had to be changed. Engines take turns. llguidance reads GBNF by the converter that
+comes with it; xgrammar has no Lark.
 
 CLONES is a folder with a clone OWNER/NAME of each repository in `locore_lab/grammars/sources.json`, at the commit named there.
 Needs lark and llguidance; xgrammar where it is installed.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import locore
+from locore.automata.grammar import without_priorities
 from locore.constraints.grammar import Grammar
 from locore.kernel.errors import LocoreError
 from locore.models.loading import tokenizer_parts
@@ -51,15 +53,18 @@ def first_token(engine: Engine, case: Constrained) -> Any:
 
 
 def seconds(one: Listed, text: str, length: int, repeats: int, vocabulary: str) -> Row:
-    """To the first token, for each engine; or what it says against the grammar."""
+    """To the first token, for each engine; and what it says against the grammar as it stands.
+
+    Each gets it as it stands, then as Locore does, then without priorities.
+    """
     engines, row, found = made(vocabulary), {}, {}
     for _ in range(repeats):
         for name, engine in engines.items():
-            for written in [text, one.changed(text)][: 1 + bool(one.change)]:
+            for written in dict.fromkeys([text, one.changed(text), without_priorities(one.changed(text))]):
                 try:
                     taken = timed(partial(first_token, engine, Constrained(one.name, one.syntax, written, (), length)))[1]
                 except NotTaken as error:
-                    row[f"{name}_refused"] = str(error)[:SHOWN]
+                    row.setdefault(f"{name}_refused", str(error)[:SHOWN])
                     continue
                 found[name] = min(taken, found.get(name, taken))
                 break
@@ -97,10 +102,17 @@ def other(one: Listed, text: str) -> Independent:
     return Independent(text) if one.syntax == "lark" else Independent.of_gbnf(text)
 
 
+def first(name: str, row: Row) -> str:
+    """Seconds, with a mark where the grammar had to be changed."""
+    taken = row.get(f"{name}_seconds")
+    return "–" if taken is None else f"{taken:.3f}" + "*" * (f"{name}_refused" in row)
+
+
 loaded = cache(locore.load)
 FIELDS: dict[str, Callable[[Row], object]] = {
     "said": lambda row: row.get("change") or (row["refused"] if row["taken"] == "no" else "yes"),
     "lalr": lambda row: f"{row['lalr_more']}, {row['lalr_less']}" if "lalr_more" in row else "–",
+    **{f"first_{name}": partial(first, name) for name in ENGINES},
 }
 
 
@@ -108,7 +120,7 @@ FIELDS: dict[str, Callable[[Row], object]] = {
     "grammar | licence | taken | drawn, refused | near them, sentences | more, less | LALR "
     "| Locore s | llguidance s | xgrammar s",
     "{grammar} | {licence} | {said} | {drawn}, {drawn_refused} | {texts}, {sentences} | {more}, {less} | {lalr} "
-    "| {locore_seconds:.3f} | {llguidance_seconds:.3f} | {xgrammar_seconds:.3f}",
+    "| {first_locore} | {first_llguidance} | {first_xgrammar}",
     quick={"particles": 4, "changes": 2, "repeats": 1},
     fields=FIELDS,
     real=(

@@ -49,19 +49,22 @@ def most_progress(grammar: Productions, trie: Trie) -> float:
 
 
 class _Ends:
-    """Where terminals end, and which may begin there."""
+    """Where terminals end, and which may begin there; those with the same neighbours are looked at together."""
 
     def __init__(self, sizes: list[int], accepting: NDArray[np.bool_], neighbours: NDArray[np.bool_]) -> None:
-        self._terminal = np.repeat(np.arange(len(sizes)), sizes)[accepting]
-        self._accepting, self._neighbours = np.flatnonzero(accepting), neighbours
+        rows, kind = np.unique(neighbours, axis=0, return_inverse=True)
+        columns, column = np.unique(rows, axis=1, return_inverse=True)
+        kind_of_state = np.repeat(kind.reshape(-1), sizes)
+        self._ending = [np.flatnonzero(accepting & (kind_of_state == number)) for number in range(len(rows))]
+        self._following, self._column = [np.flatnonzero(row) for row in columns], column.reshape(-1)
 
     def best(self, potential: Float32) -> Float32:
         """f32[nodes, terminals]: the potential with which each terminal may begin, if the text is in these states."""
-        result = np.full((len(potential), len(self._neighbours)), -math.inf, dtype=np.float32)
-        for state, terminal in zip(self._accepting.tolist(), self._terminal.tolist(), strict=True):
-            following = np.flatnonzero(self._neighbours[terminal])
-            result[:, following] = np.maximum(result[:, following], potential[:, state, None])
-        return result
+        result = np.full((len(potential), self._column.max() + 1), -math.inf, dtype=np.float32)
+        for ending, following in zip(self._ending, self._following, strict=True):
+            if len(ending) and len(following):
+                result[:, following] = np.maximum(result[:, following], potential[:, ending].max(1)[:, None])
+        return result[:, self._column]
 
 
 def _by_gain(grammar: Productions) -> tuple[Productions, Float32]:
