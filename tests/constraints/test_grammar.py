@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import re
 
 import lark
 import llguidance
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 
 import locore
 from locore import after, ban, choice, contains, finished, from_json, grammar, regex, template, token
-from locore.automata.grammar import definitions_of, productions_of
+from locore.automata.grammar import as_meant, definitions_of, productions_of
 from locore.automata.grammar.engine import UNFORCED, byte_tokenizer
+from locore.automata.grammar.terminals import COMMON
 from locore.automata.walking import DEAD
 from locore.circuits import reached
 from locore.circuits.masks import MaskReader
@@ -44,7 +46,7 @@ def chain(seed):
 
 def engine_of(text):
     """llguidance's own matcher over bytes."""
-    lark_text = llguidance.LLMatcher.grammar_from_lark(text + UNFORCED)
+    lark_text = llguidance.LLMatcher.grammar_from_lark(as_meant(text) + UNFORCED)
     return llguidance.LLMatcher(byte_tokenizer(), lark_text, log_level=0)
 
 
@@ -348,6 +350,45 @@ def test_priorities_choose_among_readings_and_not_among_texts():
             assert leaf.machine().after(content) == same.machine().after(content)
     with pytest.raises(InvalidConstraint, match=r"needs ':' at line 1, column 6"):
         grammar("start.x: /a/")
+
+
+SIGNS = '"\\\n/*-# \r\t1a.eZ_+'
+SHORT = ["".join(random.Random(seed).choices(SIGNS, k=seed % 5)) for seed in range(400)] + [
+    "1e1",
+    ".1e+1",
+    "1.",
+    "-1",
+    "\r\n\n",
+]
+
+
+@pytest.mark.parametrize("name", ["ESCAPED_STRING", *some([name for name in COMMON if name != "ESCAPED_STRING"], 6)])
+def test_terminals_in_common_are_those_of_lark(name):
+    """What a lexer of Lark's takes, from the start of a text to its end, of all short texts; strings and comments longer."""
+    texts = SHORT + [start + text + end for start, end in (('"', '"'), ("/*", "*/")) for text in SHORT]
+    imported = f"start: X\n%import common.{name} -> X"
+    (terminal,) = lark.Lark(imported, parser="lalr").terminals
+    pattern = re.compile(terminal.pattern.to_regexp())
+    truth = {
+        text for text in texts if (found := pattern.match(text)) and pattern.fullmatch(text) and all_of_it(found, text, name)
+    }
+    several = ", ".join(dict.fromkeys(("DIGIT", name)))
+    for form in (imported, f"%import common ({several})\nstart: {name}"):
+        leaf = grammar(form)
+        assert {text for text in texts if holds_twice(leaf, text)} == truth
+
+
+def all_of_it(found, text, name):
+    """Does Lark's pattern, where it takes as little as it can, take all of the text?"""
+    return name not in ("ESCAPED_STRING", "C_COMMENT") or found.end() == len(text)
+
+
+def holds_twice(leaf, text):
+    """By the machine; and by llguidance, which has to agree."""
+    state = leaf.machine().after(text.encode())
+    found = state != DEAD and leaf.machine().accepts(state)
+    assert found == leaf.reader.read(text.encode())[1]
+    return found
 
 
 def test_what_cannot_be_asked(monkeypatch):

@@ -14,11 +14,11 @@ from locore.automata.grammar import (
     Engine,
     GrammarMachine,
     Sentences,
+    as_meant,
     definitions_of,
     depth_of,
     productions_of,
     read_gbnf,
-    without_priorities,
 )
 from locore.automata.grammar.machine import Overrun
 from locore.automata.lazily import ByteMachine
@@ -83,7 +83,7 @@ class Grammar(MachineLeaf):
         if self.syntax == "gbnf":
             productions = read_gbnf(self.text)
             return _Shared(GrammarMachine(productions)), Sentences(productions)
-        text = without_priorities(self.text)
+        text = as_meant(self.text)
         definitions = definitions_of(text)
         depth = depth_of(definitions)
         return _Shared(GrammarMachine(productions_of(definitions))), Engine(text, depth)

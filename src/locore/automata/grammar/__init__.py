@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from locore.automata.grammar.engine import Engine, without_priorities
+from locore.automata.grammar.engine import Engine, as_meant
 from locore.automata.grammar.gbnf import read_gbnf
 from locore.automata.grammar.lark import depth_of, productions_of
 from locore.automata.grammar.machine import GrammarMachine, Overrun
@@ -14,9 +14,9 @@ __all__ = [
     "GrammarMachine",
     "Overrun",
     "Sentences",
+    "as_meant",
     "definitions_of",
     "depth_of",
     "productions_of",
     "read_gbnf",
-    "without_priorities",
 ]

@@ -7,19 +7,34 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from locore.automata.grammar.terminals import COMMON
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, MissingExtra
 
 UNFORCED = '\n%llguidance { "no_forcing": true }\n'  # what is forced is of no interest, and may never end
 PRIORITY = re.compile(r"^([ \t]*[!?_]*[a-zA-Z][\w-]*[ \t]*)(\.[+-]?[0-9]+)(?=[ \t]*:)", re.MULTILINE)
+STRING = re.compile(
+    r"^[ \t]*%import[ \t]+common(?:\.ESCAPED_STRING\b(?:[ \t]*->[ \t]*(\w+))?|[ \t]*\(([^()]*\bESCAPED_STRING\b[^()]*)\))",
+    re.MULTILINE,
+)
 SHALLOW = 50  # levels of rules in rules for which any thread's stack is large enough
 STACK = 1 << 28  # bytes for the deepest grammar, of which only those are taken that are needed: about 3.5 kB a level
 _stack_size = threading.Lock()
 T = TypeVar("T")
 
 
-def without_priorities(text: str) -> str:
-    """A grammar with spaces for its priorities (`NAME.2: …`): they choose among readings; llguidance refuses them."""
-    return PRIORITY.sub(lambda found: found[1] + " " * len(found[2]), text)
+def as_meant(text: str) -> str:
+    """A grammar as Lark means it, in llguidance's words.
+
+    Priorities (`NAME.2: …`), which llguidance refuses, choose among readings of a text and go; strings of `common`, which
+    llguidance lets go on in the next line, are defined in place.
+    """
+    return STRING.sub(_defined, PRIORITY.sub(lambda found: found[1] + " " * len(found[2]), text))
+
+
+def _defined(found: re.Match[str]) -> str:
+    string, names = f"/{COMMON['ESCAPED_STRING']}/", re.findall(r"\w+", found[2] or "")
+    lines = (f"{name}: {string}" if name == "ESCAPED_STRING" else f"%import common.{name}" for name in names)
+    return "\n".join(lines) or f"{found[1] or 'ESCAPED_STRING'}: {string}"
 
 
 class Engine:

@@ -43,7 +43,7 @@ COMMON = {  # as Lark's common.lark has them
     "SIGNED_FLOAT": rf"[+-]?{_FLOAT}",
     "NUMBER": _NUMBER,
     "SIGNED_NUMBER": rf"[+-]?{_NUMBER}",
-    "ESCAPED_STRING": r'"(?:[^"\\]|\\.)*"',
+    "ESCAPED_STRING": r'"(?:[^"\\\n]|\\.)*"',
     "LCASE_LETTER": "[a-z]",
     "UCASE_LETTER": "[A-Z]",
     "LETTER": "[A-Za-z]",
