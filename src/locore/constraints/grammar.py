@@ -10,16 +10,8 @@ import threading
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
-from locore.automata.grammar import (
-    Engine,
-    GrammarMachine,
-    Sentences,
-    as_meant,
-    definitions_of,
-    depth_of,
-    productions_of,
-    read_gbnf,
-)
+from locore.automata.grammar import Engine, GrammarMachine, Sentences, definitions_of, depth_of, productions_of, read_gbnf
+from locore.automata.grammar.engine import as_meant
 from locore.automata.grammar.machine import Overrun
 from locore.automata.lazily import ByteMachine
 from locore.automata.walking import Int32

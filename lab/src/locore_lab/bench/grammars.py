@@ -16,22 +16,24 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import locore
-from locore.automata.grammar import as_meant
+from locore.automata.grammar.engine import as_meant
 from locore.constraints.grammar import Grammar
 from locore.kernel.errors import LocoreError
 from locore.models.loading import tokenizer_parts
 from locore_lab.grammars import Listed, listed
 from locore_lab.grammars.independent import Independent
 from locore_lab.grammars.judging import judged
-from locore_lab.harness import Case, Row, Some, measurement
+from locore_lab.harness import Case, Row, Some, markdown, measurement
 from locore_lab.mask_engines import Constrained, Engine, Locore, NotTaken, Vocabulary
 from locore_lab.mask_engines.peers import LLGuidance, XGrammar
 from locore_lab.shared import rows_meant, timed
 
 ENGINES: dict[str, Callable[[Vocabulary], Engine]] = {"locore": Locore, "llguidance": LLGuidance, "xgrammar": XGrammar}
+SUMS = ("drawn", "drawn_refused", "texts", "sentences", "more", "less", "apart")
 SHOWN = 160  # characters of a message
 DRAWN_BY_BOTH = ("Outlines: JSON", "SynCode: SQL", "Lark: calculator", "llama.cpp: chess moves", "transformers-CFG: brackets")
 
@@ -57,7 +59,9 @@ def seconds(one: Listed, text: str, length: int, repeats: int, vocabulary: str) 
 
     Each gets it as it stands, then with what is changed for Locore, then with all that Locore changes itself.
     """
-    engines, row, found = made(vocabulary), {}, {}
+    engines = made(vocabulary)
+    row: Row = {}
+    found: dict[str, float] = {}
     for _ in range(repeats):
         for name, engine in engines.items():
             for written in dict.fromkeys([text, one.changed(text), as_meant(one.changed(text))]):
@@ -108,6 +112,23 @@ def first(name: str, row: Row) -> str:
     return "–" if taken is None else f"{taken:.3f}" + "*" * (f"{name}_refused" in row)
 
 
+def by_source(rows: list[Row]) -> str:
+    """A table of sums and medians."""
+    sources: dict[str, list[Row]] = {}
+    for row in rows:
+        if "taken" in row:
+            sources.setdefault(row["grammar"].split(":")[0], []).append(row)
+    lines = []
+    for source, of in [*sources.items(), ("all", [row for part in sources.values() for row in part])]:
+        took = [str(sum(row["taken"] == kind for row in of)) for kind in ("yes", "changed", "no")]
+        sums = [sum(row.get(name, 0) for row in of) for name in SUMS]
+        engines = [[row[f"{name}_seconds"] for row in of if f"{name}_seconds" in row] for name in ENGINES]
+        medians = [f"{median(found):.3f} ({len(found)})" if found else "–" for found in engines]
+        lines.append([source, ", ".join(took), *map(str, sums), *medians])
+    heads = ["source", "as it stands, changed, refused", *(name.replace("_", ", ") for name in SUMS)]
+    return markdown([*heads, *(f"{name}: median s (grammars)" for name in ENGINES)], lines)
+
+
 loaded = cache(locore.load)
 FIELDS: dict[str, Callable[[Row], object]] = {
     "said": lambda row: row.get("change") or (row["refused"] if row["taken"] == "no" else "yes"),
@@ -123,6 +144,7 @@ FIELDS: dict[str, Callable[[Row], object]] = {
     "| {first_locore} | {first_llguidance} | {first_xgrammar}",
     quick={"particles": 4, "changes": 2, "repeats": 1},
     fields=FIELDS,
+    after=by_source,
     real=(
         "model | grammar | drawn, refused | near them, sentences | more, less | LALR",
         "{model} | {grammar} | {drawn}, {drawn_refused} | {texts}, {sentences} | {more}, {less} | {lalr}",

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from locore.automata.grammar.engine import Engine, as_meant
+from locore.automata.grammar.engine import Engine
 from locore.automata.grammar.gbnf import read_gbnf
 from locore.automata.grammar.lark import depth_of, productions_of
 from locore.automata.grammar.machine import GrammarMachine, Overrun
 from locore.automata.grammar.sentences import Sentences
 from locore.automata.grammar.syntax import definitions_of
 
-__all__ = [
-    "Engine",
-    "GrammarMachine",
-    "Overrun",
-    "Sentences",
-    "as_meant",
-    "definitions_of",
-    "depth_of",
-    "productions_of",
-    "read_gbnf",
-]
+__all__ = ["Engine", "GrammarMachine", "Overrun", "Sentences", "definitions_of", "depth_of", "productions_of", "read_gbnf"]

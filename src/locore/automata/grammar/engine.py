@@ -23,11 +23,7 @@ T = TypeVar("T")
 
 
 def as_meant(text: str) -> str:
-    """A grammar as Lark means it, in llguidance's words.
-
-    Priorities (`NAME.2: …`), which llguidance refuses, choose among readings of a text and go; strings of `common`, which
-    llguidance lets go on in the next line, are defined in place.
-    """
+    """The grammar for llguidance: without priorities (`NAME.2: …`), which only choose among readings; strings on one line."""
     return STRING.sub(_defined, PRIORITY.sub(lambda found: found[1] + " " * len(found[2]), text))
 
 
