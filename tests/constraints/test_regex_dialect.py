@@ -109,7 +109,7 @@ def test_what_python_knows_is_left_alone():
         assert regex("[[a]&&b]").parsed.text == "[[a]&&b]"
     for pattern in ("(?P<n>a)", r"a(?#(?<n>)", "[a--b]"):
         assert regex(pattern).parsed.text == pattern
-    assert as_python(r"a\\p{L}[(?<n>]") == r"a\\p{L}[(?<n>]"
+    assert as_python(r"a\\p{L}[(?<n>]") == (r"a\\p{L}[(?<n>]", {})
 
 
 def test_patterns_of_json_schema_too():

@@ -41,7 +41,13 @@ class Numbered(list[T]):
 
 
 class ByteMachine(ABC):
-    """A deterministic machine over bytes. States are numbers from 0 on, given when they are first reached; 0 is the start."""
+    """A deterministic machine over bytes. States are numbers from 0 on, given when they are first reached; 0 is the start.
+
+    Attributes:
+        has_dear_rows: are there so many states that single steps are asked for, and no rows?
+    """
+
+    has_dear_rows = False
 
     @abstractmethod
     def row(self, state: int) -> Int32:
@@ -62,6 +68,13 @@ class ByteMachine(ABC):
     def progress(self, trie: Trie) -> float:
         """By how many bytes one token of a vocabulary lowers `least` at most; by default, all of the longest one."""
         return float(len(trie.levels))
+
+    def after_each(self, states: Int32, symbols: Nodes) -> Int32:
+        """Int32[pairs]: the state after one byte, for many states and bytes."""
+        rows = {state: self.row(state) for state in np.unique(states).tolist()}
+        return np.array(
+            [rows[state][byte] for state, byte in zip(states.tolist(), symbols.tolist(), strict=True)], dtype=np.int32
+        )
 
     def after(self, text: bytes, state: int = 0) -> int:
         """The state after some bytes."""
@@ -98,12 +111,16 @@ class TokenMachine:
         return float(np.ceil(self.machine.least(state) / self._progress))
 
     def _after(self, states: Int32, symbols: Nodes) -> Int32:
+        if self.machine.has_dear_rows:
+            return self.machine.after_each(states, symbols)
         self._make(states)
         after: Int32 = self._rows[states, symbols]
         return after
 
     def _stays(self, states: Int32) -> Flags:
-        """Bool[states]: those that plain characters do not change."""
+        """Bool[states]: those that plain characters do not change, as far as it is looked at."""
+        if self.machine.has_dear_rows:
+            return np.zeros(len(states), dtype=np.bool_)
         self._make(states)
         distinct, which = np.unique(states, return_inverse=True)
         flags: Flags = (self._rows[distinct][:, PLAIN] == distinct[:, None]).all(1)[which]

@@ -167,6 +167,9 @@ class Reached(LeftToRight):
                 distinct, which = np.unique(self.steering.row(position, state), return_inverse=True)
                 numbers = [self._numbered(position + 1, after) for after in distinct.tolist()]
                 table.append(np.array(numbers, dtype=np.int32)[which])
+                following = len(self._known[position + 1]) if position + 1 < self.length else 0
+                if following - 1 > left:  # each of them needs a row
+                    raise BudgetExceeded(NO_TABLE)
             tables.append(torch.from_numpy(np.stack(table)).to(self.token_class.device))
         return tuple(tables)
 

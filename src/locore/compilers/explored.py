@@ -31,6 +31,7 @@ from locore.kernel.limits import check_progress
 
 ROWS_BYTES = 256_000_000  # of rows that are kept
 SEARCHED = 100_000_000  # transitions that all searches may look at
+MANY = 512  # states behind one, most of which a text does not come to
 SEARCHED_AT_ONCE = SEARCHED // 100  # and one of them
 STRAIGHT = 4  # times as many tokens as the horizon has, at most, on the straight way to an end
 SEARCHING = "looking for an end of the text", "a longer or a shorter horizon, or a simpler constraint"
@@ -143,9 +144,19 @@ class Exploration(Steering):
         """Int32[vocab]: the states after each token; DEAD where nothing can be completed any more."""
         row = self._row(position, state)
         distinct, which = np.unique(row, return_inverse=True)
+        if len(distinct) > MANY:
+            self._assume(distinct.tolist(), position + 1)
         alive = np.array([one if self.live(position + 1, one) else DEAD for one in distinct.tolist()], dtype=np.int32)
         found: Row = alive[which]
         return found
+
+    def _assume(self, states: list[int], position: int) -> None:
+        """Take those to be completable of which nothing else is known: a search for each would read the vocabulary as often."""
+        with self._lock:
+            for state in states:
+                if self._known(state, position) is None:
+                    self._live[state, position] = True
+                    self.assumed += 1
 
     def notes(self) -> tuple[str, ...]:
         """What a report should say of the look-ahead."""

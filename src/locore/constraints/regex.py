@@ -6,10 +6,16 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass
 
+from locore.automata.composed import as_automaton
 from locore.automata.regex import byte_automaton
+from locore.automata.regex.backtracking import matches_trying
+from locore.automata.regex.dfa import Budget, Dfa
 from locore.automata.regex.language import Language
+from locore.automata.regex.matching import PatternMachine, few_states
 from locore.automata.regex.parse import language_of
-from locore.automata.regex.pattern import Pattern, matches_fully, parse
+from locore.automata.regex.pattern import Pattern, matches_fully, memory, parse
+from locore.automata.regex.program import program_of
+from locore.constraints.machine import MachineLeaf
 from locore.kernel.automata.tables import Automaton
 from locore.kernel.constraints.base import Json
 from locore.kernel.constraints.sequence import TokenSequence
@@ -18,14 +24,17 @@ from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 from locore.kernel.plugins import cached_property
 
+FEW_STATES = 500  # of a pattern that is made as a whole
 
-def regex(pattern: str, ignore_case: bool = False) -> Regex:
+
+def regex(pattern: str, ignore_case: bool = False) -> Regex | FollowedRegex:
     """The whole text matches a regular expression, as `re.fullmatch(pattern, text)` of Python would.
 
-    Supported is all of Python's syntax for strings but back-references, conditions on groups, and atomic groups of something
-    that may end in many places; and of other engines named groups, properties, sets, calls of groups, conditions on what
-    stands around, and look-behinds of any width (`automata.regex.dialect`). Text that is not valid UTF-8 never
-    matches. Remember the leading space that a continuation usually begins with: `regex(r" ?\\d{4}")`.
+    Supported is all of Python's syntax for strings, and of other engines named groups, properties, sets, calls of groups,
+    conditions on what stands around, and look-behinds of any width (`automata.regex.dialect`). Back-references, conditions on
+    groups and groups that call themselves are no regular language: such a pattern is followed as far as a text goes, which
+    takes longer (`automata.regex.threads`). Text that is not valid UTF-8 never matches. Remember the leading space that a
+    continuation usually begins with: `regex(r" ?\\d{4}")`.
 
     Args:
         pattern: a regular expression in Python's syntax; flags can be written at its start, such as `(?s)`.
@@ -38,8 +47,26 @@ def regex(pattern: str, ignore_case: bool = False) -> Regex:
     if not isinstance(pattern, str):
         raise InvalidConstraint(f"regex needs a pattern as a string, got {pattern!r}")
     leaf = Regex(pattern, flag_of(ignore_case, "ignore_case", "regex"))
-    leaf.language  # noqa: B018  (raises where the pattern is not supported)
+    try:
+        leaf.language  # noqa: B018  (raises where the pattern is not of a regular language)
+    except InvalidConstraint as error:
+        return _followed(leaf, error)
     return leaf
+
+
+def _followed(leaf: Regex, error: InvalidConstraint) -> FollowedRegex:
+    """The same pattern, where its texts are of no regular language that is known.
+
+    Raises:
+        InvalidConstraint: it is no pattern, or one that cannot be followed either.
+    """
+    followed = FollowedRegex(leaf.pattern, leaf.ignore_case)
+    try:
+        followed.machine()
+    except InvalidConstraint as another:
+        needs_it = followed.parsed.calls or memory(followed.parsed.tree) is not None
+        raise another if needs_it else error from None
+    return followed
 
 
 class LanguageLeaf(AutomatonLeaf):
@@ -114,6 +141,51 @@ class Regex(LanguageLeaf):
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "regex", "pattern": ...}`."""
+        json: Json = {"type": "regex", "pattern": self.pattern}
+        return json | {"ignore_case": True} if self.ignore_case else json
+
+
+@dataclass(frozen=True, eq=False)
+class FollowedRegex(MachineLeaf):
+    """The whole text matches a pattern with back-references, conditions on groups, or groups that call themselves."""
+
+    is_utf8 = True
+    pattern: str
+    ignore_case: bool = False
+
+    @cached_property
+    def parsed(self) -> Pattern:
+        """The pattern as Python's parser reads it."""
+        return parse(self.pattern, re.IGNORECASE if self.ignore_case else 0)
+
+    @cached_property
+    def _machine(self) -> PatternMachine:
+        return PatternMachine(program_of(self.parsed))
+
+    @cached_property
+    def _few(self) -> Dfa | None:
+        return few_states(program_of(self.parsed), FEW_STATES)
+
+    @property
+    def is_small(self) -> bool:
+        """Has it few states after all, as where a group has few texts?"""
+        return self._few is not None
+
+    @cached_property
+    def _automaton(self) -> Automaton:
+        return as_automaton(self._machine) if self._few is None else self._few.over_bytes(Budget.in_force())
+
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """By a matcher that tries one way after the other; see `automata.regex.backtracking`.
+
+        Raises:
+            BudgetExceeded: there are too many ways.
+        """
+        text = sequence.whole_text
+        return text is not None and matches_trying(self.parsed, text)
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """As `Regex`."""
         json: Json = {"type": "regex", "pattern": self.pattern}
         return json | {"ignore_case": True} if self.ignore_case else json
 

@@ -145,7 +145,7 @@ class Slices:
 
     def check(self) -> None:
         """Between two steps of it."""
-        if time.thread_time() < self._until:
+        if self._until == math.inf or time.thread_time() < self._until:  # asking for it takes a call of the system
             return
         begun = time.monotonic()
         if self._disturbs():

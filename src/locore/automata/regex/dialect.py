@@ -3,12 +3,15 @@ r"""What other engines write and Python's parser does not know, in Python's word
 Only patterns that Python refuses are read here, so none changes its meaning. Rewritten are named groups `(?<name>...)`; classes
 with properties such as `\p{Lu}` and sets such as `[\w--\d]` and `[\p{L}&&[^\p{Lu}]]`, whose characters the library `regex`
 knows (its version 1 behaviour); conditions on what stands around, `(?(?=a)b|c)`; and calls of groups, `(?1)`, `(?&name)`,
-`(?R)` with `(?(DEFINE)...)`, each of which becomes a copy of its group. A group that calls itself has no regular language.
+`(?R)` with `(?(DEFINE)...)`, each of which becomes a copy of its group; and groups whose numbers begin anew at each way,
+`(?|(a)|(b))`. Where a group calls itself, or a copy would ask for what another group has matched, a character that the pattern
+does not have stands for the call.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -23,9 +26,19 @@ SET_OPERATION = re.compile(r"--|&&|\|\||~~")
 NAMED = re.compile(r"\(\?P?<(?P<name>[^\W\d]\w*)>")
 CALL = re.compile(r"\(\?(?:(?P<number>\d+|R)|(?:&|P>)(?P<name>[^\W\d]\w*))\)")
 CONDITION = re.compile(r"\(\?\(\?<?[=!]")
-DEFINE = "(?(DEFINE)"
-FOREIGN = (PROPERTY, SET_OPERATION, NAMED, CALL, CONDITION, re.compile(re.escape(DEFINE)))
+DEFINE, RESET = "(?(DEFINE)", "(?|"
+BEGIN = "\\G"  # where a search began, which is the beginning of a whole text
+REFERENCE = re.compile(r"\\(?:(?P<number>(?![1-3][0-7][0-7])[1-9]\d?)|g<(?P<other>\w+)>)|\(\?P=(?P<name>\w+)\)")
+FOREIGN = (
+    PROPERTY,
+    SET_OPERATION,
+    NAMED,
+    CALL,
+    CONDITION,
+    *(re.compile(re.escape(one)) for one in (DEFINE, RESET, BEGIN, "\\g<")),
+)
 OTHER_GROUP = re.compile(r"\((?:\?(?:[:>=!]|<[=!]|[a-zA-Z-]+:|P=\w+\)|[a-zA-Z-]+\)|\(\w+\)))?")
+PRIVATE = range(0x100000, 0x10FFFE)  # characters that mean nothing
 LONGEST = 100_000  # characters of what is written out
 
 
@@ -46,6 +59,13 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """To what a group has matched, by number or name."""
+
+    to: int | str
+
+
+@dataclass(frozen=True)
 class Condition:
     """`(?(look)yes|no)`."""
 
@@ -53,26 +73,38 @@ class Condition:
     ways: Group
 
 
-Piece = str | Group | Call | Condition
+Piece = str | Group | Call | Reference | Condition
 
 
-def as_python(text: str) -> str:
-    """The same pattern as Python writes it, as far as it is known here.
+class _NeedsCalls(Exception):
+    """Calls cannot be written out."""
+
+
+def as_python(text: str) -> tuple[str, dict[int, int]]:
+    """The same pattern as Python writes it, as far as it is known here, and the characters that stand for calls of groups.
 
     Raises:
-        InvalidConstraint: a group that calls itself or is not there, an unknown property, or what is too long written out.
+        InvalidConstraint: a group that is called and is not there, an unknown property, or what is too long written out.
     """
     if not any(construct.search(text) for construct in FOREIGN):
-        return text
+        return text, {}
     reader = _Reader(text)
     whole = reader.whole()
-    return _Writer(reader, whole).written(whole) if reader.is_whole else text
+    if not reader.is_whole:
+        return text, {}
+    writer = _Writer(reader, whole)
+    try:
+        return writer.written(whole), {}
+    except _NeedsCalls:
+        writer = _Writer(reader, whole, unused=(code for code in PRIVATE if chr(code) not in text))
+        return writer.written(whole), writer.calls
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
         self.groups: dict[int | str, Group] = {}
+        self.remembers = False  # is it asked anywhere what a group has matched?
         self.is_whole = True  # is every bracket closed?
         self._number = 0
 
@@ -85,15 +117,19 @@ class _Reader:
 
     def _fill(self, group: Group) -> None:
         """Read its alternatives, up to its bracket or the end of the text."""
+        before, highest = self._number, 0
         while self._at < len(self._text):
             sign = self._text[self._at]
             if sign == ")":
                 if group.opening:
+                    self._number = max(highest, self._number)
                     return
                 self._take(1, group)
             elif sign == "|":
                 self._at += 1
                 group.alternatives.append([])
+                if group.opening == RESET:
+                    highest, self._number = max(highest, self._number), before
             elif sign == "\\":
                 self._escape(group)
             elif sign == "[":
@@ -109,7 +145,12 @@ class _Reader:
 
     def _escape(self, group: Group) -> None:
         found = PROPERTY.match(self._text, self._at)
-        if found is None:
+        if self._text.startswith(BEGIN, self._at):
+            group.alternatives[-1].append(r"\A")
+            self._at += 2
+        elif REFERENCE.match(self._text, self._at):
+            group.alternatives[-1].append(self._reference())
+        elif found is None:
             self._take(2, group)
         else:
             group.alternatives[-1].append(_written_class(found[0]))
@@ -126,6 +167,11 @@ class _Reader:
         if text.startswith("(?#", start):
             self._at = text.find(")", start) % (len(text) + 1) + 1
             return text[start : self._at]
+        if REFERENCE.match(text, start):
+            return self._reference()
+        if text.startswith(RESET, start):
+            self._at = start + len(RESET)
+            return self._closed(Group(RESET))
         if found := CALL.match(text, start):
             self._at = found.end()
             number = found["number"]
@@ -134,8 +180,7 @@ class _Reader:
             return self._condition()
         if text.startswith(DEFINE, start):
             self._at = start + len(DEFINE)
-            self._closed(Group(DEFINE))
-            return ""
+            return self._closed(Group(DEFINE))
         if found := NAMED.match(text, start):
             return self._counted(found.end(), found["name"])
         found = OTHER_GROUP.match(text, start)
@@ -143,7 +188,15 @@ class _Reader:
         if opening == "(":
             return self._counted(start + 1, None)
         self._at = start + len(opening)
+        self.remembers |= opening.startswith("(?(")
         return opening if opening.endswith(")") and not opening.startswith("(?(") else self._closed(Group(opening))
+
+    def _reference(self) -> Reference:
+        found = REFERENCE.match(self._text, self._at)
+        assert found is not None
+        self._at, self.remembers = found.end(), True
+        of = found["number"] or found["other"] or found["name"]
+        return Reference(int(of) if of.isdecimal() else of)
 
     def _counted(self, at: int, name: str | None) -> Group:
         """A group that can be called; of two with one name the first is."""
@@ -151,7 +204,7 @@ class _Reader:
         self._number += 1
         is_new = name is not None and name not in self.groups
         group = Group(f"(?P<{name}>" if is_new else "(", number=self._number)
-        self.groups[self._number] = group
+        self.groups.setdefault(self._number, group)
         if is_new:
             self.groups[str(name)] = group
         return self._closed(group)
@@ -170,9 +223,18 @@ class _Reader:
 
 
 class _Writer:
-    def __init__(self, reader: _Reader, whole: Group) -> None:
-        self._reader, self._whole = reader, whole
-        self._length = 0
+    """Args: unused: characters that may stand for calls; without them calls are written out."""
+
+    def __init__(self, reader: _Reader, whole: Group, unused: Iterator[int] | None = None) -> None:
+        self._reader, self._whole, self._unused = reader, whole, unused
+        self._length = self._counted = 0
+        self._written_as: dict[int, list[int]] = {}  # the numbers of a group, as Python counts
+        self._stands_for: dict[Any, int] = {}
+
+    @property
+    def calls(self) -> dict[int, int]:
+        """The characters that stand for calls, and the group that each calls, as Python counts."""
+        return {code: self._written_as.get(number, [number])[0] for number, code in self._stands_for.items()}
 
     def written(self, group: Group) -> str:
         """The group, with a copy of each that it calls."""
@@ -183,10 +245,15 @@ class _Writer:
         self._count(len(group.opening) + 1)
         if group.number is not None:
             inside |= {group.number}
+            if group.number and not copied:
+                self._counted += 1
+                self._written_as.setdefault(group.number, []).append(self._counted)
         ways = ["".join([self._piece(piece, inside, copied) for piece in pieces]) for pieces in group.alternatives]
         if group is self._whole and not copied:
             return "|".join(ways)
-        opening = "(?:" if copied and group.number is not None else group.opening
+        if group.opening == DEFINE:  # matches nothing where it stands
+            return "" if self._unused is None else f"(?:(?!)(?:{'|'.join(ways)})|)"
+        opening = "(?:" if group.opening == RESET or (copied and group.number is not None) else group.opening
         return f"{opening}{'|'.join(ways)})"
 
     def _piece(self, piece: Piece, inside: frozenset[int], copied: bool) -> str:
@@ -196,7 +263,9 @@ class _Writer:
         if isinstance(piece, Group):
             return self._pieces(piece, inside, copied)
         if isinstance(piece, Call):
-            return self._pieces(self._called(piece, inside), inside, copied=True)
+            return self._call(piece, inside)
+        if isinstance(piece, Reference):
+            return self._reference(piece)
         return self._condition(piece, inside, copied)
 
     def _count(self, characters: int) -> None:
@@ -205,15 +274,30 @@ class _Writer:
         if self._length > LONGEST:
             raise InvalidConstraint(f"a regular expression of more than {LONGEST:,} characters, with its calls written out")
 
-    def _called(self, call: Call, inside: frozenset[int]) -> Group:
+    def _call(self, call: Call, inside: frozenset[int]) -> str:
         group = self._reader.groups.get(call.of)
         if group is None:
             raise InvalidConstraint(f"a regular expression calls the group {call.of!r}, which it does not have")
-        if group.number in inside:
-            raise InvalidConstraint(
-                f"a regular expression in which the group {call.of!r} calls itself has no regular language; use a grammar"
-            )
-        return group
+        if self._unused is not None:
+            number = group.number
+            if number not in self._stands_for:
+                self._stands_for[number] = next(self._unused)
+            return f"\\U{self._stands_for[number]:08x}"
+        if group.number in inside or self._reader.remembers:
+            raise _NeedsCalls
+        return self._pieces(group, inside, copied=True)
+
+    def _reference(self, reference: Reference) -> str:
+        """The group of that number that matched, where there are several."""
+        group = self._reader.groups.get(reference.to)
+        number = reference.to if group is None else group.number
+        known = self._written_as.get(number, [number]) if isinstance(number, int) else []
+        if not known:
+            raise InvalidConstraint(f"a regular expression refers to the group {reference.to!r}, which it does not have")
+        written = rf"\{known[0]}"
+        for one in known[1:]:
+            written = rf"(?({one})\{one}|{written})"
+        return f"(?:{written})"
 
     def _condition(self, piece: Condition, inside: frozenset[int], copied: bool) -> str:
         look, ways = piece.look, piece.ways.alternatives

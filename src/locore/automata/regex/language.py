@@ -7,6 +7,7 @@ strings of characters. Expressions may share parts.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -65,7 +66,22 @@ class CharSet:
         return bool(self.ranges)
 
     def __contains__(self, code: int) -> bool:
-        return any(first <= code <= last for first, last in self.ranges)
+        return self.meets(code, code)
+
+    def meets(self, first: int, last: int) -> bool:
+        """Is one of the characters between these, which count?"""
+        after = bisect_left(self._lasts, first)
+        return after < len(self.ranges) and self.ranges[after][0] <= last
+
+    def tells_apart(self, first: int, last: int) -> bool:
+        """Are some of the characters between these in it, which count, and some not?"""
+        after = bisect_left(self._lasts, first)
+        inside = after < len(self.ranges) and self.ranges[after][0] <= last
+        return inside and not (self.ranges[after][0] <= first and last <= self.ranges[after][1])
+
+    @cached_property
+    def _lasts(self) -> list[int]:
+        return [last for _, last in self.ranges]
 
 
 def _without_surrogates(ranges: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:

@@ -32,6 +32,7 @@ from locore.automata.regex.pattern import (
     Pattern,
     Tree,
     chars_of,
+    memory,
     op,
     position,
     width,
@@ -55,7 +56,15 @@ def language_of(pattern: Pattern) -> Language:
             may end in many places, or a look-behind with something in it that reads past its end; the message says where. Or
             nested too deeply.
     """
-    return _Translation(pattern).sequence(pattern.tree, pattern.flags, None)
+    if pattern.calls:
+        raise InvalidConstraint(
+            f"the regular expression {pattern.text!r} calls a group from within itself, or beside back-references; "
+            "only regex(...) takes that, for the whole text"
+        )
+    translation = _Translation(pattern)
+    if (item := memory(pattern.tree)) is not None:  # at once: how wide a reference is, the parser does not say
+        translation.refuse(item[0])
+    return translation.sequence(pattern.tree, pattern.flags, None)
 
 
 class _Translation:
@@ -105,7 +114,7 @@ class _Translation:
             return self._anchor(argument, flags, remaining)
         if code is op.FAILURE:
             return EMPTY
-        self._refuse(code)
+        self.refuse(code)
 
     def _atomic(self, items: list[Flagged], remaining: int | None, possessive: int | None = None) -> Language:
         """What an atomic group, or the possessive repetition of this number, matches first."""
@@ -156,7 +165,8 @@ class _Translation:
                 f"with {what} after the look-behind",
             )
 
-    def _refuse(self, code: Any) -> NoReturn:
+    def refuse(self, code: Any) -> NoReturn:
+        """What is of no regular language."""
         if code is op.GROUPREF:
             self._refuse_at(BACK_REFERENCE, 0, "a back-reference", "with the alternatives written out")
         if code is op.GROUPREF_EXISTS:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -55,11 +55,13 @@ class Pattern:
         text: as the user wrote it.
         tree: its items.
         flags: those given and those written at its start.
+        calls: of groups from within themselves: the characters that stand for them in the tree, and the number of each group.
     """
 
     text: str
     tree: Tree
     flags: int
+    calls: dict[int, int] = field(default_factory=dict)
 
 
 def parse(text: str, flags: int = 0) -> Pattern:
@@ -69,14 +71,15 @@ def parse(text: str, flags: int = 0) -> Pattern:
         InvalidConstraint: Python does not accept it, nor what `as_python` makes of it.
     """
     try:
+        calls: dict[int, int] = {}
         try:
             tree = _tree(text, flags)
         except re.error as error:
-            tree = _tree_of_another_dialect(text, flags, error)
+            tree, calls = _tree_of_another_dialect(text, flags, error)
     except (OverflowError, RecursionError, ValueError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidConstraint(f"{_short(text)} is not a regular expression that Python can read: {why}") from error
-    return Pattern(text, tree, tree.state.flags)
+    return Pattern(text, tree, tree.state.flags, calls)
 
 
 def _tree(text: str, flags: int) -> Tree:
@@ -90,11 +93,11 @@ def _tree(text: str, flags: int) -> Tree:
     return _parser.parse(text, flags)
 
 
-def _tree_of_another_dialect(text: str, flags: int, error: re.error) -> Tree:
-    changed = as_python(text)
+def _tree_of_another_dialect(text: str, flags: int, error: re.error) -> tuple[Tree, dict[int, int]]:
+    changed, calls = as_python(text)
     if changed != text:
         try:
-            return _tree(changed, flags)
+            return _tree(changed, flags), calls
         except re.error:
             pass
     raise InvalidConstraint(f"{text!r} is not a regular expression of Python: {error}") from error
@@ -103,17 +106,28 @@ def _tree_of_another_dialect(text: str, flags: int, error: re.error) -> Tree:
 def replace_items(tree: Tree, change: Callable[[Item], Item]) -> None:
     """Change every item of a tree, those inside of groups and repetitions included, in place."""
     for index, item in enumerate(tree.data):
-        for inner in _subtrees(item[1]):
+        for inner in subtrees(item[1]):
             replace_items(inner, change)
         tree.data[index] = change(item)
 
 
-def _subtrees(argument: Any) -> Iterator[Tree]:
+def memory(tree: Tree) -> Item | None:
+    """The first item that asks for what a group has matched."""
+    for item in tree:
+        inner = (memory(part) for part in subtrees(item[1]))
+        found = item if item[0] in (op.GROUPREF, op.GROUPREF_EXISTS) else next((one for one in inner if one is not None), None)
+        if found is not None:
+            return found
+    return None
+
+
+def subtrees(argument: Any) -> Iterator[Tree]:
+    """The trees in the argument of an item."""
     if isinstance(argument, _parser.SubPattern):
         yield argument
     elif isinstance(argument, tuple | list):
         for part in argument:
-            yield from _subtrees(part)
+            yield from subtrees(part)
 
 
 def with_local_flags(flags: int, added: int, removed: int) -> int:
@@ -249,13 +263,13 @@ def matches_in(pattern: Pattern, text: str) -> Iterator[tuple[int, int]]:
 def is_lazy(tree: Tree) -> bool:
     """Does it ask for short repetitions, `.*?`, elsewhere than in what looks around or decides itself?"""
     return any(
-        code is op.MIN_REPEAT or (code not in AROUND and any(map(is_lazy, _subtrees(argument)))) for code, argument in tree
+        code is op.MIN_REPEAT or (code not in AROUND and any(map(is_lazy, subtrees(argument)))) for code, argument in tree
     )
 
 
 def _looks_around(tree: Tree) -> bool:
     """May what follows decide whether a match ends at a place?"""
-    return any(code in AROUND or any(map(_looks_around, _subtrees(argument))) for code, argument in tree)
+    return any(code in AROUND or any(map(_looks_around, subtrees(argument))) for code, argument in tree)
 
 
 class _Reading:
