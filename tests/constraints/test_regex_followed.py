@@ -188,6 +188,12 @@ def test_too_many_ways_to_match_are_said_so(monkeypatch):
         matches_trying(leaf.parsed, "a" * 80)
 
 
+def test_too_many_places_at_once_are_said_so():
+    machine = regex(r"(a*)(a*)(a*)(a*)\1\2\3\4").machine()
+    with pytest.raises(BudgetExceeded, match="20,000 places of a text at once"):
+        machine.after(b"a" * 80)
+
+
 def test_json_form():
     leaf = regex(r"(a)\1", ignore_case=True)
     assert from_json(json.loads(json.dumps(leaf.to_json()))) == leaf

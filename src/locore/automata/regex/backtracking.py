@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from locore.automata.regex.pattern import CHARACTERS, Item, Pattern, Tree, op, single, subtrees, with_local_flags
 from locore.automata.regex.program import same_letter
 from locore.kernel.errors import BudgetExceeded
+from locore.kernel.limits import may_stop
 
 MOST_STEPS = 2_000_000  # for one text
 CLOSE, RESTORE = "close", "restore"  # beside the parser's own opcodes
@@ -82,6 +83,7 @@ class _Trying:
                 continue
             seen.add(way)
             self._steps += 1
+            may_stop()
             if self._steps > MOST_STEPS:
                 raise BudgetExceeded(
                     f"the regular expression {self._pattern.text!r} can be matched in more than {MOST_STEPS:,} ways with one "

@@ -36,8 +36,10 @@ from locore.automata.regex.program import (
     Reference,
     Written,
 )
+from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import check_progress
 
+MOST_WAYS = 20_000  # to be in one place of a text
 END = ""  # in the place of the next character
 FOLLOWING = "following a pattern with back-references, conditions or calls", "a simpler pattern"
 Values = tuple[tuple[int, str], ...]  # of groups, by number
@@ -170,6 +172,10 @@ class Matcher:
             if (thread, begun) in seen:
                 continue
             seen.add((thread, begun))
+            if len(seen) > MOST_WAYS:
+                raise BudgetExceeded(
+                    f"a pattern can be in more than {MOST_WAYS:,} places of a text at once; let its groups have fewer texts"
+                )
             if thread.cell is None or isinstance(thread.cell.node, One | Written | Done):
                 found.append(thread)
             elif isinstance(thread.cell.node, Trying):
