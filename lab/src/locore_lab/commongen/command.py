@@ -1,16 +1,17 @@
-"""CommonGen: sentences of a real model with all concepts of a set, by Locore, by masking and by genlm-control, at equal seconds.
+"""CommonGen: sentences of a real model with all concepts of a set, by Locore, masking and genlm-control, at equal seconds.
 
-The model is asked, by the same words for every set, for one short sentence with the concepts. A text satisfies the constraint if
-it has every concept in some inflection (`locore_lab.commongen.concepts`; letters of ASCII bound a word), no line break, and ends
-with a full stop within the horizon. The law is the model's own, at temperature 1. `auto` gets a budget of LM tokens; each peer gets
-as many particles as the CPU seconds pay for that `auto` took on the same set, by its pace, which is measured first. All are given
-Locore's circuit, and so its look-ahead: masking without it would leave texts without their concepts. What it takes to compile
-the constraint is in no row.
+The model is asked, in the same words for every set, for one short sentence with the concepts. A text satisfies the constraint
+if it has every concept in some inflection (`locore_lab.commongen.concepts`; letters of ASCII bound a word), no line break, and
+ends with a full stop within the horizon. The law is the model's own, at temperature 1. `auto` gets a budget of LM tokens; each
+peer gets as many particles as are paid for by the CPU seconds that `auto` took on the same set, by its pace, which is measured
+first. All are given Locore's circuit, and so its look-ahead: masking without it would leave texts without their concepts. What
+it takes to compile the constraint is in no row.
 
-"Covered" counts sets whose texts, all of them, have all concepts, by a reading of the text without automata. "Draw" is log p(y) of
-one text drawn from the particles, "best" that of the most probable one. "Masking, one text" is a masked sequence without its weight,
-as engines return it. Log p(α) is judged where long runs of two samplers agree on it. Where genlm-control is not installed (extra
-`peers` of the lab), Locore's own SMC with one population and its own adaptive rejection stand for it, under their names.
+"Covered" counts runs whose texts, all of them, have all concepts, by a reading of the text without automata. "Draw" is log p(y)
+of one text drawn from the particles, "best" that of the most probable one. "Masking, one text" is a masked sequence without its
+weight, as engines return it. Log p(α) is judged where long runs of two samplers agree on it. Where genlm-control is not
+installed (extra `peers` of the lab), Locore's own SMC with one population and its own adaptive rejection stand for it, under
+their names.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ KNOWN = 0.5  # standard error of a truth in nats, up to which it judges
 
 def constraint_of(concepts: ConceptSet) -> Constraint:
     """All concepts, in one line that ends with a full stop."""
-    parts = [contains(pattern(rf"(?<![A-Za-z])({'|'.join(map(_spelled, forms))})(?![A-Za-z])")) for forms in concepts.forms.values()]
+    parts = [
+        contains(pattern(rf"(?<![A-Za-z])({'|'.join(map(_spelled, forms))})(?![A-Za-z])")) for forms in concepts.forms.values()
+    ]
     whole: Constraint = ends_with(".") & ban("\n")
     for part in parts:
         whole = whole & part
@@ -86,7 +89,7 @@ class Task:
         """f64[particles], log p(y); asked of the model where the sampler did not say."""
         if p.token_scores is not None:
             return p.token_scores.sum(-1)
-        distinct, which = p.tokens.unique(dim=0, return_inverse=True)
+        distinct, which = torch.unique(p.tokens, dim=0, return_inverse=True)
         return self.model.prompted(self.prompt).score(distinct)[which]
 
 
@@ -101,6 +104,7 @@ class Peer:
         """As many as so many CPU seconds pay for."""
         if not self.pace:
             few, many = PILOT
+            task.run(self.sampler, 0, num_particles=few)  # what is imported or built once is no particle's
             first, second = (task.run(self.sampler, 0, num_particles=number)[1] for number in PILOT)
             each = max(1e-6, (second - first) / (many - few))
             self.pace = [max(0.0, first - few * each), each]
@@ -151,7 +155,9 @@ def measured(task: Task, run: int, number: int, budget: int, others: Mapping[str
 
 def truth(task: Task, number: int, budget: int, batches: int) -> Row:
     """Log p(α) by long runs of two samplers, and how well it is known."""
-    logs = {name: [task.run(name, seed_of(number, name, k), budget=budget)[0].log_evidence for k in range(batches)] for name in LONG}
+    logs = {
+        name: [task.run(name, seed_of(number, name, k), budget=budget)[0].log_evidence for k in range(batches)] for name in LONG
+    }
     estimates = [Estimate.of(name, found) for name, found in logs.items()]
     try:
         log_z, error, source = agreed(estimates)
@@ -178,10 +184,10 @@ def summary(rows: list[Row]) -> str:
     return table(
         lines,
         (
-            "sampler | covered | of sets | sets compared | log p of the draw | of the best text | RMSE of log Ẑ | mean error | runs "
-            "| CPU s",
-            "{sampler} | {covered:.0%} | {sets} | {compared} | {draw_log_p:.1f} | {best_log_p:.1f} | {rmse:.2f} | {mean:.2f} | {gaps} "
-            "| {seconds:.1f}",
+            "sampler | covered | of sets | sets compared | log p of the draw | of the best text | RMSE of log Ẑ | mean error "
+            "| runs | CPU s",
+            "{sampler} | {covered:.0%} | {sets} | {compared} | {draw_log_p:.1f} | {best_log_p:.1f} | {rmse:.2f} | {mean:.2f} "
+            "| {gaps} | {seconds:.1f}",
         ),
     )
 

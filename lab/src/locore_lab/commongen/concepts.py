@@ -1,8 +1,8 @@
 """Concept sets of CommonGen, and the words that count as each concept.
 
 CommonGen (Lin et al. 2020) asks for a sentence with all concepts of a set, each in any inflection. Which these are is decided
-here by the rules of English, a list of irregular forms, and people: a form counts if the rules or the list give it, and one of the
-10,059 sentences that people wrote for the sets has it. The concept itself always counts. `sets.json` holds 200 sets.
+here by the rules of English, a list of irregular forms, and people: a form counts if the rules or the list give it, and one of
+the 10,059 sentences that people wrote for the sets has it. The concept itself always counts. `sets.json` holds 200 sets.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _lines(folder: Path, split: str, part: str) -> list[str]:
 
 
 def chosen(folder: Path, number: int) -> list[ConceptSet]:
-    """So many sets, evenly from all of them, which are sorted by their size."""
+    """So many sets, evenly from all of them."""
     every = read_sets(folder)
     return [every[k * len(every) // number] for k in range(number)]
 
