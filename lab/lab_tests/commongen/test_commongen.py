@@ -1,4 +1,4 @@
-"""CommonGen: which words count, what a constraint asks, equal seconds, and what a summary says of rows."""
+"""CommonGen: which words count, what a constraint asks, and what a summary says of rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locore_lab.commongen import command
-from locore_lab.commongen.command import PLAIN, Peer, Task, constraint_of, measured, order, summary
+from locore_lab.commongen.command import MASKED, PLAIN, Task, constraint_of, measured, order, peers, summary
 from locore_lab.commongen.concepts import IRREGULAR, ConceptSet, chosen, possible, read_sets, stored, words
 from locore_lab.shared import SHARED
 
 import locore
-from locore.samplers import SequentialMonteCarlo
 
 DATA = SHARED / "data" / "commongen"
 SETS = stored()
@@ -103,24 +101,11 @@ def test_sets_with_more_runs_come_first(sets, compared, known):
     assert set(found[:known]) <= set(found[:compared]) == set(beside)
 
 
-def test_a_peer_gets_as_many_particles_as_the_seconds_pay_for():
-    asked = []
-
-    class Clock:
-        def run(self, sampler, seed, num_particles):
-            asked.append(num_particles)
-            return None, 2.0 + 0.1 * num_particles + (5.0 if len(asked) == 1 else 0.0)  # the first builds something
-
-    peer = Peer(SequentialMonteCarlo())
-    assert peer.particles(Clock(), 6.0) == 40 and peer.particles(Clock(), 12.0) == 100
-    assert peer.particles(Clock(), 1.0) == 1 and len(asked) == 3
-
-
 def test_rows_of_a_small_model():
     task = Task(TINY, POND, 12)
-    peer = Peer(SequentialMonteCarlo(ess_threshold=0.0, blocks=1, apart=True), [0.0, 0.01])
-    rows = {row["sampler"]: row for row in measured(task, 0, 0, 120, {command.MASKED: peer})}
-    assert set(rows) == {"auto", command.MASKED, PLAIN} and rows[PLAIN]["log_z"] is None
+    asked = {name: one for name, one in peers(8, 2).items() if "genlm" not in name}
+    rows = {row["sampler"]: row for row in measured(task, 0, 0, 120, asked)}
+    assert set(rows) == {"auto", PLAIN, *asked} and rows[PLAIN]["log_z"] is None and rows[MASKED]["particles"] <= 8
     for row in rows.values():
         assert row["covered"] and POND.missing(row["draw"]) == POND.missing(row["best"]) == []
         assert row["draw_log_p"] <= row["best_log_p"] < 0

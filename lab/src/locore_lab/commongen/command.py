@@ -2,10 +2,10 @@
 
 The model is asked, in the same words for every set, for one short sentence with the concepts. A text satisfies the constraint
 if it has every concept in some inflection (`locore_lab.commongen.concepts`; letters of ASCII bound a word), no line break, and
-ends with a full stop within the horizon. The law is the model's own, at temperature 1. `auto` gets a budget of LM tokens; each
-peer gets as many particles as are paid for by the CPU seconds that `auto` took on the same set, by its pace, which is measured
-first. All are given Locore's circuit, and so its look-ahead: masking without it would leave texts without their concepts. What
-it takes to compile the constraint is in no row.
+ends with a full stop within the horizon. The law is the model's own, at temperature 1. `auto` gets a budget of LM tokens; the
+peers get so many particles that they take its CPU seconds, or more: compare the last column. All are given Locore's circuit,
+and so its look-ahead: masking without it would leave texts without their concepts. What it takes to compile the constraint is
+in no row. On sets that peers do not get, `auto` has a smaller budget.
 
 "Covered" counts runs whose texts, all of them, have all concepts, by a reading of the text without automata. "Draw" is log p(y)
 of one text drawn from the particles, "best" that of the most probable one. "Masking, one text" is a masked sequence without its
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from statistics import mean
 from typing import Annotated, Any
@@ -41,7 +41,6 @@ from locore_lab.harness import Case, Row, measurement, table
 from locore_lab.shared import seed_of
 
 ASKED = "Write one short sentence with these words: {}."
-PILOT = (8, 40)  # particles of the two runs that tell a peer's pace
 MASKED, PLAIN = "masked", "masking, one text"
 LONG = ("twisted", "swor")  # with a twist that is learned, and without any
 KNOWN = 0.5  # standard error of a truth in nats, up to which it judges
@@ -93,29 +92,11 @@ class Task:
         return self.model.prompted(self.prompt).score(distinct)[which]
 
 
-@dataclass
-class Peer:
-    """A sampler that gets seconds; its pace is measured when it is first asked."""
-
-    sampler: Sampler
-    pace: list[float] = field(default_factory=list)  # seconds of a run before its first particle, and of each
-
-    def particles(self, task: Task, seconds: float) -> int:
-        """As many as so many CPU seconds pay for."""
-        if not self.pace:
-            few, many = PILOT
-            task.run(self.sampler, 0, num_particles=few)  # what is imported or built once is no particle's
-            first, second = (task.run(self.sampler, 0, num_particles=number)[1] for number in PILOT)
-            each = max(1e-6, (second - first) / (many - few))
-            self.pace = [max(0.0, first - few * each), each]
-        return max(1, round((seconds - self.pace[0]) / self.pace[1]))
-
-
-def peers() -> dict[str, Peer]:
-    """By name; genlm-control's where they are installed."""
+def peers(particles: int, rejecting: int) -> dict[str, tuple[Sampler, int]]:
+    """Name -> sampler, particles; genlm-control's where they are installed."""
     names = ("smc, 1 block", "awrs") if missing("genlm-control") else ("genlm-smc", "genlm-awrs")
     found = {name: all_entries()[name].sampler for name in (MASKED, *names)}
-    return {name: Peer(sampler) for name, sampler in found.items() if sampler is not None}
+    return {name: (one, rejecting if "awrs" in name else particles) for name, one in found.items() if one is not None}
 
 
 def described(task: Task, p: Particles, seconds: float, seed: int) -> Row:
@@ -136,14 +117,14 @@ def described(task: Task, p: Particles, seconds: float, seed: int) -> Row:
     }
 
 
-def measured(task: Task, run: int, number: int, budget: int, others: Mapping[str, Peer]) -> list[Row]:
-    """`auto`, and the others at the seconds that it took."""
+def measured(task: Task, run: int, number: int, budget: int, others: Mapping[str, tuple[Sampler, int]]) -> list[Row]:
+    """`auto`, and the others with so many particles."""
     seed = seed_of(number, run)
     p, seconds = task.run("auto", seed, budget=budget)
     rows: list[Row] = [{"sampler": "auto", "verdict": p.verdict.level, **described(task, p, seconds, seed)}]
-    for name, peer in others.items():
+    for name, (sampler, particles) in others.items():
         try:
-            p, spent = task.run(peer.sampler, seed, num_particles=peer.particles(task, seconds))
+            p, spent = task.run(sampler, seed, num_particles=particles)
         except ZeroWeights:
             rows.append({"sampler": name, "covered": None, "log_z": None})
             continue
@@ -203,21 +184,34 @@ def order(sets: int, compared: int, known: int) -> list[int]:
     "set | sampler | particles | LM tokens | log Ẑ | draw | best | CPU s",
     "{set} | {sampler} | {particles} | {lm_tokens} | {log_z:.2f} | {draw_log_p:.1f} {draw} | {best_log_p:.1f} | {seconds:.1f}",
     truth=("truth of | log p(α) | its error | source", "{set} | {log_z:.2f} | {error:.2f} | {source}"),
-    quick={"model": "tiny", "sets": 2, "compared": 1, "known": 1, "runs": 1, "budget": 200, "long": 400, "batches": 2},
+    quick={
+        "model": "tiny",
+        "sets": 2,
+        "compared": 1,
+        "known": 1,
+        "runs": 1,
+        "budget": 200,
+        "alone": 50,
+        "long": 400,
+        "batches": 2,
+    },
     after=summary,
 )
 def run(
     model: Annotated[str, "as `locore.load` knows it"] = "smollm2",
     sets: Annotated[int, "concept sets, at most 200"] = 200,
-    compared: Annotated[int, "of them peers get"] = 40,
+    compared: Annotated[int, "of them peers get"] = 24,
     known: Annotated[int, "of these get a truth, and further runs"] = 8,
-    runs: Annotated[int, "runs on sets with a truth"] = 3,
+    runs: Annotated[int, "runs on sets with a truth"] = 2,
     length: Annotated[int, "tokens of a text, at most"] = 24,
     budget: Annotated[int, "LM tokens of auto"] = 500,
+    alone: Annotated[int, "the same where it is only asked whether texts are covered"] = 100,
+    particles: Annotated[int, "of masking and SMC, whose CPU seconds should be those of auto"] = 40,
+    rejecting: Annotated[int, "of adaptive rejection, likewise"] = 14,
     long: Annotated[int, "LM tokens of a run for the truth"] = 1500,
     batches: Annotated[int, "runs for the truth, of each of two samplers"] = 3,
 ) -> Iterator[Case]:
-    every, loaded, others = stored(), locore.load(model), peers()
+    every, loaded, others = stored(), locore.load(model), peers(particles, rejecting)
     chosen = [every[k * len(every) // sets] for k in range(sets)]
     without_rejection = {name: peer for name, peer in others.items() if "awrs" not in name}
     for place, number in enumerate(order(sets, compared, known)):
@@ -226,5 +220,7 @@ def run(
         if place < known:
             yield {"part": "truth", "set": name}, partial(truth, task, number, long, batches)
         for again in range(runs if place < known else 1):
-            asked = {} if place >= compared else others if place < known and not again else without_rejection
-            yield {"set": name, "run": again, "beside": bool(asked)}, partial(measured, task, again, number, budget, asked)
+            beside = place < compared
+            asked = {} if not beside else others if place < known and not again else without_rejection
+            paid = budget if beside else alone
+            yield {"set": name, "run": again, "beside": beside}, partial(measured, task, again, number, paid, asked)
