@@ -195,6 +195,7 @@ def order(sets: int, compared: int, known: int) -> list[int]:
         "long": 400,
         "batches": 2,
     },
+    fields={"draw": lambda row: row["draw"].replace("|", "\\|")},
     after=summary,
 )
 def run(
