@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from locore_lab.commongen.command import MASKED, PLAIN, Task, constraint_of, measured, order, peers, summary
+from locore_lab.commongen.command import MASKED, PLAIN, Task, constraint_of, measured, order, peers, summary, texts
 from locore_lab.commongen.concepts import IRREGULAR, ConceptSet, chosen, possible, read_sets, stored, words
 from locore_lab.shared import SHARED
 
@@ -133,3 +133,16 @@ def test_a_summary_judges_where_the_truth_is_known():
     found = dict(zip(head, line, strict=True))
     assert float(found["RMSE of log Ẑ"]) == pytest.approx(math.sqrt(2), abs=0.01) and found["mean error"] == "-1.00"
     assert (found["covered"], found["of sets"], found["sets compared"], found["runs"]) == ("75%", "3", "2", "2")
+
+
+def test_texts_to_read_are_the_first_draws_of_the_first_sets():
+    rows = [{"part": "truth", "set": "a", "log_z": -3.0, "error": 0.1}]
+    for name in "abc":
+        for run in (0, 1):
+            rows += [
+                {"set": name, "run": run, "beside": name != "c", "sampler": "auto", "draw": f"{name}{run}|", "draw_log_p": -1.0}
+            ]
+    _, _, *lines = texts(rows).splitlines()
+    assert (
+        lines == ["| a | auto | -1.0 | a0\\| |", "| b | auto | -1.0 | b0\\| |"] and texts(rows, 1).splitlines()[2:] == lines[:1]
+    )

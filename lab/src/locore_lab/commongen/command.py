@@ -173,6 +173,19 @@ def summary(rows: list[Row]) -> str:
     )
 
 
+def texts(rows: list[Row], most: int = 10) -> str:
+    """Ten sets to read: the draw of each sampler."""
+    runs = [row for row in rows if row.get("beside") and not row["run"] and "draw" in row]
+    some = list(dict.fromkeys(row["set"] for row in runs))[:most]
+    lines = [row | {"text": row["draw"].replace("|", "\\|")} for row in runs if row["set"] in some]
+    return table(lines, ("set | sampler | log p | draw", "{set} | {sampler} | {draw_log_p:.1f} | {text}"))
+
+
+def told(rows: list[Row]) -> str:
+    """What is written behind all rows."""
+    return f"{summary(rows)}\n\n{texts(rows)}"
+
+
 def order(sets: int, compared: int, known: int) -> list[int]:
     """Numbers of sets: those with a truth first, then those that peers get, then the rest; each evenly from all."""
     beside = [k * sets // compared for k in range(compared)]
@@ -196,7 +209,7 @@ def order(sets: int, compared: int, known: int) -> list[int]:
         "batches": 2,
     },
     fields={"draw": lambda row: row["draw"].replace("|", "\\|")},
-    after=summary,
+    after=told,
 )
 def run(
     model: Annotated[str, "as `locore.load` knows it"] = "smollm2",
