@@ -26,6 +26,7 @@ IN_A_MINUTE = [
     "audit",
     "batch",
     "combinatorial",
+    "commongen",
     "long-outputs",
     "paths",
     "threads",

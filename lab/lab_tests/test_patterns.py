@@ -7,7 +7,7 @@ from locore_lab.bench import patterns
 
 from locore.kernel.errors import InvalidArgument
 
-TRIED = {r"a+b?": patterns.REGULAR, r"(a|b)\1": patterns.FEW, r"^(.+)\1$": patterns.FOLLOWED, r"(?=(a))\1": patterns.REFUSED}
+TRIED = {r"a+b?": patterns.REGULAR, r"(a|b)\1": patterns.FEW, r"(.)-\1": patterns.FOLLOWED, r"(?=(a))\1": patterns.REFUSED}
 
 
 @pytest.mark.parametrize(("pattern", "kind"), TRIED.items())

@@ -11,6 +11,7 @@ LARGE = {
     "tasks": "locore_lab.tasks.command",
     "people": "locore_lab.people.command",
     "speed": "locore_lab.speed.command",
+    "commongen": "locore_lab.commongen.command",
     "json": "locore_lab.json_suites.command",
     "json-samples": "locore_lab.json_suites.samples",
 }
