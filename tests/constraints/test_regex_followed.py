@@ -17,6 +17,7 @@ from locore import choice, from_json, regex
 from locore.automata.regex import backtracking
 from locore.automata.regex.backtracking import matches_trying
 from locore.automata.walking import DEAD
+from locore.constraints.machine import machine_of
 from locore.constraints.regex import FollowedRegex
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 from tests.effort import examples
@@ -192,6 +193,23 @@ def test_too_many_places_at_once_are_said_so():
     machine = regex(r"(a*)(a*)(a*)(a*)\1\2\3\4").machine()
     with pytest.raises(BudgetExceeded, match="20,000 places of a text at once"):
         machine.after(b"a" * 80)
+
+
+@pytest.mark.parametrize("pattern", [r"(.)\1.*", r"(\w+)-\1"])
+def test_single_steps_are_those_of_rows(pattern):
+    """Of a machine, and of what is made of it and others."""
+    one, two = regex(pattern), regex(r"[a-c-]*")
+    for constraint in (one, ~one, one & two, one | ~two, ~(one & two)):
+        steps, rows = machine_of(constraint), machine_of(constraint)
+        assert steps.has_dear_rows
+        for text in ("aab", "ab-ab", "cc", "é-é", "b-"):
+            state, other = 0, 0
+            for byte in text.encode():
+                state = int(steps.after_each(np.array([state], dtype=np.int32), np.array([byte]))[0]) if state != DEAD else DEAD
+                other = int(rows.row(other)[byte]) if other != DEAD else DEAD
+                assert (state == DEAD) == (other == DEAD), (constraint, text)
+                if state != DEAD:
+                    assert steps.accepts(state) == rows.accepts(other), (constraint, text)
 
 
 def test_json_form():

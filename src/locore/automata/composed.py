@@ -86,6 +86,11 @@ class ComposedMachine(ByteMachine, Generic[S]):
         numbers = [DEAD if one is None else self._meanings.number(one) for one in meanings]
         return np.array(numbers, dtype=np.int32)[which]
 
+    @property
+    def has_dear_rows(self) -> bool:  # type: ignore[override]
+        """Has a part?"""
+        return any(part.has_dear_rows for part in self.parts)
+
     def accepts(self, state: int) -> bool:
         """May the text end here?"""
         return self.ends(self._meanings[state])
@@ -152,8 +157,18 @@ class Joined(ComposedMachine[tuple[int, ...]]):
         nowhere = np.full(256, DEAD, dtype=np.int32)
         rows = [nowhere if state == DEAD else part.row(state) for part, state in zip(self.parts, meaning, strict=True)]
         which, columns = self._together(rows)
+        return which, [None if self._is_lost(column) else column for column in columns]
+
+    def after_each(self, states: Int32, symbols: NDArray[np.int64]) -> Int32:
+        """Each part reads these bytes alone."""
+        meanings = np.array([self._meanings[state] for state in states.tolist()], dtype=np.int32).reshape(-1, len(self.parts))
+        after = np.stack([_after_each(part, meanings[:, at], symbols) for at, part in enumerate(self.parts)], axis=1)
+        found = [DEAD if self._is_lost(column) else self._meanings.number(tuple(column)) for column in after.tolist()]
+        return np.array(found, dtype=np.int32)
+
+    def _is_lost(self, column: Sequence[int]) -> bool:
         lost = any if self._all else all
-        return which, [None if lost(state == DEAD for state in column) else column for column in columns]
+        return lost(state == DEAD for state in column)
 
     def far(self, state: int) -> float:
         """Where all parts must accept, each may need text of its own."""
@@ -185,6 +200,12 @@ class Complement(ComposedMachine[int]):
         which, columns = self._together([nowhere if meaning == DEAD else self.parts[0].row(meaning)])
         return which, [column[0] for column in columns]
 
+    def after_each(self, states: Int32, symbols: NDArray[np.int64]) -> Int32:
+        """The part reads these bytes alone."""
+        meanings = np.array([self._meanings[state] for state in states.tolist()], dtype=np.int32)
+        after = _after_each(self.parts[0], meanings, symbols)
+        return np.array([self._meanings.number(one) for one in after.tolist()], dtype=np.int32)
+
     def ends(self, meaning: int) -> bool:
         """Where the part may not."""
         return meaning == DEAD or not self.parts[0].accepts(meaning)
@@ -192,6 +213,14 @@ class Complement(ComposedMachine[int]):
     def needs(self, meaning: int) -> float:
         """Nothing is known, but where the text may end."""
         return 0.0 if self.ends(meaning) else 1.0
+
+
+def _after_each(part: ByteMachine, states: Int32, symbols: NDArray[np.int64]) -> Int32:
+    """The state of a part after one byte each; DEAD stays DEAD."""
+    after = np.full(len(states), DEAD, dtype=np.int32)
+    alive = states != DEAD
+    after[alive] = part.after_each(states[alive], symbols[alive])
+    return after
 
 
 Threads = frozenset[tuple[int, int]]  # parts that may be reading, and the state of each
