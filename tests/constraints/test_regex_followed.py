@@ -26,7 +26,7 @@ from .bytewise import holds
 
 SHORT = ["".join(letters) for length in range(6) for letters in itertools.product("abcA\n", repeat=min(length, 4))]
 LONG = ["".join(letters) for length in range(7) for letters in itertools.product("abc", repeat=length)]
-TEXTS = sorted({*SHORT, *LONG, "aßẞ", "ab ab", "a a", "éé", "kK", "\u212ak"})
+TEXTS = sorted({*SHORT, *LONG, "aßẞ", "ab ab", "a a", "éé", "kK", "\u212ak", "k\u212a", "s\u017f", "\u017fs", "ss"})
 PYTHON = [
     r"(a|b)\1",
     r"(a|b)+\1",
@@ -35,6 +35,8 @@ PYTHON = [
     r"(a|ab)(c|bcd)?\1",
     r"(?i)(a|k)\1",
     r"(?i:(a)\1)b",
+    r"(?i)([ks])\1",  # a back-reference knows fewer letters for the same than a set
+    r"(?ai)([ks])\1",
     r"((.)(?!\2))+",
     r"(?!.*(.).*\1)[abc]+",
     r"(\w)(\w)(?:\2\1)+",
@@ -67,6 +69,8 @@ CALLS = [
     r"(?|a(.)|(.)b)c\1",
     r"(a)b\g<1>",
     r"\Gab(c)?(?(1)a)",
+    r"(?(DEFINE)(?<x>a))(b)(c)\3",
+    r"(?(DEFINE)(?<x>a))(b)(c)?(?(3)\3|a)",
 ]
 
 

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import random
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -35,6 +36,7 @@ SHARED = REPOSITORY.parent / "shared"  # models and data that are not part of th
 
 
 Result = TypeVar("Result")
+STRANGE = "aZ0 _\n\t\"'(){}[];,.:=+-*/\\<>&|!?#é"  # what `changed` puts into texts beside characters of their own
 STATUS = Path("/proc/self/status")
 
 
@@ -248,3 +250,18 @@ class Training(ABC):
                 self.save(folder / CHECKPOINT)
                 lines = ({"settings": self.what}, *self.history)
                 (folder / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def changed(texts: list[str], each: int, *seed: object) -> Iterator[str]:
+    """Texts with one character deleted, put in or exchanged, so many of each text at most; none of the texts themselves."""
+    known = set(texts)
+    own = sorted(set("".join(texts)))
+    for text in texts:
+        rng = random.Random(seed_of(*seed, text))
+        for _ in range(each):
+            place, sign = rng.randint(0, len(text)), rng.choice(rng.choice([own, list(STRANGE)]) or list(STRANGE))
+            behind = place + rng.randint(0, 1)
+            one = text[:place] + rng.choice([sign, "" if behind > place else sign]) + text[behind:]
+            if one not in known:
+                known.add(one)
+                yield one

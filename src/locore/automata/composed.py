@@ -86,11 +86,6 @@ class ComposedMachine(ByteMachine, Generic[S]):
         numbers = [DEAD if one is None else self._meanings.number(one) for one in meanings]
         return np.array(numbers, dtype=np.int32)[which]
 
-    @property
-    def has_dear_rows(self) -> bool:  # type: ignore[override]
-        """Has a part?"""
-        return any(part.has_dear_rows for part in self.parts)
-
     def accepts(self, state: int) -> bool:
         """May the text end here?"""
         return self.ends(self._meanings[state])
@@ -145,7 +140,16 @@ class Advanced(ByteMachine):
         return self._machine.progress(trie)
 
 
-class Joined(ComposedMachine[tuple[int, ...]]):
+class SteppedMachine(ComposedMachine[S]):
+    """One that asks its parts for single steps where a row of them is dear."""
+
+    @property
+    def has_dear_rows(self) -> bool:  # type: ignore[override]
+        """Has a part?"""
+        return any(part.has_dear_rows for part in self.parts)
+
+
+class Joined(SteppedMachine[tuple[int, ...]]):
     """What all parts accept, or what some part does. Parts that are dead are kept so, for others may still accept."""
 
     def __init__(self, parts: Sequence[ByteMachine], conjunctive: bool) -> None:
@@ -188,7 +192,7 @@ class Joined(ComposedMachine[tuple[int, ...]]):
         return decide(math.inf if state == DEAD else part.least(state) for part, state in pairs)
 
 
-class Complement(ComposedMachine[int]):
+class Complement(SteppedMachine[int]):
     """What its part does not accept; DEAD stands for what no text of the part begins with."""
 
     def __init__(self, part: ByteMachine) -> None:

@@ -81,7 +81,10 @@ class ByteMachine(ABC):
         for byte in text:
             if state == DEAD:
                 break
-            state = int(self.row(state)[byte])
+            if self.has_dear_rows:
+                state = int(self.after_each(np.array([state], dtype=np.int32), np.array([byte]))[0])
+            else:
+                state = int(self.row(state)[byte])
         return state
 
 

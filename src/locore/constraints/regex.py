@@ -12,9 +12,9 @@ from locore.automata.regex.backtracking import matches_trying
 from locore.automata.regex.dfa import Budget, Dfa
 from locore.automata.regex.language import Language
 from locore.automata.regex.matching import PatternMachine, few_states
-from locore.automata.regex.parse import language_of
-from locore.automata.regex.pattern import Pattern, matches_fully, memory, parse
-from locore.automata.regex.program import program_of
+from locore.automata.regex.parse import language_of, memory
+from locore.automata.regex.pattern import Pattern, matches_fully, parse
+from locore.automata.regex.program import Program, program_of
 from locore.constraints.machine import MachineLeaf
 from locore.kernel.automata.tables import Automaton
 from locore.kernel.constraints.base import Json
@@ -69,24 +69,43 @@ def _followed(leaf: Regex, error: InvalidConstraint) -> FollowedRegex:
     return followed
 
 
-class LanguageLeaf(AutomatonLeaf):
-    """The whole text is of a regular language; what is no UTF-8 is of none."""
+@dataclass(frozen=True, eq=False)
+class Matching(AutomatonLeaf):
+    """The whole text matches `pattern`; what is no UTF-8 matches nothing."""
 
     is_utf8 = True
     reads = "bytes"
+    pattern: str
+    ignore_case: bool = False
 
-    @property
-    @abstractmethod
-    def language(self) -> Language:
-        """The texts, as an expression."""
+    @cached_property
+    def parsed(self) -> Pattern:
+        """The pattern as Python's parser reads it."""
+        return parse(self.pattern, re.IGNORECASE if self.ignore_case else 0)
 
     @abstractmethod
     def matches(self, text: str) -> bool:
-        """Is it one of the texts? Read plainly, without an automaton."""
+        """Does it match a text? Read plainly, without an automaton."""
 
-    @abstractmethod
-    def too_large(self) -> tuple[str, str]:
-        """What is too large where the automaton is, and what to do about it."""
+    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+        """The decoded text is read plainly."""
+        text = sequence.whole_text
+        return text is not None and self.matches(text)
+
+    def json_of(self, parts: list[Json]) -> Json:
+        """`{"type": "regex", "pattern": ...}`."""
+        json: Json = {"type": "regex", "pattern": self.pattern}
+        return json | {"ignore_case": True} if self.ignore_case else json
+
+
+@dataclass(frozen=True, eq=False)
+class Regex(Matching):
+    """The same where the texts are of a regular language."""
+
+    @cached_property
+    def language(self) -> Language:
+        """The strings that match."""
+        return language_of(self.parsed)
 
     def automaton(self) -> Automaton:
         """The minimal automaton of the UTF-8 encodings of the texts.
@@ -101,70 +120,33 @@ class LanguageLeaf(AutomatonLeaf):
         try:
             return byte_automaton(self.language)
         except BudgetExceeded as error:
-            what, remedy = self.too_large()
-            raise BudgetExceeded(f"{what} is too large: {error}. {remedy} limits=Limits(states=...) allows more.") from error
-
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
-        """The decoded text is read plainly."""
-        text = sequence.whole_text
-        return text is not None and self.matches(text)
-
-
-@dataclass(frozen=True, eq=False)
-class Regex(LanguageLeaf):
-    """The whole text matches `pattern`."""
-
-    pattern: str
-    ignore_case: bool = False
-
-    @cached_property
-    def parsed(self) -> Pattern:
-        """The pattern as Python's parser reads it."""
-        return parse(self.pattern, re.IGNORECASE if self.ignore_case else 0)
-
-    @cached_property
-    def language(self) -> Language:
-        """The strings that match."""
-        return language_of(self.parsed)
+            shown = repr(self.pattern) if len(self.pattern) <= 80 else f"{self.pattern[:80]!r}…"
+            raise BudgetExceeded(
+                f"the regular expression {shown} is too large: {error}. Repeat less often, repeat something simpler, or leave "
+                "the limit away: {2,} costs far less than {2,5000}, and the number of tokens is a limit already. "
+                "limits=Limits(states=...) allows more."
+            ) from error
 
     def matches(self, text: str) -> bool:
         """By the parser's tree; see `automata.regex.pattern`."""
         return matches_fully(self.parsed, text)
 
-    def too_large(self) -> tuple[str, str]:
-        """The pattern, and cheaper ones."""
-        shown = repr(self.pattern) if len(self.pattern) <= 80 else f"{self.pattern[:80]!r}…"
-        return f"the regular expression {shown}", (
-            "Repeat less often, repeat something simpler, or leave the limit away: {2,} costs far less than {2,5000}, and the "
-            "number of tokens is a limit already."
-        )
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """`{"type": "regex", "pattern": ...}`."""
-        json: Json = {"type": "regex", "pattern": self.pattern}
-        return json | {"ignore_case": True} if self.ignore_case else json
-
 
 @dataclass(frozen=True, eq=False)
-class FollowedRegex(MachineLeaf):
-    """The whole text matches a pattern with back-references, conditions on groups, or groups that call themselves."""
-
-    is_utf8 = True
-    pattern: str
-    ignore_case: bool = False
+class FollowedRegex(Matching, MachineLeaf):
+    """The same where it has back-references, conditions on groups, or groups that call themselves."""
 
     @cached_property
-    def parsed(self) -> Pattern:
-        """The pattern as Python's parser reads it."""
-        return parse(self.pattern, re.IGNORECASE if self.ignore_case else 0)
+    def _program(self) -> Program:
+        return program_of(self.parsed)
 
     @cached_property
     def _machine(self) -> PatternMachine:
-        return PatternMachine(program_of(self.parsed))
+        return PatternMachine(self._program)
 
     @cached_property
     def _few(self) -> Dfa | None:
-        return few_states(program_of(self.parsed), FEW_STATES)
+        return few_states(self._program, FEW_STATES)
 
     @property
     def is_small(self) -> bool:
@@ -175,19 +157,13 @@ class FollowedRegex(MachineLeaf):
     def _automaton(self) -> Automaton:
         return as_automaton(self._machine) if self._few is None else self._few.over_bytes(Budget.in_force())
 
-    def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
+    def matches(self, text: str) -> bool:
         """By a matcher that tries one way after the other; see `automata.regex.backtracking`.
 
         Raises:
             BudgetExceeded: there are too many ways.
         """
-        text = sequence.whole_text
-        return text is not None and matches_trying(self.parsed, text)
-
-    def json_of(self, parts: list[Json]) -> Json:
-        """As `Regex`."""
-        json: Json = {"type": "regex", "pattern": self.pattern}
-        return json | {"ignore_case": True} if self.ignore_case else json
+        return matches_trying(self.parsed, text)
 
 
 register("regex", regex, {"pattern": read_string}, {"ignore_case": read_flag})

@@ -31,6 +31,7 @@ from locore.constraints.machine import MachineLeaf
 from locore.constraints.regex import FollowedRegex, Regex
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore_lab.harness import Case, Row, measurement
+from locore_lab.shared import changed
 
 SOURCE = "https://github.com/genlm/genlm-eval at 27836c9 (Apache-2.0): assets/pattern_matching/patterns.csv"
 SHA256 = "0c51cac989fed0de138ed6a3825955fc91b6608771555a54c9044bd8751dd98a"
@@ -95,21 +96,13 @@ def walk(reader: ByteMachine, chance: random.Random) -> str | None:
         state = following[content[-1]]
 
 
-def changed(text: str, letters: str, chance: random.Random) -> str:
-    """With one character more, less, or another one."""
-    at = chance.randrange(len(text) + 1)
-    put = chance.choice(letters)
-    return chance.choice([text[:at] + put + text[at:], text[:at] + text[at + 1 :], text[:at] + put + text[at + 1 :]])
-
-
 def texts(pattern: str, reader: ByteMachine, number: int) -> Iterator[str]:
     """What the readings are compared on."""
     chance = random.Random(pattern)
     letters = "".join(sorted({*re.sub(r"\W", "", pattern), *"ab1 -_.("}))
     walks = [found for _ in range(number) if (found := walk(reader, chance)) is not None]
     yield from walks
-    for found in walks:
-        yield changed(found, letters, chance)
+    yield from changed(walks, 1, pattern)
     for _ in range(number):
         yield "".join(chance.choices(letters, k=chance.randrange(9)))
 

@@ -33,7 +33,7 @@ from locore.kernel.chat import Prompt
 from locore.kernel.errors import LocoreError, ZeroWeights
 from locore.models import LanguageModel
 from locore.samplers import Sampler
-from locore_lab.commongen.concepts import ConceptSet, stored
+from locore_lab.commongen.concepts import ConceptSet, evenly, stored
 from locore_lab.fidelity.entries import all_entries
 from locore_lab.fidelity.peers import missing
 from locore_lab.fidelity.truth import Estimate, agreed
@@ -188,9 +188,8 @@ def told(rows: list[Row]) -> str:
 
 def order(sets: int, compared: int, known: int) -> list[int]:
     """Numbers of sets: those with a truth first, then those that peers get, then the rest; each evenly from all."""
-    beside = [k * sets // compared for k in range(compared)]
-    first = [beside[k * compared // known] for k in range(known)]
-    return list(dict.fromkeys([*first, *beside, *range(sets)]))
+    beside = evenly(range(sets), compared)
+    return list(dict.fromkeys([*evenly(beside, known), *beside, *range(sets)]))
 
 
 @measurement(
@@ -225,8 +224,7 @@ def run(
     long: Annotated[int, "LM tokens of a run for the truth"] = 1500,
     batches: Annotated[int, "runs for the truth, of each of two samplers"] = 3,
 ) -> Iterator[Case]:
-    every, loaded, others = stored(), locore.load(model), peers(particles, rejecting)
-    chosen = [every[k * len(every) // sets] for k in range(sets)]
+    chosen, loaded, others = evenly(stored(), sets), locore.load(model), peers(particles, rejecting)
     without_rejection = {name: peer for name, peer in others.items() if "awrs" not in name}
     for place, number in enumerate(order(sets, compared, known)):
         task = Task(loaded, chosen[number], length)

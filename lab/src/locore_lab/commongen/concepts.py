@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 SETS = Path(__file__).parent / "sets.json"
 SPLIT, SPLITS = "dev", ("dev", "test")
 WORD = re.compile(r"[a-z]+")
@@ -179,7 +181,11 @@ def _lines(folder: Path, split: str, part: str) -> list[str]:
 
 def chosen(folder: Path, number: int) -> list[ConceptSet]:
     """So many sets, evenly from all of them."""
-    every = read_sets(folder)
+    return evenly(read_sets(folder), number)
+
+
+def evenly(every: Sequence[T], number: int) -> list[T]:
+    """So many, from all of them."""
     return [every[k * len(every) // number] for k in range(number)]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +10,7 @@ from locore.constraints.grammar import Grammar
 from locore.models import LanguageModel
 from locore_lab.grammars.independent import Independent
 from locore_lab.harness import Row
-from locore_lab.shared import seed_of
-
-STRANGE = "aZ0 _\n\t\"'(){}[];,.:=+-*/\\<>&|!?#é"  # what is put into texts beside characters of their own
+from locore_lab.shared import changed
 
 
 @dataclass(eq=False)
@@ -54,21 +50,6 @@ def drawn(model: LanguageModel, grammar: Grammar, length: int, number: int, seed
     """Distinct texts, as the mask draws them."""
     particles = locore.generate(model, "\n", grammar, length, num_particles=number, sampler="masked", seed=seed)
     return list(dict.fromkeys(particles.texts))
-
-
-def changed(texts: list[str], each: int, *seed: object) -> Iterator[str]:
-    """Texts with one character deleted, put in or exchanged, so many of each text at most; none of the texts themselves."""
-    known = set(texts)
-    own = sorted(set("".join(texts)))
-    for text in texts:
-        rng = random.Random(seed_of(*seed, text))
-        for _ in range(each):
-            place, sign = rng.randint(0, len(text)), rng.choice(rng.choice([own, list(STRANGE)]) or list(STRANGE))
-            behind = place + rng.randint(0, 1)
-            one = text[:place] + rng.choice([sign, "" if behind > place else sign]) + text[behind:]
-            if one not in known:
-                known.add(one)
-                yield one
 
 
 def compared(grammar: Grammar, other: Independent, texts: list[str], use_lalr: bool = False) -> Compared:

@@ -9,12 +9,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from locore.automata.regex.pattern import CHARACTERS, Item, Pattern, Tree, op, single, subtrees, with_local_flags
-from locore.automata.regex.program import same_letter
+from locore.automata.regex.pattern import (
+    CHARACTERS,
+    Item,
+    Pattern,
+    Tree,
+    op,
+    same_letter,
+    single,
+    subtrees,
+    with_local_flags,
+)
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import may_stop
 
 MOST_STEPS = 2_000_000  # for one text
+LETTERS = int(re.IGNORECASE | re.ASCII | re.UNICODE)  # the flags that say which letters are the same
 CLOSE, RESTORE = "close", "restore"  # beside the parser's own opcodes
 Groups = tuple[tuple[int, tuple[int, int]], ...]  # where each has matched, by number
 
@@ -100,9 +110,8 @@ class _Trying:
         """How to go on with the first item, in the order in which it is tried."""
         (code, argument), flags, rest = items.item, items.flags, items.rest
         if code is op.LITERAL and argument in self._pattern.calls:
-            return self._call(argument, flags, rest, place, groups)
-        if code is op.IN and any(part[1] in self._pattern.calls for part in argument):
-            return [way for part in argument for way in self._part(part, flags, rest, place, groups)]
+            tree, local = self._bodies[self._pattern.calls[argument]]
+            return [(self.items(tree, local, self._before((RESTORE, groups), flags, rest, groups)), place, groups)]
         if code in CHARACTERS or code is op.AT:
             one = single((code, argument), flags).match(self._text, place)
             return [] if one is None else [(rest, one.end(), groups)]
@@ -122,17 +131,6 @@ class _Trying:
         if code in (op.ASSERT, op.ASSERT_NOT):
             return self._look(items, place, groups)
         return self._remembering(items, place, groups)
-
-    def _part(self, part: Item, flags: int, rest: Items | None, place: int, groups: Groups) -> list[Way]:
-        """One of several alternatives of which the parser has made a set."""
-        if part[1] in self._pattern.calls:
-            return self._call(part[1], flags, rest, place, groups)
-        found = single((op.IN, [part]), flags).match(self._text, place)
-        return [] if found is None else [(rest, found.end(), groups)]
-
-    def _call(self, sign: int, flags: int, rest: Items | None, place: int, groups: Groups) -> list[Way]:
-        tree, local = self._bodies[self._pattern.calls[sign]]
-        return [(self.items(tree, local, self._before((RESTORE, groups), flags, rest, groups)), place, groups)]
 
     def _repeat(self, items: Items, place: int, groups: Groups) -> list[Way]:
         code, argument = items.item
@@ -172,8 +170,11 @@ class _Trying:
             begin, end = spans[argument]
             text = self._text[begin:end]
             there = self._text[place : place + len(text)]
-            same = same_letter if flags & re.IGNORECASE else str.__eq__
-            alike = len(there) == len(text) and all(same(one, other) for one, other in zip(text, there, strict=True))
+            alike = text == there or (
+                bool(flags & re.IGNORECASE)
+                and len(text) == len(there)
+                and all(same_letter(one, other, flags & LETTERS) for one, other in zip(text, there, strict=True))
+            )
             return [(rest, place + len(text), groups)] if alike else []
         if code is op.GROUPREF_EXISTS:
             number, yes, no = argument

@@ -29,15 +29,8 @@ CONDITION = re.compile(r"\(\?\(\?<?[=!]")
 DEFINE, RESET = "(?(DEFINE)", "(?|"
 BEGIN = "\\G"  # where a search began, which is the beginning of a whole text
 REFERENCE = re.compile(r"\\(?:(?P<number>(?![1-3][0-7][0-7])[1-9]\d?)|g<(?P<other>\w+)>)|\(\?P=(?P<name>\w+)\)")
-FOREIGN = (
-    PROPERTY,
-    SET_OPERATION,
-    NAMED,
-    CALL,
-    CONDITION,
-    *(re.compile(re.escape(one)) for one in (DEFINE, RESET, BEGIN, "\\g<")),
-)
-OTHER_GROUP = re.compile(r"\((?:\?(?:[:>=!]|<[=!]|[a-zA-Z-]+:|P=\w+\)|[a-zA-Z-]+\)|\(\w+\)))?")
+FOREIGN = PROPERTY, SET_OPERATION, NAMED, CALL, CONDITION, re.compile(r"\(\?\(DEFINE\)|\(\?\||\\G|\\g<")
+OTHER_GROUP = re.compile(r"\((?:\?(?:[:>=!]|<[=!]|[a-zA-Z-]+:|[a-zA-Z-]+\)|\(\w+\)))?")
 PRIVATE = range(0x100000, 0x10FFFE)  # characters that mean nothing
 LONGEST = 100_000  # characters of what is written out
 
@@ -242,6 +235,8 @@ class _Writer:
 
     def _pieces(self, group: Group, inside: frozenset[int], copied: bool = False) -> str:
         """Args: inside: the groups that are being written; copied: without names and numbers, as in a call."""
+        if group.opening == DEFINE and self._unused is None and not self._reader.remembers:
+            return ""  # its groups are written where they are called, and nobody asks for their numbers
         self._count(len(group.opening) + 1)
         if group.number is not None:
             inside |= {group.number}
@@ -252,7 +247,7 @@ class _Writer:
         if group is self._whole and not copied:
             return "|".join(ways)
         if group.opening == DEFINE:  # matches nothing where it stands
-            return "" if self._unused is None else f"(?:(?!)(?:{'|'.join(ways)})|)"
+            return f"(?:(?!)(?:{'|'.join(ways)})|)"
         opening = "(?:" if group.opening == RESET or (copied and group.number is not None) else group.opening
         return f"{opening}{'|'.join(ways)})"
 

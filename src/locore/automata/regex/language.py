@@ -44,8 +44,8 @@ class CharSet:
         return cls(tuple(merged))
 
     @classmethod
-    def from_text(cls, text: str) -> CharSet:
-        """The characters of a string."""
+    def from_text(cls, text: Iterable[str]) -> CharSet:
+        """The characters of a string, or one by one."""
         return cls.of((ord(one), ord(one)) for one in text)
 
     def __or__(self, other: CharSet) -> CharSet:

@@ -7,18 +7,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.characters import NUM_CODE_POINTS
 from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.regex.dfa import Dfa
-from locore.automata.regex.language import CharClasses, CharSet, partition
-from locore.automata.regex.program import NEWLINE, Anchor, Call, Group, One, Program, Written, any_case, within
+from locore.automata.regex.language import FIRST_SURROGATE, LAST_SURROGATE, CharClasses, CharSet, partition
+from locore.automata.regex.pattern import chars_of, op, same_letter
+from locore.automata.regex.program import NEWLINE, Anchor, Call, Group, One, Program, Reference, Written, within
 from locore.automata.regex.threads import FOLLOWING, Kind, Matcher, State, Thread, Trying
 from locore.automata.walking import DEAD, Int32
 from locore.kernel.limits import check_states
 
 LEADS = ((0xC2, 0xE0, 1, 0x80), (0xE0, 0xF0, 2, 0x800), (0xF0, 0xF5, 3, 0x10000))  # first bytes, more bytes, lowest character
 SETTLED = -1
-SURROGATES = range(0xD800, 0xE000)
-LAST = 0x10FFFF
+SURROGATES = range(FIRST_SURROGATE, LAST_SURROGATE + 1)
+LAST = NUM_CODE_POINTS - 1
 MOST_LETTERS = 200  # that are told apart because a group remembers them
 MOST_THREADS = 50  # of a state that is one of few
 OTHERS = " é\n"  # characters of all kinds that anchors tell apart, but for ASCII words
@@ -36,11 +38,21 @@ def few_states(program: Program, most: int) -> Dfa | None:
     letters = [span for one in remembered if isinstance(one, One) for span in one.chars.ranges]
     if any(isinstance(one, Call) for one in nodes) or sum(last - first + 1 for first, last in letters) > MOST_LETTERS:
         return None
-    single = [CharSet.from_text(chr(code)) for first, last in letters for code in range(first, last + 1)]
-    cases = [any_case(chr(code)) for first, last in letters for code in range(first, last + 1)]
+    single = [chr(code) for first, last in letters for code in range(first, last + 1)]
+    ignoring = {one.flags for one in nodes if isinstance(one, Reference) and one.flags}
+    cases = [_any_case(letter, flags) for flags in ignoring for letter in single]
     words = [one.word for one in nodes if isinstance(one, Anchor)]
-    classes, _ = partition([*(one.chars for one in nodes if isinstance(one, One)), *single, *cases, *words, NEWLINE])
+    told_apart = [one.chars for one in nodes if isinstance(one, One)]
+    classes, _ = partition([*told_apart, *map(CharSet.from_text, single), *cases, *words, NEWLINE])
     return _explored(Matcher(program), classes, most)
+
+
+def _any_case(letter: str, flags: int) -> CharSet:
+    """What a back-reference to a letter matches, which is not all that the letter itself does."""
+    similar = chars_of((op.LITERAL, ord(letter)), flags).ranges
+    return CharSet.from_text(
+        chr(code) for first, last in similar for code in range(first, last + 1) if same_letter(letter, chr(code), flags)
+    )
 
 
 def _explored(matcher: Matcher, classes: CharClasses, most: int) -> Dfa | None:
@@ -99,14 +111,6 @@ class PatternMachine(ByteMachine):
                 check_states(len(self._places), *FOLLOWING)
             known[key] = self._after(reading, self._places[state], byte)
         return np.array([known[key] for key in keys.tolist()], dtype=np.int32)
-
-    def after(self, text: bytes, state: int = 0) -> int:
-        """The state after some bytes."""
-        for byte in text:
-            if state == DEAD:
-                break
-            state = int(self.after_each(np.array([state], dtype=np.int32), np.array([byte]))[0])
-        return state
 
     def _after(self, reading: _Reading, place: _Place, byte: int) -> int:
         if place.left and not 0x80 <= byte < 0xC0:

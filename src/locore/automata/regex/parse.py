@@ -13,7 +13,6 @@ from locore.automata.regex.language import (
     Ahead,
     Behind,
     Chars,
-    CharSet,
     Concat,
     Language,
     concat,
@@ -32,11 +31,12 @@ from locore.automata.regex.pattern import (
     Pattern,
     Tree,
     chars_of,
-    memory,
     op,
     position,
+    subtrees,
     width,
     with_local_flags,
+    word_of,
 )
 from locore.kernel.errors import InvalidConstraint
 from locore.kernel.limits import check_progress
@@ -65,6 +65,16 @@ def language_of(pattern: Pattern) -> Language:
     if (item := memory(pattern.tree)) is not None:  # at once: how wide a reference is, the parser does not say
         translation.refuse(item[0])
     return translation.sequence(pattern.tree, pattern.flags, None)
+
+
+def memory(tree: Tree) -> Item | None:
+    """The first item that asks for what a group has matched."""
+    for item in tree:
+        inner = (memory(part) for part in subtrees(item[1]))
+        found = item if item[0] in (op.GROUPREF, op.GROUPREF_EXISTS) else next((one for one in inner if one is not None), None)
+        if found is not None:
+            return found
+    return None
 
 
 class _Translation:
@@ -183,7 +193,7 @@ class _Translation:
 
 def _boundary(is_boundary: bool, flags: int) -> Language:
     """`\\b` or `\\B`: whether just one of the characters before and after belongs to a word."""
-    word = Chars(_word(flags))
+    word = Chars(word_of(flags))
     ways: list[Language] = []
     for word_before in (False, True):
         word_after = word_before != is_boundary
@@ -192,7 +202,3 @@ def _boundary(is_boundary: bool, flags: int) -> Language:
             way.append(either([Behind(ANY_CHAR, negative=False), Ahead(ANY_CHAR, negative=False)]))
         ways.append(Concat(tuple(way)))
     return either(ways)
-
-
-def _word(flags: int) -> CharSet:
-    return chars_of((op.IN, [(op.CATEGORY, op.CATEGORY_WORD)]), flags & (re.ASCII | re.UNICODE))

@@ -18,7 +18,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -76,6 +76,7 @@ def parse(text: str, flags: int = 0) -> Pattern:
             tree = _tree(text, flags)
         except re.error as error:
             tree, calls = _tree_of_another_dialect(text, flags, error)
+            replace_items(tree, partial(_calls_apart, calls.keys(), tree.state))
     except (OverflowError, RecursionError, ValueError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidConstraint(f"{_short(text)} is not a regular expression that Python can read: {why}") from error
@@ -103,22 +104,21 @@ def _tree_of_another_dialect(text: str, flags: int, error: re.error) -> tuple[Tr
     raise InvalidConstraint(f"{text!r} is not a regular expression of Python: {error}") from error
 
 
+def _calls_apart(calls: Set[int], state: Any, item: Item) -> Item:
+    """Python's parser makes a set of alternatives that are single characters; those that stand for calls are none."""
+    code, argument = item
+    called = [part for part in argument if part[1] in calls] if code is op.IN else []
+    others = [part for part in argument if part not in called] if called else []
+    ways = [[part] for part in called] + [[(op.IN, others)]] * bool(others)
+    return (op.BRANCH, (None, [_parser.SubPattern(state, way) for way in ways])) if called else item
+
+
 def replace_items(tree: Tree, change: Callable[[Item], Item]) -> None:
     """Change every item of a tree, those inside of groups and repetitions included, in place."""
     for index, item in enumerate(tree.data):
         for inner in subtrees(item[1]):
             replace_items(inner, change)
         tree.data[index] = change(item)
-
-
-def memory(tree: Tree) -> Item | None:
-    """The first item that asks for what a group has matched."""
-    for item in tree:
-        inner = (memory(part) for part in subtrees(item[1]))
-        found = item if item[0] in (op.GROUPREF, op.GROUPREF_EXISTS) else next((one for one in inner if one is not None), None)
-        if found is not None:
-            return found
-    return None
 
 
 def subtrees(argument: Any) -> Iterator[Tree]:
@@ -147,6 +147,17 @@ def single(item: Item, flags: int) -> re.Pattern[str]:
     """Python's compiled form of one character or anchor."""
     code, argument = item
     return _compiled(code, tuple(argument) if isinstance(argument, list) else argument, flags & _RELEVANT, 1)
+
+
+@lru_cache(maxsize=4096)
+def same_letter(one: str, other: str, flags: int) -> bool:
+    """Does a back-reference to the one match the other?"""
+    return re.fullmatch(r"(?s:(.)\1)", one + other, flags) is not None
+
+
+def word_of(flags: int) -> CharSet:
+    """The characters of words."""
+    return chars_of((op.IN, [(op.CATEGORY, op.CATEGORY_WORD)]), flags & (re.ASCII | re.UNICODE))
 
 
 def chars_of(item: Item, flags: int) -> CharSet:

@@ -10,15 +10,14 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from locore.automata.regex.language import CharSet
-from locore.automata.regex.pattern import CHARACTERS, Item, Pattern, Tree, chars_of, op, with_local_flags
+from locore.automata.regex.parse import MAX_DEPTH
+from locore.automata.regex.pattern import CHARACTERS, Item, Pattern, Tree, chars_of, op, same_letter, with_local_flags, word_of
 from locore.kernel.errors import InvalidConstraint
 from locore.kernel.plugins import cached_property
 
-MAX_DEPTH = 64  # of groups in groups
 NEWLINE = CharSet.from_text("\n")
 
 
@@ -58,20 +57,20 @@ class Written(Node):
     """This text, which is what a group has matched."""
 
     text: str
-    ignore_case: bool
+    flags: int  # 0, or those by which case is ignored
 
     @property
     def least(self) -> float:  # type: ignore[override]
         """Its bytes; in another case it may have others."""
-        return float(len(self.text) if self.ignore_case else len(self.text.encode()))
+        return float(len(self.text) if self.flags else len(self.text.encode()))
 
     def has(self, code: int) -> bool:
         """May it begin with this character?"""
-        return same_letter(self.text[0], chr(code)) if self.ignore_case else ord(self.text[0]) == code
+        return same_letter(self.text[0], chr(code), self.flags) if self.flags else ord(self.text[0]) == code
 
     def meets(self, first: int, last: int) -> bool:
         """May it begin with one between these?"""
-        return self.ignore_case or first <= ord(self.text[0]) <= last
+        return bool(self.flags) or first <= ord(self.text[0]) <= last
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +105,11 @@ class Again(Node):
     nodes: Nodes
     _fewer: dict[tuple[int, int | None], Again] = field(default_factory=dict)
 
+    @cached_property
+    def may_read_nothing(self) -> bool:
+        """May what is repeated be nothing?"""
+        return not sum(one.least for one in self.nodes)
+
     def fewer(self) -> Again:
         """Once less; each is made once."""
         key = max(0, self.fewest - 1), None if self.most is None else self.most - 1
@@ -123,7 +127,7 @@ class Reference(Node):
     """What the group of this number has matched, once more."""
 
     number: int
-    ignore_case: bool
+    flags: int  # 0, or those by which case is ignored
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,18 +183,6 @@ class Never(Node):
     """Nothing matches."""
 
     least = math.inf
-
-
-@lru_cache(maxsize=4096)
-def same_letter(one: str, other: str) -> bool:
-    """Are two characters the same but for case, as Python's matcher has it?"""
-    return re.fullmatch(re.escape(one), other, re.IGNORECASE) is not None
-
-
-@lru_cache(maxsize=4096)
-def any_case(letter: str) -> CharSet:
-    """The characters that are the same as this one but for case."""
-    return chars_of((op.LITERAL, ord(letter)), re.IGNORECASE | re.UNICODE)
 
 
 def inner(node: Node) -> tuple[Nodes, ...]:
@@ -359,8 +351,6 @@ class _Compiler:
         code, argument = item
         if code is op.LITERAL and argument in self._pattern.calls:
             return (Call(self._pattern.calls[argument]),)
-        if code is op.IN and (calls := [part[1] for part in argument if part[1] in self._pattern.calls]):
-            return (Either((*((Call(self._pattern.calls[one]),) for one in calls), *self._others(argument, calls, flags))),)
         if code in CHARACTERS:
             return (One(chars_of(item, flags)),)
         if code is op.BRANCH:
@@ -377,7 +367,8 @@ class _Compiler:
         if code is op.ATOMIC_GROUP:
             return (First(self.sequence(argument, flags)),)
         if code is op.GROUPREF:
-            return (Reference(argument, bool(flags & re.IGNORECASE)),)
+            ignoring = flags & (re.IGNORECASE | re.ASCII | re.UNICODE) if flags & re.IGNORECASE else 0
+            return (Reference(argument, ignoring),)
         if code is op.GROUPREF_EXISTS:
             number, yes, no = argument
             return (IfSet(number, self.sequence(yes, flags), self.sequence(no or (), flags)),)
@@ -388,11 +379,6 @@ class _Compiler:
         if code is op.FAILURE:
             return (Never(),)
         raise InvalidConstraint(f"the regular expression {self._pattern.text!r} contains {code}, which is not supported")
-
-    def _others(self, argument: Any, calls: list[int], flags: int) -> list[Nodes]:
-        """Python's parser makes a set of alternatives that are single characters: what is no call in it."""
-        others = [part for part in argument if part[1] not in calls]
-        return [(One(chars_of((op.IN, others), flags)),)] if others else []
 
     def _look(self, argument: Any, flags: int, negative: bool) -> Node:
         direction, tree = argument
@@ -408,7 +394,7 @@ class _Compiler:
         return Behind(nodes, negative, fewest, most)
 
     def _anchor(self, kind: Any, flags: int) -> Node:
-        word = chars_of((op.IN, [(op.CATEGORY, op.CATEGORY_WORD)]), flags & (re.ASCII | re.UNICODE))
+        word = word_of(flags)
         lines = bool(flags & re.MULTILINE)
         if kind is op.AT_BEGINNING and not lines:
             kind = op.AT_BEGINNING_STRING

@@ -103,16 +103,12 @@ class Matcher:
         first = Thread(self._pushed(program.nodes, None), (), (), frozenset())
         self.start = State(frozenset([first]), "")
 
-    def after(self, state: State, character: str) -> State | None:
-        """Where a text is after one more character; None if it cannot match any more."""
-        return self.read(state, self.ready(state, character), character)
-
     def ready(self, state: State, following: str) -> list[Thread]:
         """The threads that read a character or have ended, before one of the kind of `following`."""
         return self._ready(state.threads, state.before, following)
 
     def read(self, state: State, ready: Iterable[Thread], character: str) -> State | None:
-        """What they are after it."""
+        """Where a text is after the character before which these threads are ready; None if it cannot match any more."""
         threads = frozenset(self._stepped(ready, state.before, character))
         return State(threads, self.remembered(state.before, character)) if threads else None
 
@@ -186,7 +182,7 @@ class Matcher:
                 pending.extend(reversed(self._repeated(thread, thread.cell, begun)))
             else:
                 pending.extend((way, begun) for way in reversed(self._expanded(thread, thread.cell, before, following)))
-        return found
+        return list(dict.fromkeys(found))
 
     def _expanded(self, thread: Thread, cell: Cell, before: str, following: str) -> list[Thread]:
         """What a thread becomes that reads nothing next."""
@@ -224,8 +220,7 @@ class Matcher:
             return [ended]
         again = self._pushed((node.fewer(),), below)
         assert again is not None
-        may_be_nothing = not sum(one.least for one in node.nodes)
-        more = self._thread(self._pushed(node.nodes, again), thread), begun | {again} if may_be_nothing else begun
+        more = self._thread(self._pushed(node.nodes, again), thread), begun | {again} if node.may_read_nothing else begun
         if node.fewest:
             return [more]
         return [ended, more] if node.is_lazy else [more, ended]
@@ -235,8 +230,7 @@ class Matcher:
         reads = frozenset[int]() if below is None else below.reads
         values = dict(thread.values)
         if isinstance(node, Group):
-            inside = frozenset[int]().union(*(one.reads for one in node.nodes))
-            if node.number not in reads | inside:
+            if node.number not in reads | node.reads:
                 return [self._thread(self._pushed(node.nodes, below), thread)]
             close = self._node(("close", node.number), Close(node.number))
             cell = self._pushed((*node.nodes, close), below)
@@ -252,7 +246,7 @@ class Matcher:
             text = values.get(node.number)
             if not text:
                 return [] if text is None else [self._thread(below, thread)]
-            return [self._thread(self._pushed((self._written(text, node.ignore_case),), below), thread)]
+            return [self._thread(self._pushed((self._written(text, node.flags),), below), thread)]
         if isinstance(node, IfSet):
             return [self._thread(self._pushed(node.yes if node.number in values else node.no, below), thread)]
         if isinstance(node, Call):
@@ -264,8 +258,8 @@ class Matcher:
         assert isinstance(node, Restore)
         return [self._thread(below, thread, node.values)]
 
-    def _written(self, text: str, ignore_case: bool) -> Node:
-        return self._node(("written", text, ignore_case), Written(text, ignore_case))
+    def _written(self, text: str, flags: int) -> Node:
+        return self._node(("written", text, flags), Written(text, flags))
 
     def _trying(self, threads: tuple[Thread, ...]) -> Node:
         node = Trying(threads)
@@ -325,7 +319,7 @@ class Matcher:
             return None
         rest = cell.below
         if isinstance(node, Written) and len(node.text) > 1:
-            rest = self._pushed((self._written(node.text[1:], node.ignore_case),), rest)
+            rest = self._pushed((self._written(node.text[1:], node.flags),), rest)
         return self._thread(rest, thread, opened=opened)
 
     def _looked(
