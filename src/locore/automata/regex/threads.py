@@ -286,7 +286,8 @@ class Matcher:
                 left.append(self._thread(below, out, way.values, way.opened))
             if _is_done(way) and not way.looks:
                 break  # it has matched now, or before: none behind it is asked
-            ways.append(way)
+            # One that has left does not leave once more, where what stays is asked about this place again.
+            ways.append(Thread(None, (), (), way.looks) if _is_done(way) else way)
         if not all(map(_is_done, ways)):
             found.append(thread._replace(cell=self._pushed((self._trying(tuple(ways)),), below)))
         return left
