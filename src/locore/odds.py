@@ -11,7 +11,7 @@ from locore.constraints import Constraint, disjunction, has_text, negation
 from locore.evidence import Particles
 from locore.kernel.chat import Prompt
 from locore.kernel.compilers.problem import is_cut
-from locore.kernel.errors import InvalidConstraint
+from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.pipeline import drawn_seed
 from locore.kernel.request import Request
 from locore.kernel.tokenizer import Tokenizer
@@ -19,6 +19,7 @@ from locore.models import LanguageModel, load
 from locore.potentials import Target, target_of
 from locore.potentials.values import Term
 from locore.samplers import sampler_by_name
+from locore.samplers.steering import SeeksMode
 from locore.shaping import asked_for
 
 
@@ -79,6 +80,8 @@ def log_odds(
     request = Request(max_new_tokens=max_new_tokens, **options)
     base = model if isinstance(model, LanguageModel) else load(model)
     sampler = sampler_by_name(request.sampler)
+    if request.most_probable or isinstance(sampler, SeeksMode):
+        raise InvalidArgument("log_odds compares probabilities, which a search for the most probable texts does not give.")
     seed = drawn_seed(request.seed)
     either = disjunction([aim.constraint for aim in aims])
     a, b = (

@@ -170,9 +170,10 @@ def asked_for(
     law = request.suggested({} if base.info is None else base.info.sampling)
     model = shaped(base, law, request.stop)
     if law.most_probable:
-        if request.sampler is not None:
-            raise InvalidArgument("temperature=0 looks for the most probable text by a search of its own; leave sampler out.")
-        sampler = of_mode()
+        if request.sampler is None:
+            sampler = of_mode()
+        elif not isinstance(sampler, SeeksMode):
+            raise InvalidArgument("temperature=0 looks for the most probable text; leave sampler out, or take 'search'.")
     if isinstance(request.budget, Seconds):
         pace, times = pace_of(model, prompt), promised(sampler, "times_through")(model) * len(strata_of(aim))
         request = replace(request, budget=pace.lm_tokens(request.budget, request.max_new_tokens, times))
@@ -187,7 +188,7 @@ def most_spent(request: Request) -> int | None:
     """LM tokens that a request may spend, for who waits; None where nothing limits them beforehand."""
     if request.budget is not None:
         return None if isinstance(request.budget, Seconds) else request.budget
-    sampler = of_mode() if request.most_probable else sampler_by_name(request.sampler)
+    sampler = of_mode() if request.most_probable and request.sampler is None else sampler_by_name(request.sampler)
     found = promised(sampler, "most_prefixes")(request.num_particles)
     return None if found is None else int(max(1, request.max_new_tokens - 1) * found)
 
@@ -251,7 +252,8 @@ def answered_by_parts(asked: Asked) -> Particles:
     if len(strata) == 1:
         return answered(replace(asked, aim=strata[0].target))
     start = time.perf_counter()
-    check_proper(sampler)
+    if not isinstance(sampler, SeeksMode):
+        check_proper(sampler)
     asked.compiled(asked.aim.constraint)
     seed = drawn_seed(request.seed)
     generator = make_generator(seed)
@@ -260,7 +262,7 @@ def answered_by_parts(asked: Asked) -> Particles:
     parts = _sampled(replace(asked, complete=whole), strata, seeds)
     run = _run(parts, sampler, seed, time.perf_counter() - start)
     if isinstance(sampler, SeeksMode):
-        return _best_of(parts, run)
+        return _best_of(parts, run, sampler.texts or request.num_particles)
     return thinned(joined(parts, run), request.num_particles, generator)
 
 
@@ -293,17 +295,21 @@ def _sampled(asked: Asked, strata: Sequence[Stratum], seeds: Sequence[int]) -> l
     return parts
 
 
-def _best_of(parts: Sequence[Part], run: Run) -> Particles:
-    """The most probable text of all parts, by what it is worth."""
-    found = [
-        (part.found, replace(mode, log_found=mode.log_found + part.nats, log_unread=mode.log_unread + part.nats))
-        for part in parts
-        if part.found is not None and (mode := part.found.record.mode) is not None
-    ]
-    best, mode = max(found, key=lambda each: each[1].log_found)
-    unread = max(each.log_unread for _, each in found) if len(found) == len(parts) else math.inf
-    mode = Mode(mode.log_found, unread, sum(each.compared for _, each in found))
-    return replace(best, record=replace(best.record, mode=mode, bounds=UNKNOWN), run=run)
+def _best_of(parts: Sequence[Part], run: Run, most: int) -> Particles:
+    """The most probable texts of all parts, by what they are worth."""
+    found = [(part.found, part.nats, mode) for part in parts if part.found is not None and (mode := part.found.record.mode)]
+    unread = max(mode.log_unread + nats for _, nats, mode in found) if len(found) == len(parts) else math.inf
+    values = torch.cat([particles.log_weights + nats for particles, nats, _ in found])
+    order = values.argsort(descending=True)
+    unread, order = max([unread, *values[order[most:]].tolist()]), order[:most]
+    mode = Mode(float(values[order[0]]), unread, sum(each.compared for *_, each in found), int((values[order] >= unread).sum()))
+    best = found[0][0]
+    record = replace(best.record, mode=mode, bounds=UNKNOWN, drawn=len(order))
+    tokens = torch.cat([particles.tokens for particles, *_ in found])[order]
+    scores = [particles.token_scores for particles, *_ in found if particles.token_scores is not None]
+    return replace(
+        best, tokens=tokens, log_weights=values[order], token_scores=torch.cat(scores)[order], record=record, run=run
+    )
 
 
 def _run(parts: Sequence[Part], sampler: Sampler, seed: int, seconds: float) -> Run:

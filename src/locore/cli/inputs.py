@@ -376,12 +376,14 @@ def read_record(particles: Particles, asked: bool, abstain_below: float | None) 
 
 
 def show_particles(particles: Particles, full: bool = False) -> None:
-    """The verdict, the most probable texts or the one that was looked for, and with `full` the rest of the report."""
+    """The verdict, the most probable texts or those that were looked for, and with `full` the rest of the report."""
     print(f"{particles.report()}\n")
     if particles.record.mode is None:
         _show_table(particles.posterior())
-    else:
+    elif len(particles) == 1:
         print(spelled(particles.best))
+    else:
+        print("\n".join(particles.found_by_search()))
     _show_details(particles, full)
 
 

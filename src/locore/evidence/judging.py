@@ -30,7 +30,6 @@ SMALLEST_LOG = -700.0
 WORTH_SAYING = 0.005  # share of the weight on texts that are cut off
 UNUSUAL = 0.05  # share of the weight on tokenisations that are not canonical
 ROUNDING = 1e-6
-NEARLY_ALL = 0.995  # an upper bound of a probability that says nothing
 
 
 def judged(particles: Particles) -> Verdict:
@@ -91,9 +90,10 @@ def _judgements(draws: Draws, advised: str) -> Iterator[Judgement]:
 
 
 def _by_search(mode: Mode) -> Judgement:
-    """Of the most probable text."""
+    """Of the most probable texts; all of them where so many are proven."""
     if mode.is_proven:
-        return "trust", "no text that satisfies the constraint is more probable, for certain."
+        first = "this is the most probable text" if mode.proven == 1 else f"the first {mode.proven} texts are the most probable"
+        return "trust", f"{first}: no other sequence of tokens that satisfies the constraint is more probable, for certain."
     found = f"the most probable of {mode.compared:,} that were compared"
     beyond = mode.log_unread - mode.log_found
     if beyond == math.inf:
@@ -273,7 +273,7 @@ def evidence(draws: Estimate) -> str:
     """p(α), or the normaliser, in a line."""
     estimate, z = draws.log_evidence, _z(draws)
     if draws.record.mode is not None:
-        return _of_mode(draws, draws.record.mode)
+        return _of_mode(draws)
     if math.isnan(estimate) and draws.record.interval is not None:
         low, high = draws.record.interval
         return f"{z}: between {_probability(low)} and {_probability(high)} (95 %); so few draws say no more."
@@ -297,14 +297,11 @@ def evidence(draws: Estimate) -> str:
     return f"{z}: {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."
 
 
-def _of_mode(draws: Estimate, mode: Mode) -> str:
-    """What a most probable text has of p(α)."""
-    (low, high), scores = draws.log_evidence_bounds, draws.token_scores
-    known = f"at least {_probability(low)}"
-    if math.exp(high) < NEARLY_ALL:
-        known = f"between {_probability(low)} and {_probability(high)}"
-    text = mode.log_found if scores is None else float(scores.sum())
-    return f"p(text): {_probability(text)}; {_z(draws)}: {known}, for certain."
+def _of_mode(draws: Estimate) -> str:
+    """What the most probable texts have of p(α)."""
+    texts = "p(text)" if len(draws) == 1 else "p of the first text"
+    text = float(draws.log_weights[0] if draws.token_scores is None else draws.token_scores[0].sum())
+    return f"{texts}: {_probability(text)}; {_z(draws)}: at least {_probability(draws.log_evidence_bounds[0])}, for certain."
 
 
 def _z(draws: Draws) -> str:

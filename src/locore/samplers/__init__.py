@@ -64,6 +64,7 @@ NAMED: dict[str, tuple[str, dict[str, Any]]] = {
     "cars": ("AdaptiveRejection", {}),
     "ars": ("AdaptiveRejection", {"records": "failed"}),
     "oversampling": ("Oversampling", {}),
+    "search": ("MostProbable", {}),
 }
 DEFAULT = "auto"
 GROUP = "locore.samplers"  # entry points of other distributions: classes by the names of their samplers
@@ -103,8 +104,8 @@ BY_NAME = _ByName()
 
 
 def of_mode() -> Sampler:
-    """What temperature 0 asks for: it has no name, as it draws nothing."""
-    return _new("MostProbable")
+    """What temperature 0 asks for: "search" for one text."""
+    return _new("MostProbable", texts=1)
 
 
 def register(name: str, sampler: Sampler) -> None:

@@ -11,7 +11,6 @@ one beginning x among the unread prefixes, so E[w(y)] = R · (p(x)/R) · p(y | x
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -36,7 +35,6 @@ NEARLY = math.log(4)  # nats below the likeliest prefix: what is read together w
 AT_ONCE, FAR = 16, math.log(64)
 MOST_NUMBERS = 2**27  # of prefixes that were reached and not read: 1 GiB
 Scored = tuple[Tensor, Tensor]  # Long[num, length], whole sequences, and f64[num, length], their token scores
-Valued = tuple[Tensor, Tensor, Tensor]  # and what each is worth, f64[num]
 MOST_SEQUENCES = 2**18  # found and reached: they cost no LM tokens, and yet time, of which drawing a few takes less
 REST = 4  # sequences that stand for what was not read
 
@@ -130,11 +128,6 @@ class Search:
         """Certain ones of log p(α). What is free counts above only: it may hold texts that break off within a character."""
         return self._log_whole, _log_sum(self.log_found, self.log_left)
 
-    @property
-    def log_next(self) -> float:
-        """Log of the largest probability of a prefix that was not read: no sequence that was not found is more probable."""
-        return max((float(prefixes.log_mass.max()) for prefixes in self._unread), default=NEG_INF)
-
     def is_done(self, share: float) -> bool:
         """Is what is left at most this share of what was found?"""
         return not self._unread or (share > 0 and self.log_left <= self.log_found + math.log(share))
@@ -158,24 +151,6 @@ class Search:
                 break
             self._follow(near, others)
         return self
-
-    def seek(self, limit: int, values: Callable[[Tensor, Tensor], Tensor], log_more: float = 0.0) -> list[Valued]:
-        """Read until no sequence that was not found can be worth most, or so many LM tokens are spent; what was found.
-
-        Args:
-            values: log of what sequences with their scores are worth, f64[num]; asked once for each.
-            log_more: a sequence is worth at most e^log_more times its probability.
-        """
-        valued: list[Valued] = []
-        while self.log_next + log_more > max((float(worth.max()) for _, _, worth in valued), default=NEG_INF):
-            near, others = self._split(limit)
-            numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
-            price = sum(len(prefixes) for prefixes in near if prefixes.position)
-            if self.walk.contexts + price > limit or numbers > MOST_NUMBERS:
-                break
-            self._follow(near, others)
-            valued += [(*scored, values(*scored)) for scored in self._found[len(valued) :]]
-        return valued
 
     def _follow(self, near: list[Prefixes], others: list[Prefixes]) -> None:
         """Read some of the prefixes that were reached; the others stay unread."""

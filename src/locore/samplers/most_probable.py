@@ -1,46 +1,62 @@
-"""Temperature 0: the most probable text that satisfies the constraint, and how sure that is.
+"""The most probable texts that satisfy the constraint, with a proof where one is in reach: `sampler="search"`, temperature 0.
 
-The likeliest prefixes are read first, as by `best_first`: a sequence that was not read is at most as probable as the likeliest
-prefix that was not, so once none of these is above the best sequence found, that one is the most probable for certain. Where
-that takes too long, most of the budget goes to a search of another kind: weighted draws of the law at temperature 1/2, which
-look for likely texts where prefixes alone mislead.
+A sequence is at most as probable as each of its beginnings. So once no prefix that was not read is more probable than the best
+sequence found, that one is the most probable for certain. All prefixes above it have to be read for that, in whatever order;
+they are read in beams: eight prefixes are followed to their ends, what was left by the way waits, and the next beam begins at
+the likeliest prefix that waits. So the first beam is the beam search that others stop with, and what is below the best sequence
+found is never read. (Vadlamudi et al. 2012, "Anytime column search", go back to what a beam has left, too.)
+
+Where half the budget leaves more than can be read, the rest goes to a search of another kind: weighted draws of the law at
+temperature 1/2, which look for likely texts where prefixes alone mislead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from locore.circuits import Circuit
+from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws, Mode, Record
 from locore.kernel.certain import apart
-from locore.kernel.errors import BudgetExceeded, TimedOut, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, InvalidArgument, TimedOut, ZeroWeights
+from locore.kernel.evidence.record import Guarantee
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import affordable
+from locore.kernel.samplers.base import Prefixes, Promises, affordable
 from locore.models import LanguageModel, Tempered
 from locore.samplers.auto import Auto
-from locore.samplers.best_first import Scored, Search
 
-SEARCHED = 0.3  # share of the budget that reads the likeliest prefixes
+WIDTH = 8  # prefixes of a beam
+AT_ONCE = 64  # of one length, where all that wait can be paid for
+MOST_NUMBERS = 2**28  # next-token distributions that prefixes which wait hold: 1 GiB
+PLAIN = 16  # texts whose price a search may cost where nothing else is said
+SEARCHED = 0.5  # share of the budget that goes to beams, and more where the end is in sight
 SHARPENED = 0.5  # temperature of the draws
 KEPT = 32  # draws
 COMPARED = 8  # of the draws, the likeliest, which are scored under the law itself
 
+Values = Callable[[Tensor, Tensor], Tensor]  # of Long[num, length] with their f64[num, length] token scores: f64[num]
+Scored = tuple[Tensor, Tensor]  # Long[num, length], whole sequences, and f64[num, length], their token scores
+
 
 @dataclass(frozen=True)
-class MostProbable:
-    """The most probable sequence found, by p(y) or by what it is worth.
+class MostProbable(Promises):
+    """The most probable texts found, by p(y) of their likeliest tokenisation or by what it is worth.
 
     Attributes:
+        texts: how many; None for as many as particles are asked for.
         worth: log of what Long[num, length] are worth beyond their probability, f64[num], −inf where one must not be; None for
             nothing.
         log_most: what that cannot exceed.
     """
 
-    name: str = "most-probable"
+    guarantee: ClassVar[Guarantee] = "mode"
+
+    name: str = "search"
+    texts: int | None = None
     worth: Callable[[Tensor], Tensor] | None = field(default=None, compare=False, repr=False)
     log_most: float = 0.0
 
@@ -50,7 +66,7 @@ class MostProbable:
 
     def most_prefixes(self, num_particles: int) -> float:
         """One is drawn, and scored under the law itself."""
-        return max(2, num_particles)
+        return max(2, num_particles) if self.texts == 1 else max(PLAIN, num_particles)
 
     def __call__(
         self,
@@ -60,54 +76,182 @@ class MostProbable:
         budget: int | None,
         generator: torch.Generator,
     ) -> Draws:
-        """See `Sampler`: one sequence. Without a budget it may cost what `num_particles` plain draws do.
+        """See `Sampler`: each text once. Without a budget it may cost what so many plain draws do.
 
         Raises:
             ZeroWeights: nothing was found.
         """
+        if num_particles < 1:
+            raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
         price = max(1, circuit.length - 1)
         limit = int(price * self.most_prefixes(num_particles)) if budget is None else budget
-        affordable(1, 2 * price, limit, self.name)  # one is drawn, and scored under the law itself
-        search = None if circuit.reader is None else Search(model, circuit)
-        within = min(int(limit * SEARCHED), limit - 2 * price)
-        scored = [] if search is None else search.seek(within, self._values, self.log_most)
-        ahead = 0.0 if search is None else search.log_next
-        if ahead + self.log_most > max((float(values.max()) for _, _, values in scored), default=NEG_INF):
-            drawn = self._drawn(model, circuit, limit - (0 if search is None else search.walk.contexts), generator)
-            scored += [(*drawn, self._values(*drawn))] if drawn is not None else []
-        if not any(bool((values > NEG_INF).any()) for _, _, values in scored):
-            if ahead == NEG_INF:
+        affordable(1, price, limit, self.name)
+        best = Best(model, num_particles if self.texts is None else self.texts, self._values)
+        frontier = None if circuit.reader is None else Frontier(model, circuit.reader, best, limit, self.log_most)
+        if frontier is None:
+            best.add(*self._drawn(model, circuit, limit, generator))
+        elif limit < 3 * price:
+            frontier.run(limit)
+        elif not frontier.run(max(price, int(limit * SEARCHED))) and not frontier.run_on(limit - 2 * price):
+            best.add(*self._drawn(model, circuit, limit - frontier.contexts, generator))  # one at least, and it is scored
+        log_unread = self.log_most if frontier is None else frontier.log_unread
+        if not best.found:
+            if log_unread == NEG_INF:
                 raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
             raise ZeroWeights(f"no text that satisfies the constraint was found in {limit:,} LM tokens; use a larger budget.")
-        tokens, scores, values = (torch.cat(part) for part in zip(*scored, strict=True))
-        best = values.argmax()[None]
-        mode = Mode(float(values[best]), ahead + self.log_most, len(tokens))
-        record = Record(guarantee="mode", weighted=False, drawn=1, mode=mode, bounds=_bounds(search, float(scores[best].sum())))
-        return Draws(tokens[best], values[best], scores[best], record)
+        return best.draws(log_unread)
 
     def _values(self, tokens: Tensor, scores: Tensor) -> Tensor:
         """f64[num]: log of what sequences are compared by."""
         values = scores.sum(-1)
         return values if self.worth is None else values + self.worth(tokens)
 
-    def _drawn(self, model: LanguageModel, circuit: Circuit, budget: int, generator: torch.Generator) -> Scored | None:
-        """The likeliest of weighted draws of a sharper law, with their scores under the model's; None where none was found."""
+    def _drawn(self, model: LanguageModel, circuit: Circuit, budget: int, generator: torch.Generator) -> Scored:
+        """The likeliest of weighted draws of a sharper law, with their scores under the model's; none where none was found."""
         sharper, price = Tempered(model, SHARPENED), max(1, circuit.length - 1)
         compared = max(1, min(COMPARED, budget // (4 * price)))
         try:
             with apart():
                 draws = Auto()(sharper, circuit, KEPT, budget - compared * price, generator)
         except (ZeroWeights, BudgetExceeded, TimedOut):
-            return None
+            return torch.zeros(0, circuit.length, dtype=torch.long), torch.zeros(0, circuit.length, dtype=torch.float64)
         known = sharper.token_scores(draws.tokens) if draws.token_scores is None else draws.token_scores
         likely = self._values(draws.tokens, known).argsort(descending=True)[:compared]
         tokens = draws.tokens[likely]
         return tokens, model.token_scores(tokens)
 
 
-def _bounds(search: Search | None, log_prob: float) -> tuple[float, float]:
-    """Of log p(α)."""
-    if search is None:
-        return log_prob, 0.0
-    low = max(search.log_found, log_prob)
-    return low, min(0.0, float(torch.logsumexp(torch.tensor([low, search.log_left], dtype=torch.float64), 0)))
+class Best:
+    """The most probable texts so far, each by its likeliest tokenisation.
+
+    Attributes:
+        found: of each text its value, tokens and token scores, the most probable first; so many at most.
+        compared: sequences that were compared.
+    """
+
+    def __init__(self, model: LanguageModel, number: int, values: Values) -> None:
+        self._model, self._number, self._values = model, number, values
+        self.found: dict[Hashable, tuple[float, Tensor, Tensor]] = {}
+        self.compared = 0
+
+    @property
+    def log_least(self) -> float:
+        """What a text must be worth to be among them."""
+        return NEG_INF if len(self.found) < self._number else min(value for value, *_ in self.found.values())
+
+    def add(self, tokens: Tensor, scores: Tensor) -> None:
+        """Whole sequences Long[num, length] with f64[num, length] scores."""
+        self.compared += len(tokens)
+        tokenizer = self._model.tokenizer
+        for value, y, each in zip(self._values(tokens, scores).tolist(), tokens, scores, strict=True):
+            if value > NEG_INF and value > self.log_least:
+                name = tokenizer.text_bytes(y.tolist()) if tokenizer.has_text else tuple(y.tolist())
+                known = self.found.get(name)
+                if known is None or known[0] < value:
+                    self.found[name] = (value, y, each)
+                    ranked = sorted(self.found.items(), key=lambda item: -item[1][0])
+                    self.found = dict(ranked[: self._number])
+
+    def draws(self, log_unread: float) -> Draws:
+        """All of them, where none that was not read is worth more than e^log_unread."""
+        values, tokens, scores = zip(*self.found.values(), strict=True)
+        log_unread = max(log_unread, self.log_least)  # what is below was passed over
+        proven = sum(value >= log_unread for value in values)
+        mode = Mode(values[0], log_unread, self.compared, proven)
+        record = Record(guarantee="mode", weighted=False, drawn=len(values), mode=mode)
+        return Draws(torch.stack(tokens), torch.tensor(values, dtype=torch.float64), torch.stack(scores), record)
+
+
+class Frontier:
+    """Prefixes that were reached and not read, in groups of one length that go on from the same pass.
+
+    Attributes:
+        contexts: LM tokens spent.
+    """
+
+    def __init__(self, model: LanguageModel, reader: LeftToRight, best: Best, most: int, log_most: float = 0.0) -> None:
+        """Nothing has been read.
+
+        Args:
+            best: what is found goes there.
+            most: LM tokens that will be spent in all; more prefixes than that are not kept.
+            log_most: no sequence is worth more than e^log_most times its probability.
+        """
+        self._model, self._reader, self._best, self._most, self._log_most = model, reader, best, most, log_most
+        self._groups = [Prefixes.start(model, reader)]  # the likeliest of each first
+        self._log_dropped = NEG_INF
+        self.contexts = 0
+
+    @property
+    def log_unread(self) -> float:
+        """Log of what no sequence is worth that was neither found nor passed over."""
+        waiting = (float(group.log_mass[0]) for group in self._groups)
+        return max([self._log_dropped, *waiting]) + self._log_most
+
+    def run(self, limit: int) -> bool:
+        """Follow beams until what waits cannot be among the best, or until so many LM tokens are spent; is it the former?"""
+        self._prune()
+        while self._groups and self._room(limit, self._groups[0]):
+            self._follow(self._groups.pop(0), limit)
+            self._prune()
+        return self.log_unread <= self._best.log_least
+
+    def run_on(self, limit: int) -> bool:
+        """As `run`, as long as what waits is less than can be read."""
+        while self._groups and sum(map(len, self._groups)) <= limit - self.contexts:
+            self.run(min(limit, self.contexts + AT_ONCE))
+        return self.log_unread <= self._best.log_least
+
+    @property
+    def _floor(self) -> float:
+        """Log probability below which a prefix leads to nothing that is wanted."""
+        return self._best.log_least - self._log_most
+
+    def _room(self, limit: int, group: Prefixes) -> int:
+        """How many prefixes of a group are read together; all that wait where that is within the limit."""
+        left = limit - self.contexts if group.position else max(1, limit)
+        if not self._best.found and left > 1:  # one prefix at least is followed to its end
+            left = max(1, left - (self._reader.length - 1 - group.position))
+        waiting = len(group) + sum(len(other) for other in self._groups if other is not group)
+        return min(left, AT_ONCE if waiting <= left else max(1, min(WIDTH, left // self._reader.length)))
+
+    def _follow(self, group: Prefixes, limit: int) -> None:
+        """A beam from the likeliest of a group to the end of its texts; what it leaves waits."""
+        while len(group) and (width := self._room(limit, group)):
+            if len(group) > width:
+                self._groups.append(group.at(torch.arange(width, len(group))))
+            group = self._read(group.at(torch.arange(min(width, len(group)))))
+        if len(group):
+            self._groups.append(group)
+
+    def _read(self, prefixes: Prefixes) -> Prefixes:
+        """The children that may lead to something, the likeliest first; whole sequences are found."""
+        self.contexts += int(prefixes.going().sum()) * bool(prefixes.position)
+        joint = (prefixes.log_mass[:, None] + prefixes.masked()).flatten()
+        most = max(AT_ONCE, self._most - self.contexts)
+        masses, which = joint.topk(min(most + 1, len(joint)))
+        if len(masses) > most and float(masses[most]) > self._floor:
+            self._log_dropped = max(self._log_dropped, float(masses[most]))
+        which = which[:most][masses[:most] > self._floor]  # never −inf
+        row, token = which // self._model.vocab_size, which % self._model.vocab_size
+        children = prefixes.extended(row, token)
+        whole = ~children.going() | torch.tensor(children.are_complete)
+        if bool(whole.any()):
+            self._best.add(*_padded(children.at(whole), *self._model.tokenizer.eos_ids[:1]))
+        return children.at(~whole & (children.log_mass > self._floor))
+
+    def _prune(self) -> None:
+        """Forget what leads to nothing, and where memory ends what is least likely."""
+        kept = [group.at(likely) for group in self._groups if bool((likely := group.log_mass > self._floor).any())]
+        self._groups = sorted(kept, key=lambda group: -float(group.log_mass[0]))
+        most = MOST_NUMBERS // (WIDTH * self._model.vocab_size)
+        for group in self._groups[most:]:
+            self._log_dropped = max(self._log_dropped, float(group.log_mass[0]))
+        self._groups = self._groups[:most]
+
+
+def _padded(prefixes: Prefixes, token: int = 0) -> Scored:
+    """As whole sequences: one that has ended is whole but for its padding, which is certain."""
+    missing = (0, prefixes.reader.length - prefixes.position)
+    pad = torch.nn.functional.pad
+    return pad(prefixes.tokens, missing, value=token), pad(prefixes.token_scores, missing)

@@ -27,7 +27,11 @@ class HasPlace(Protocol):
 
 @runtime_checkable
 class SeeksMode(Protocol):
-    """A sampler of one sequence: the most probable one, or that of the largest product of probability and worth."""
+    """A sampler of the most probable texts, or of those of the largest product of probability and worth."""
+
+    @property
+    def texts(self) -> int | None:
+        """How many; None for as many as particles are asked for."""
 
     def seeking(self, worth: Callable[[Tensor], Tensor] | None, log_most: float) -> Sampler:
         """One that knows of log worth, f64[num] of Long[num, length], and of what that cannot exceed."""

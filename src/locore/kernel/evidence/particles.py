@@ -59,7 +59,8 @@ class Particles(Estimate):
 
     def __repr__(self) -> str:
         if self.record.mode is not None:
-            return "\n".join([f"<the most probable text found: {self.verdict.level}>", *self._table(1, "  {0!r}")])
+            texts = "text" if len(self) == 1 else f"{len(self)} texts"
+            return "\n".join([f"<the most probable {texts} found: {self.verdict.level}>", *self.found_by_search()])
         number = f"{len(self)} particle{'s' * (len(self) != 1)}"
         return "\n".join([f"<{number}, {self._law}: {self.verdict.level}>", *self._table(SHOWN, "  {1:.3f}  {0!r}")])
 
@@ -73,6 +74,11 @@ class Particles(Estimate):
     def _law(self) -> str:
         """The law that was sampled, in words."""
         return "the model's own law" if self.run.law in (None, OWN) else str(self.run.law)
+
+    def found_by_search(self) -> list[str]:
+        """A line for each text that a search found: its probability, times what it is worth, and the text."""
+        texts = self.texts if self.tokenizer.has_text else self.tokens.tolist()
+        return [f"  {math.exp(log):.2g}  {text!r}" for log, text in zip(self.log_weights.tolist(), texts, strict=True)]
 
     def _table(self, most: int, line: str) -> list[str]:
         """A line for each of the most probable texts: of the text, its probability, and the text spelled for a page."""
@@ -112,28 +118,35 @@ class Particles(Estimate):
         return len(set(self.bytes)) if self.tokenizer.has_text else len(torch.unique(self.tokens, dim=0))
 
     def ordered(self) -> Particles:
-        """The same, most probable text first. Weights that differ by rounding alone leave the order to the texts."""
+        """The same, most probable text first. Weights that differ by rounding alone leave the order to the texts.
+
+        What a search found has its order, of which it may be proven.
+        """
+        if self.record.mode is not None:
+            return self
         names = self.bytes if self.tokenizer.has_text else [tuple(y) for y in self.tokens.tolist()]
         total: dict[Any, float] = {}
         for name, weight in zip(names, self.weights.tolist(), strict=True):
             total[name] = total.get(name, 0.0) + weight
         rank = {name: -round(math.log(weight), EQUAL) if weight else math.inf for name, weight in total.items()}
-        index = torch.tensor(sorted(range(len(names)), key=lambda i: (rank[names[i]], names[i])))
+        return self._at(torch.tensor(sorted(range(len(names)), key=lambda i: (rank[names[i]], names[i]))))
+
+    def _at(self, rows: Tensor) -> Particles:
+        """These, with their weights."""
         scores = self.token_scores
-        return replace(
-            self,
-            tokens=self.tokens[index],
-            log_weights=self.log_weights[index],
-            token_scores=None if scores is None else scores[index],
-        )
+        kept = None if scores is None else scores[rows]
+        return replace(self, tokens=self.tokens[rows], log_weights=self.log_weights[rows], token_scores=kept)
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
 
-        They keep the evidence: each weight is the mean of the old ones.
+        They keep the evidence: each weight is the mean of the old ones. Of what a search found these are the first `num` texts,
+        and again from the first where there are fewer.
         """
         if isinstance(num, bool) or not isinstance(num, int) or num < 1:
             raise InvalidArgument(f"resample needs a whole number of particles, at least 1, got {num!r}.")
+        if self.record.mode is not None:
+            return self._at(torch.arange(num) % len(self))
         chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed))
         record = replace(
             self.record,

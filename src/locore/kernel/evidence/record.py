@@ -95,22 +95,26 @@ class Joined:
 
 @dataclass(frozen=True)
 class Mode:
-    """What is known where the most probable sequence was looked for, and no draws. Logs are natural.
+    """What is known where the most probable texts were looked for, and no draws. Logs are natural.
+
+    A text counts by its likeliest sequence of tokens.
 
     Attributes:
-        log_found: of the probability of the one that was found, times what it is worth.
-        log_unread: what no sequence that was not read exceeds; where that is below `log_found`, none is more probable.
+        log_found: of the probability of the best one that was found, times what it is worth.
+        log_unread: what no sequence exceeds that is none of these texts; up to `log_found`, none is more probable.
         compared: how many sequences were compared.
+        proven: so many texts, from the first, are the most probable ones in their order, for certain.
     """
 
     log_found: float
     log_unread: float
     compared: int
+    proven: int
 
     @property
     def is_proven(self) -> bool:
-        """Is none more probable, for certain?"""
-        return self.log_unread <= self.log_found
+        """Is none more probable than the first, for certain?"""
+        return self.proven > 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -214,6 +218,7 @@ class Record:
             "log_weight_cap": self.weight_cap,
             "not_canonical": self.not_canonical,
             "pareto_k": self.pareto_k,
+            "proven": self.mode and self.mode.proven,
             "refused": dict(self.refused) or None,
             "resampled_from": self.resampled_from,
             "sequences": self.sequences,
