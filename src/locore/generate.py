@@ -92,7 +92,8 @@ def generate(
             more; SMC with a budget returns as many as it pays for. The default sampler reads as many prefixes as a
             verdict needs, and 16 times what one text costs where one is asked for.
         sampler: a name ("auto", the default, looks at the problem and chooses; "twisted", "swor", "smc", "masked", "lcr",
-            "rejection", "cars", "exact", …) or an object of `locore.samplers`.
+            "rejection", "cars", "exact", …) or an object of `locore.samplers`. "search" draws nothing: it gives the most
+            probable texts, of which `info["proven"]` are that for certain.
         budget: LM tokens that may be spent, or seconds of sampling, as `locore.Seconds(5)` or "5s"; None for the sampler's own
             limit.
         seed: makes the run repeatable; None draws one, which is in `info["seed"]`.
@@ -163,7 +164,7 @@ def sample(
         n: how many; the same text may come several times.
         max_new_tokens: the horizon.
         options: any others of `generate`, such as `temperature`, `stop` or `seed`. With temperature=0 all texts are the most
-            probable one.
+            probable one, with sampler="search" the most probable ones.
 
     Raises:
         LocoreError: as `generate`.

@@ -231,7 +231,9 @@ def _refuse_what_would_be_dropped(processors: Any, criteria: Any, config: Any, m
                 "temperature=0.7: pass top_k=0, or do_sample=False, which changes nothing else here)."
             )
     if (config.num_beams or 1) != 1:
-        raise InvalidArgument(f"num_beams={config.num_beams} searches, it does not sample; leave it out.")
+        raise InvalidArgument(
+            f"num_beams={config.num_beams} searches, it does not sample; leave it out, or give sampler='search'."
+        )
     unanswered = [name for name in OUTPUTS if getattr(config, name, None)]
     if unanswered:
         raise InvalidArgument(

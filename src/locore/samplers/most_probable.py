@@ -3,8 +3,9 @@
 A sequence is at most as probable as each of its beginnings. So once no prefix that was not read is more probable than the best
 sequence found, that one is the most probable for certain. All prefixes above it have to be read for that, in whatever order;
 they are read in beams: eight prefixes are followed to their ends, what was left by the way waits, and the next beam begins at
-the likeliest prefix that waits. So the first beam is the beam search that others stop with, and what is below the best sequence
-found is never read. (Vadlamudi et al. 2012, "Anytime column search", go back to what a beam has left, too.)
+the likeliest prefix that waits. What is below the best sequence found is never read. (Vadlamudi et al. 2012, "Anytime column
+search", go back to what a beam has left, too.) Half of a beam are the likeliest prefixes, the others the likeliest of each state of
+the constraint, as those that have written a keyword are less likely than those that have not (Post and Vilar 2018).
 
 Where half the budget leaves more than can be read, the rest goes to a search of another kind: weighted draws of the law at
 temperature 1/2, which look for likely texts where prefixes alone mislead.
@@ -219,8 +220,10 @@ class Frontier:
         """A beam from the likeliest of a group to the end of its texts; what it leaves waits."""
         while len(group) and (width := self._room(limit, group)):
             if len(group) > width:
-                self._groups.append(group.at(torch.arange(width, len(group))))
-            group = self._read(group.at(torch.arange(min(width, len(group)))))
+                now = _first(group, width)
+                self._groups.append(group.at(~now))
+                group = group.at(now)
+            group = self._read(group)
         if len(group):
             self._groups.append(group)
 
@@ -248,6 +251,18 @@ class Frontier:
         for group in self._groups[most:]:
             self._log_dropped = max(self._log_dropped, float(group.log_mass[0]))
         self._groups = self._groups[:most]
+
+
+def _first(group: Prefixes, width: int) -> Tensor:
+    """Bool[num]: so many to be read, half of them the likeliest, and the likeliest of each state of the constraint."""
+    _, which = torch.unique(group.states, return_inverse=True)
+    firsts = torch.full((int(which.max()) + 1,), len(group)).scatter_reduce_(0, which, torch.arange(len(group)), "amin")
+    order = torch.arange(len(group), dtype=torch.float64)
+    order[firsts] -= len(group)  # the likeliest of a state come before all others
+    order[: -(-width // 2)] -= 2 * len(group)
+    now = torch.zeros(len(group), dtype=torch.bool)
+    now[order.argsort()[:width]] = True
+    return now
 
 
 def _padded(prefixes: Prefixes, token: int = 0) -> Scored:
