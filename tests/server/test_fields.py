@@ -123,6 +123,10 @@ def test_temperature_0_is_the_most_probable_text_and_repeats(client, tiny):
     p = locore.generate(tiny, "The weather is", locore.choice(texts), max_new_tokens=6, num_particles=500, sampler="exact")
     best = p.texts[int(p.token_scores.sum(-1).argmax())]
     assert [choice.text for choice in answer.choices] == [best, best]
+    options = {"sampler": "search", "budget": 500}
+    asked = complete(client, n=2, **options, constraint={"type": "choice", "texts": texts})
+    found = locore.generate(tiny, "The weather is", locore.choice(texts), 6, num_particles=2, **options)
+    assert [choice.text for choice in asked.choices] == found.texts and found.best == best
     free = [complete(client, temperature=0, seed=seed, logprobs=0).choices[0] for seed in (1, 1)]
     assert free[0].text == free[1].text
     greedy = locore.generate(Tempered(tiny, 0.001), "The weather is", locore.from_json({"type": "true"}), 6, num_particles=1)

@@ -4,8 +4,8 @@ A sequence is at most as probable as each of its beginnings. So once no prefix t
 sequence found, that one is the most probable for certain. All prefixes above it have to be read for that, in whatever order;
 they are read in beams: eight prefixes are followed to their ends, what was left by the way waits, and the next beam begins at
 the likeliest prefix that waits. What is below the best sequence found is never read. (Vadlamudi et al. 2012, "Anytime column
-search", go back to what a beam has left, too.) Half of a beam are the likeliest prefixes, the others the likeliest of each state of
-the constraint, as those that have written a keyword are less likely than those that have not (Post and Vilar 2018).
+search", go back to what a beam has left.) Half of a beam are the likeliest prefixes, the others the likeliest of each state
+of the constraint, as those that have written a keyword are less likely than those that have not (Post and Vilar 2018).
 
 Where half the budget leaves more than can be read, the rest goes to a search of another kind: weighted draws of the law at
 temperature 1/2, which look for likely texts where prefixes alone mislead.
