@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from locore.samplers.best_first import BestFirst, Enumeration
     from locore.samplers.lcr import LocallyConstrainedResampling
     from locore.samplers.masking import Masking
+    from locore.samplers.most_probable import MostProbable
     from locore.samplers.rejection import Oversampling, Rejection
     from locore.samplers.twist.lessons import Twisted
     from locore.samplers.without_replacement import WithoutReplacement
@@ -155,6 +156,7 @@ __all__ = [
     "Enumeration",
     "LocallyConstrainedResampling",
     "Masking",
+    "MostProbable",
     "Oversampling",
     "Promises",
     "Quick",
