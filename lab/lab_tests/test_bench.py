@@ -29,6 +29,7 @@ IN_A_MINUTE = [
     "commongen",
     "long-outputs",
     "paths",
+    "spoken",
     "threads",
     "together",
     "verdicts",

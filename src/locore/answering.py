@@ -236,14 +236,14 @@ def _expects_space(model: LanguageModel, before: Sequence[int], word: str) -> bo
     while first and len(before) - first < LONGEST and not (tokenizer.token_bytes[before[first]] or b" ")[:1].isspace():
         first -= 1
     head, last = list(before[max(0, first - CONTEXT) : first]), tokenizer.decode(before[first:])
-    rows = [list(tokenizer.canonize(tokenizer.encode(last + between + word), head)) for between in ("", " ")]
-    width = max(map(len, rows))
-    tokens = torch.tensor([[*row, *[row[-1]] * (width - len(row))] for row in rows])
-    counted = torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
     try:
+        rows = [list(tokenizer.canonize(tokenizer.encode(last + between + word), head)) for between in ("", " ")]
+        width = max(map(len, rows))
+        tokens = torch.tensor([[*row, *[row[-1]] * (width - len(row))] for row in rows])
         scores = model.prompted(head or "").token_scores(tokens)
-    except LocoreError:  # a model that cannot read so few tokens says nothing of them, and the answer stands without
+    except LocoreError:  # a model that has no space, or cannot read so few tokens: the answer stands without
         return False
+    counted = torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
     together, apart = torch.where(counted, scores, 0.0).sum(-1).tolist()
     return bool(apart > together + LIKELIER)
 

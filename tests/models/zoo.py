@@ -14,7 +14,7 @@ import transformers
 
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.tokenizer import Tokenizer
-from locore.models import Counted, HuggingFaceModel, Mixture, Remembered, TableModel, Tempered, TopK, TopP, load
+from locore.models import Counted, EncoderDecoder, HuggingFaceModel, Mixture, Remembered, TableModel, Tempered, TopK, TopP, load
 from locore.models.engines.model import EngineModel
 from locore.models.quiet import quiet
 from locore.models.table import MarkovModel
@@ -93,6 +93,39 @@ def huggingface(
     return model.prompted((1, 7, 3))
 
 
+_SIDES = ("encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads")
+_BOTH = {"vocab_size": VOCAB, "d_model": 32, **dict.fromkeys(_SIDES, 2), "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+_ENDS = {"pad_token_id": 2, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+_WHISPER = {"num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 32, "init_std": 0.4}
+# Architecture -> its module, and what its encoder is given.
+ENCODER_DECODERS = {
+    "whisper": (
+        lambda: transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**_BOTH, **_ENDS, **_WHISPER)),
+        {"input_features": torch.linspace(-2, 2, 320).sin().reshape(1, 8, 40)},
+    ),
+    "marian": (
+        lambda: transformers.MarianMTModel(
+            transformers.MarianConfig(**_BOTH, **_ENDS, init_std=0.4, max_position_embeddings=32, forced_eos_token_id=None)
+        ),
+        {"input_ids": torch.tensor([[3, 4, 9, 6]])},
+    ),
+    "t5": (
+        lambda: transformers.T5ForConditionalGeneration(
+            transformers.T5Config(**_ENDS, vocab_size=VOCAB, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4)
+        ),
+        {"input_ids": torch.tensor([[3, 4, 9, 6]]), "attention_mask": torch.tensor([[1, 1, 1, 0]])},
+    ),
+}
+
+
+def encoder_decoder(architecture: str = "whisper") -> EncoderDecoder:
+    """A random one, which was given something, after two more tokens than its decoder starts from."""
+    make, given = ENCODER_DECODERS[architecture]
+    with torch.random.fork_rng(), quiet():
+        torch.manual_seed(0)
+        return EncoderDecoder.of(make().to(DEVICE), Tokenizer.integers(VOCAB, (2, 5)), **given).prompted((7, 3))
+
+
 def table(eos: bool = True) -> TableModel:
     return TableModel.random(vocab_size=4, length=LENGTH, seed=3, eos=eos, concentration=0.5)
 
@@ -152,6 +185,7 @@ MODELS = {
     "counted": lambda: Counted(Tempered(table(), 1.5)),
     "counted inside": lambda: Tempered(Counted(table()), 1.5),
     **{name: lambda name=name: huggingface(name) for name in ARCHITECTURES},
+    **{name: lambda name=name: encoder_decoder(name) for name in ENCODER_DECODERS},
     "remembered llama": lambda: Remembered(huggingface()),
     "remembered llama, hidden states": lambda: Remembered(huggingface(), keeps="hidden"),
     "remembered gpt2, as far as memory goes": lambda: Remembered(huggingface("gpt2"), max_bytes=20_000),
@@ -161,7 +195,9 @@ MODELS = {
 
 WRAPPED = ("tempered llama", *(name for name in MODELS if name.startswith("remembered")))
 # Few enough tokens to enumerate all sequences.
-SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, *WRAPPED, *ENGINES)] + ["vllm server of a chain"]
+SMALL = [name for name in MODELS if name not in (*ARCHITECTURES, *ENCODER_DECODERS, *WRAPPED, *ENGINES)] + [
+    "vllm server of a chain"
+]
 
 
 def ending_sequences(model: LanguageModel, num: int, length: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ __all__ = [
     "Counted",
     "Cursor",
     "Drafts",
+    "EncoderDecoder",
     "EndingAt",
     "HuggingFaceModel",
     "LanguageModel",
@@ -35,8 +36,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from locore.models.encoder_decoder import EncoderDecoder
     from locore.models.huggingface import HuggingFaceModel
     from locore.models.remembered import Remembered
 
 # `transformers` takes seconds to import, and only these classes need it.
-__getattr__ = lazy_names(__name__, {"HuggingFaceModel": ".huggingface", "Remembered": ".remembered"})
+__getattr__ = lazy_names(
+    __name__, {"EncoderDecoder": ".encoder_decoder", "HuggingFaceModel": ".huggingface", "Remembered": ".remembered"}
+)

@@ -174,6 +174,11 @@ def _read(source: Source, dtype: torch.dtype, attn_implementation: str | None) -
     with quiet():
         with _explained(source.place, "config.json"):
             config = transformers.AutoConfig.from_pretrained(source.place, **source.where)
+        if config.is_encoder_decoder:  # of some, transformers would read the decoder alone
+            raise ModelNotFound(
+                f"{source.place} is an encoder–decoder. Load it with transformers, and hand it over with what its encoder is "
+                "to read: locore.models.EncoderDecoder.of(module, tokenizer, input_ids=...)."
+            )
         with _explained(source.place, "tokenizer"):
             tokenizer = transformers.AutoTokenizer.from_pretrained(source.place, use_fast=True, **source.where)
         with _explained(source.place, "safetensors weights"):

@@ -21,13 +21,14 @@ from locore_lab.harness import Output, Quick, Some, experiment, option, say
 from locore_lab.shared import check_known
 from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.measures import Row
-from locore_lab.tasks.problem import Family, Problem
+from locore_lab.tasks.problem import Family, Problem, Task
 from locore_lab.tasks.report import JUDGED_AT, write_results, write_texts
 from locore_lab.tasks.runs import entrants
 from locore_lab.tasks.study import TasksPlan, TasksStudy
+from locore_lab.tasks.truth import BATCHES, check_model, stored_truth, tolerance
 from locore_lab.tasks.written import at_temperature, written_problems
 
-QUICK = TasksPlan(rounds={250: 2}, few={250: 1})
+QUICK = TasksPlan(rounds={250: 2}, few={250: 1}, batches=BATCHES[:1])
 QUICK_PROBLEMS = ("keyword-dog", "ban-letter", "ending-happy", "choice-sentiment")
 QUICK_SAMPLERS = ["auto", "masked-is", "smc", "swor", "twisted, learned", "rejection", "transformers-masking"]
 MEMORY_BYTES = 5 * 2**30  # of contexts that are remembered
@@ -38,7 +39,7 @@ FEW_RUNS = 2  # of samplers that are not among the main ones
 def run(
     output: Output,
     quick: Quick = False,
-    model: Annotated[str | None, option('Another name or a folder of the weights of "smollm2".')] = None,
+    model: Annotated[str | None, option("Any causal model; truths that the package lacks are made.")] = None,
     problems: Annotated[Some, option("Only these problems.", "--problem")] = None,
     families: Annotated[Some, option(f"Only these: {', '.join(get_args(Family))}.", "--family")] = None,
     samplers: Annotated[Some, option("Only these samplers.", "--sampler")] = None,
@@ -55,11 +56,12 @@ def run(
     """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
     torch.set_num_threads(threads)
     known = [*written_problems(), *drawn_problems(seed)] if temperature == 1 else at_temperature(temperature)
-    chosen = selected(known, problems, families, quick)
+    opened = opener(model, device, dtype)
+    chosen = selected(known if model is None else told_to(known, model, opened(model), dtype), problems, families, quick)
     plan = replace(planned(quick, seed, budgets, runs), dtype=dtype)
     start = time.process_time()
     with only_writer(output):
-        study = TasksStudy(output, plan, opener(model, device, dtype), remembering())
+        study = TasksStudy(output, plan, opened, remembering())
         if truths_only:
             made = [study.truth(problem) for problem in chosen]
             say(f"{sum(truth is not None for truth in made)} of {len(chosen)} truths are known")
@@ -88,6 +90,22 @@ def selected(known: list[Problem], names: list[str] | None, families: list[str] 
     if not found:
         raise InvalidArgument("no problem is left; name others, or other families.")
     return found
+
+
+def told_to(problems: list[Problem], name: str, model: LanguageModel, dtype: str) -> list[Problem]:
+    """The same, asked of another model; as they are, if the truths of the package are of this one.
+
+    Where there is no chat template, what the user says is a plain prompt.
+    """
+    first = written_problems()[0]
+    truth = stored_truth(first)
+    assert truth is not None
+    try:
+        check_model(Task.of(first, model), truth, tolerance(dtype))
+        return problems
+    except InvalidArgument:
+        knows_chats = model.tokenizer.chat_fingerprint() is not None
+        return [replace(problem, model=name, chat=problem.chat and knows_chats) for problem in problems]
 
 
 def opener(model: str | None, device: str | None = None, dtype: str = "float32") -> Callable[[str], LanguageModel]:

@@ -14,7 +14,7 @@ from locore_lab.shared import give_memory_back, seed_of
 from locore_lab.tasks.measures import Row, cell
 from locore_lab.tasks.problem import Problem, Task
 from locore_lab.tasks.runs import DEFAULT, Entrant, Run, run_once
-from locore_lab.tasks.truth import SAME_IN_16_BITS, SAME_MODEL, Truth, check_model, find_truth, stored_truth, write_truth
+from locore_lab.tasks.truth import BATCHES, Truth, check_model, find_truth, stored_truth, tolerance, write_truth
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class TasksPlan:
     rounds: dict[int, int] = field(default_factory=lambda: {250: 8, 1_000: 8, 4_000: 4})
     few: dict[int, int] = field(default_factory=lambda: {250: 2, 1_000: 2})  # budget -> runs of each other sampler
     seed: int = 0  # of everything
+    batches: tuple[int, ...] = BATCHES  # of each of the two samplers that make a truth
     dtype: str = "float32"  # of the model's weights. The truths are of 32 bits; in 16 the model is another, nearly the same
 
     def wanted(self, entrant: Entrant, budget: int, number: int) -> bool:
@@ -63,7 +64,7 @@ class TasksStudy:
         task = Task.of(problem, self.remembered(model) if self.remembered else model)
         batches = Journal(self.output / "batches.jsonl", {"what": "truths"})
         try:
-            found = find_truth(task, batches)
+            found = find_truth(task, batches, self.plan.batches)
         except LocoreError as error:
             say(f"  no truth: {error}")
             return None
@@ -83,7 +84,7 @@ class TasksStudy:
                     continue
                 task = self._task(problem, timed=number == 0)
                 if problem.name not in checked:
-                    check_model(task, truths[problem.name], SAME_MODEL if self.plan.dtype == "float32" else SAME_IN_16_BITS)
+                    check_model(task, truths[problem.name], tolerance(self.plan.dtype))
                     checked.add(problem.name)
                 self._measure(task, missing, number)
                 del task

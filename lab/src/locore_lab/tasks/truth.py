@@ -101,6 +101,11 @@ def write_truth(truth: Truth, path: Path) -> None:
     write_whole(path, f'{text[:-1]},\n "laws": {{\n  {laws}\n }}}}\n')
 
 
+def tolerance(dtype: str) -> float:
+    """Nats by which scores of weights of this type may differ from a truth."""
+    return SAME_MODEL if dtype == "float32" else SAME_IN_16_BITS
+
+
 def check_model(task: Task, truth: Truth, tolerance: float = SAME_MODEL) -> None:
     """Is the model the one that the truth speaks of, up to so many nats?"""
     target = task.target(Counted(task.model))

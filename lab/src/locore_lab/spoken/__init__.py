@@ -1,0 +1,1 @@
+"""Digits spoken by a synthesiser, and a small Whisper that writes them down."""
