@@ -25,5 +25,10 @@ def test_a_fault_is_found():
 
 
 def test_only_the_file_that_was_measured(tmp_path):
-    with pytest.raises(InvalidArgument, match="is not the file that was measured"):
+    with pytest.raises(InvalidArgument, match="get it: clone https://github"):
+        patterns.patterns(tmp_path)
+    path = tmp_path / "assets" / "pattern_matching" / "patterns.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("regex\na+\n")
+    with pytest.raises(InvalidArgument, match=r"patterns\.csv is another version than the one that was measured"):
         patterns.patterns(tmp_path)

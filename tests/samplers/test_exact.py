@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -313,3 +314,17 @@ def test_errors():
     for sampler in (AdaptiveRejection(), AdaptiveRejection("failed"), Enumeration()):
         with pytest.raises(ZeroWeights):
             sampler(impossible, circuit, 4, None, seeded(0))
+
+
+def test_adaptive_rejection_keeps_nothing():
+    """Its nodes know each other, and each holds a row of the vocabulary: a call must not leave them to the collector."""
+    model = TableModel.random(3, 4, 0)
+    circuit = compile(Literal(2, frozenset({1})), model, 4)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(one, adaptive_rejection._Node) for one in gc.get_objects())
+        AdaptiveRejection()(model, circuit, 8, None, torch.Generator().manual_seed(0))
+        assert sum(isinstance(one, adaptive_rejection._Node) for one in gc.get_objects()) == before
+    finally:
+        gc.enable()

@@ -197,6 +197,28 @@ def lines_of(path: Path) -> list[str]:
         return str(file.read()).splitlines()
 
 
+def pinned(files: Iterable[Path], sha256: str, source: str) -> list[bytes]:
+    """What files of other people hold, if all of it is what was measured.
+
+    Args:
+        sha256: of one after the other.
+        source: how to get them, in words.
+
+    Raises:
+        InvalidArgument: one is not there, or they are another version.
+    """
+    held, digest = [], hashlib.sha256()
+    for file in files:
+        if not file.is_file():
+            raise InvalidArgument(f"there is no {file}; get it: {source}.")
+        held.append(file.read_bytes())
+        digest.update(held[-1])
+    if not held or digest.hexdigest() != sha256:
+        which = file if len(held) == 1 else f"what is read of {len(held)} files"
+        raise InvalidArgument(f"{which} is another version than the one that was measured; get that: {source}.")
+    return held
+
+
 class Training(ABC):
     """A training that goes on where it was killed.
 

@@ -25,7 +25,7 @@ Always Σ of p over the distinct accepted ≤ Z ≤ M_k.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -90,7 +90,6 @@ class _Node:
     state: Tensor
     kept: bool = True
     open: Tensor | None = None
-    children: dict[int, _Node] = field(default_factory=dict)
 
 
 class Trie:
@@ -106,6 +105,7 @@ class Trie:
         self._reader = reader
         self._records = records
         self._root = _Node(None, -1, 1.0, reader.initial(1))
+        self._children: dict[tuple[_Node, int], _Node] = {}  # not in nodes, which would then wait for the garbage collector
         self._cursors: Kept[_Node, Cursor] = Kept(KEPT_CURSORS)
         self._numbers = 0
 
@@ -153,15 +153,15 @@ class Trie:
 
     def _child(self, node: _Node, position: int, token: int) -> _Node:
         """The child of a visited node; it is remembered if it can be completed and there is room."""
-        if token in node.children:
-            return node.children[token]
+        if (node, token) in self._children:
+            return self._children[node, token]
         assert node.open is not None
         state = self._reader.step(position, node.state, torch.tensor([token]))
         room = self._numbers + self._model.vocab_size <= MEMORY_NUMBERS
         kept = node.kept and room and int(state) != DEAD
         child = _Node(node, token, float(node.open[token]), state, kept)
         if child.kept:
-            node.children[token] = child
+            self._children[node, token] = child
         return child
 
     def _record(self, node: _Node, position: int, fresh: bool, failed: int | None) -> None:

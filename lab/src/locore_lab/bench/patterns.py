@@ -8,7 +8,7 @@ digits are others beyond ASCII, so that only texts of ASCII are compared. What i
 from __future__ import annotations
 
 import csv
-import hashlib
+import io
 import random
 import re
 import time
@@ -29,9 +29,9 @@ from locore.automata.walking import DEAD
 from locore.constraints import regex as taken_as
 from locore.constraints.machine import MachineLeaf
 from locore.constraints.regex import FollowedRegex, Regex
-from locore.kernel.errors import InvalidArgument, LocoreError
+from locore.kernel.errors import LocoreError
 from locore_lab.harness import Case, Row, measurement
-from locore_lab.shared import changed
+from locore_lab.shared import changed, pinned
 
 SOURCE = "https://github.com/genlm/genlm-eval at 27836c9 (Apache-2.0): assets/pattern_matching/patterns.csv"
 SHA256 = "0c51cac989fed0de138ed6a3825955fc91b6608771555a54c9044bd8751dd98a"
@@ -51,10 +51,8 @@ def patterns(clone: Path) -> list[str]:
         InvalidArgument: the file is not there, or another one.
     """
     path = clone / "assets" / "pattern_matching" / "patterns.csv"
-    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
-        raise InvalidArgument(f"{path} is not the file that was measured; clone {SOURCE}")
-    with path.open(encoding="utf-8", newline="") as lines:
-        return [row["regex"] for row in csv.DictReader(lines)]
+    [content] = pinned([path], SHA256, f"clone {SOURCE}")
+    return [row["regex"] for row in csv.DictReader(io.StringIO(content.decode(), newline=""))]
 
 
 def kind(constraint: Constraint) -> str:

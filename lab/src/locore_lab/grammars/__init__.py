@@ -7,13 +7,13 @@ here; they are read from clones of the repositories.
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from locore.kernel.errors import InvalidArgument
+from locore_lab.shared import pinned
 
 SOURCES = Path(__file__).with_name("sources.json")
 Syntax = Literal["lark", "gbnf"]
@@ -58,11 +58,7 @@ class Listed:
         file = clones / self.repository / path
         folder = clones / self.repository
         wanted = f"git clone https://github.com/{self.repository} {folder}, and there git checkout {self.commit}"
-        if not file.is_file():
-            raise InvalidArgument(f"there is no {file}; get it: {wanted}.")
-        content = file.read_bytes()
-        if hashlib.sha256(content).hexdigest() != self.sha256:
-            raise InvalidArgument(f"{file} is another version than the one that is listed; get that: {wanted}.")
+        [content] = pinned([file], self.sha256, wanted)
         return _variable(content.decode(), variable) if variable else content.decode()
 
     def changed(self, text: str) -> str:
