@@ -118,11 +118,8 @@ class Particles(Estimate):
         return len(set(self.bytes)) if self.tokenizer.has_text else len(torch.unique(self.tokens, dim=0))
 
     def ordered(self) -> Particles:
-        """The same, most probable text first. Weights that differ by rounding alone leave the order to the texts.
-
-        What a search found has its order, of which it may be proven.
-        """
-        if self.record.mode is not None:
+        """The same, most probable text first. Weights that differ by rounding alone leave the order to the texts."""
+        if self.record.mode is not None:  # whose order may be proven
             return self
         names = self.bytes if self.tokenizer.has_text else [tuple(y) for y in self.tokens.tolist()]
         total: dict[Any, float] = {}
