@@ -88,7 +88,7 @@ def prepared(asked: Asked) -> tuple[Prepared, list[int] | None]:
     scorer = _scorer(aim, tokenizer, complete_at, ending)
     if isinstance(sampler, SeeksMode):
         worth = _worth(scorer, spelling, constraint.bind(tokenizer) if circuit.relaxed else None, tokenizer)
-        sampler = sampler.seeking(worth, 0.0 if scorer is None else scorer.log_most)
+        sampler = sampler.seeking(worth, 0.0 if scorer is None else scorer.log_most, request.stop)
     elif scorer is not None:
         sampler, law = steered(sampler, law, circuit, scorer)
     elif mode is not None or circuit.relaxed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locore
-from locore import ban, bonus, choice, contains, ends_with
-from locore.kernel.errors import CannotScore, InvalidArgument, InvalidConstraint, ZeroWeights
+from locore import ban, bonus, choice, contains, ends_with, regex
+from locore.kernel.errors import CannotScore, InvalidArgument, InvalidConstraint, TimedOut, ZeroWeights
 from locore.models import Tempered, TopK
+from locore.samplers.most_probable import Frontier
 from tests.effort import examples
-from tests.test_laws_of_requests import LENGTH, LETTERS, model_of, sequences
+from tests.test_laws_of_requests import LENGTH, LETTERS, exact, model_of, sequences
 
 AIMS = {"ban": ban("aa"), "ends": ends_with("ba"), "contains": contains("ab"), "bonus": ban("aa") * bonus(contains("b"), 2.0)}
 LAWS = {
@@ -93,3 +95,39 @@ def test_a_search_is_no_draw():
         locore.generate(*call, temperature=0, sampler="smc")
     with pytest.raises(InvalidConstraint):
         locore.generate(model_of(1), "", "b", LENGTH, sampler="search")
+
+
+@pytest.mark.parametrize("stop", ["a", "b", " c"])
+def test_texts_that_are_cut_alike_are_one(stop):
+    model = model_of(2)
+    p = locore.generate(
+        model, "", regex("[abc ]*"), LENGTH, num_particles=6, sampler="search", budget=5000, stop=stop, ending="eos"
+    )
+    assert len(set(p.texts)) == len(p) > 1 and not any(stop in text for text in p.texts)
+    every = exact(model, regex("[abc ]*"), stop=stop, ending="eos")
+    best: dict[str, float] = {}
+    for text, scores in zip(every.texts, every.token_scores.sum(-1).tolist(), strict=True):
+        best[text] = max(best.get(text, -math.inf), scores)
+    assert p.log_weights.tolist() == pytest.approx(sorted(best.values(), reverse=True)[:6])
+
+
+@pytest.mark.parametrize("passes", range(1, 14))
+def test_what_was_not_read_when_time_was_up_is_no_proof(passes, monkeypatch):
+    """Whatever pass is the last: what is claimed is still true."""
+    read, made = Frontier._read, itertools.count(1)
+
+    def until(self, prefixes):
+        if next(made) > passes:
+            raise TimedOut("the time is up.")
+        return read(self, prefixes)
+
+    monkeypatch.setattr(Frontier, "_read", until)
+    truth = ranked(model_of(4), "ban")
+    try:
+        p = locore.generate(model_of(4), "", ban("aa"), LENGTH, num_particles=2, sampler="search", budget=300, ending="eos")
+    except TimedOut:
+        assert passes < LENGTH
+        return
+    mode = p.record.mode
+    assert max(log for log, text in truth if text not in p.texts) <= mode.log_unread + 1e-9
+    assert [text for _, text in truth[: mode.proven]] == p.texts[: mode.proven]

@@ -92,8 +92,11 @@ def _judgements(draws: Draws, advised: str) -> Iterator[Judgement]:
 def _by_search(mode: Mode) -> Judgement:
     """Of the most probable texts; all of them where so many are proven."""
     if mode.is_proven:
-        first = "this is the most probable text" if mode.proven == 1 else f"the first {mode.proven} texts are the most probable"
-        return "trust", f"{first}: no other sequence of tokens that satisfies the constraint is more probable, for certain."
+        first = "" if mode.proven == 1 else f" than the first {mode.proven}"
+        return (
+            "trust",
+            f"no other text that satisfies the constraint has a more probable sequence of tokens{first}, for certain.",
+        )
     found = f"the most probable of {mode.compared:,} that were compared"
     beyond = mode.log_unread - mode.log_found
     if beyond == math.inf:

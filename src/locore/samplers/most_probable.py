@@ -26,6 +26,7 @@ from locore.kernel.certain import apart
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, TimedOut, ZeroWeights
 from locore.kernel.evidence.record import Guarantee
 from locore.kernel.numerics import NEG_INF
+from locore.kernel.request import cut_before
 from locore.kernel.samplers.base import Prefixes, Promises, affordable
 from locore.models import LanguageModel, Tempered
 from locore.samplers.auto import Auto
@@ -52,6 +53,7 @@ class MostProbable(Promises):
         worth: log of what Long[num, length] are worth beyond their probability, f64[num], −inf where one must not be; None for
             nothing.
         log_most: what that cannot exceed.
+        stops: strings before the first of which texts are cut.
     """
 
     guarantee: ClassVar[Guarantee] = "mode"
@@ -60,10 +62,11 @@ class MostProbable(Promises):
     texts: int | None = None
     worth: Callable[[Tensor], Tensor] | None = field(default=None, compare=False, repr=False)
     log_most: float = 0.0
+    stops: tuple[str, ...] = ()
 
-    def seeking(self, worth: Callable[[Tensor], Tensor] | None, log_most: float) -> MostProbable:
+    def seeking(self, worth: Callable[[Tensor], Tensor] | None, log_most: float, stops: tuple[str, ...]) -> MostProbable:
         """By probability and worth; see the attributes."""
-        return replace(self, worth=worth, log_most=log_most)
+        return replace(self, worth=worth, log_most=log_most, stops=stops)
 
     def most_prefixes(self, num_particles: int) -> float:
         """One is drawn, and scored under the law itself."""
@@ -87,20 +90,33 @@ class MostProbable(Promises):
         price = max(1, circuit.length - 1)
         limit = int(price * self.most_prefixes(num_particles)) if budget is None else budget
         affordable(1, price, limit, self.name)
-        best = Best(model, num_particles if self.texts is None else self.texts, self._values)
-        frontier = None if circuit.reader is None else Frontier(model, circuit.reader, best, limit, self.log_most)
-        if frontier is None:
-            best.add(*self._drawn(model, circuit, limit, generator))
-        elif limit < 3 * price:
-            frontier.run(limit)
-        elif not frontier.run(max(price, int(limit * SEARCHED))) and not frontier.run_on(limit - 2 * price):
-            best.add(*self._drawn(model, circuit, limit - frontier.contexts, generator))  # one at least, and it is scored
-        log_unread = self.log_most if frontier is None else frontier.log_unread
+        best = Best(model, num_particles if self.texts is None else self.texts, self._values, self.stops)
+        log_unread = self._searched(model, circuit, best, limit, generator)
         if not best.found:
             if log_unread == NEG_INF:
                 raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
             raise ZeroWeights(f"no text that satisfies the constraint was found in {limit:,} LM tokens; use a larger budget.")
         return best.draws(log_unread)
+
+    def _searched(self, model: LanguageModel, circuit: Circuit, best: Best, limit: int, generator: torch.Generator) -> float:
+        """Find what is best; log of what no sequence is worth that was neither found nor passed over.
+
+        Raises:
+            TimedOut: the time was up before anything was found.
+        """
+        if circuit.reader is None:
+            best.add(*self._drawn(model, circuit, limit, generator))
+            return self.log_most
+        price, frontier = max(1, circuit.length - 1), Frontier(model, circuit.reader, best, limit, self.log_most)
+        try:
+            if limit < 3 * price:
+                frontier.run(limit)
+            elif not frontier.run(max(price, int(limit * SEARCHED))) and not frontier.run_on(limit - 2 * price):
+                best.add(*self._drawn(model, circuit, limit - frontier.contexts, generator))  # one at least, and it is scored
+        except TimedOut:
+            if not best.found:
+                raise
+        return frontier.log_unread
 
     def _values(self, tokens: Tensor, scores: Tensor) -> Tensor:
         """f64[num]: log of what sequences are compared by."""
@@ -130,8 +146,9 @@ class Best:
         compared: sequences that were compared.
     """
 
-    def __init__(self, model: LanguageModel, number: int, values: Values) -> None:
-        self._model, self._number, self._values = model, number, values
+    def __init__(self, model: LanguageModel, number: int, values: Values, stops: tuple[str, ...] = ()) -> None:
+        self._tokenizer, self._number, self._values = model.tokenizer, number, values
+        self._stops = [stop.encode() for stop in stops]
         self.found: dict[Hashable, tuple[float, Tensor, Tensor]] = {}
         self.compared = 0
 
@@ -143,15 +160,19 @@ class Best:
     def add(self, tokens: Tensor, scores: Tensor) -> None:
         """Whole sequences Long[num, length] with f64[num, length] scores."""
         self.compared += len(tokens)
-        tokenizer = self._model.tokenizer
         for value, y, each in zip(self._values(tokens, scores).tolist(), tokens, scores, strict=True):
             if value > NEG_INF and value > self.log_least:
-                name = tokenizer.text_bytes(y.tolist()) if tokenizer.has_text else tuple(y.tolist())
+                name = self._name(y.tolist())
                 known = self.found.get(name)
                 if known is None or known[0] < value:
                     self.found[name] = (value, y, each)
                     ranked = sorted(self.found.items(), key=lambda item: -item[1][0])
                     self.found = dict(ranked[: self._number])
+
+    def _name(self, tokens: list[int]) -> Hashable:
+        """What makes two sequences one text."""
+        tokenizer = self._tokenizer
+        return cut_before(tokenizer.text_bytes(tokens), self._stops) if tokenizer.has_text else tuple(tokens)
 
     def draws(self, log_unread: float) -> Draws:
         """All of them, where none that was not read is worth more than e^log_unread."""
@@ -223,7 +244,11 @@ class Frontier:
                 now = _first(group, width)
                 self._groups.append(group.at(~now))
                 group = group.at(now)
-            group = self._read(group)
+            try:
+                group = self._read(group)
+            except TimedOut:
+                self._groups.append(group)  # it was not read
+                raise
         if len(group):
             self._groups.append(group)
 

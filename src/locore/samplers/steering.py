@@ -33,8 +33,8 @@ class SeeksMode(Protocol):
     def texts(self) -> int | None:
         """How many; None for as many as particles are asked for."""
 
-    def seeking(self, worth: Callable[[Tensor], Tensor] | None, log_most: float) -> Sampler:
-        """One that knows of log worth, f64[num] of Long[num, length], and of what that cannot exceed."""
+    def seeking(self, worth: Callable[[Tensor], Tensor] | None, log_most: float, stops: tuple[str, ...]) -> Sampler:
+        """One that knows of log worth, f64[num] of Long[num, length], of what that cannot exceed, and where texts are cut."""
 
 
 def steered(sampler: Sampler, model: LanguageModel, circuit: Circuit, scorer: Scorer) -> tuple[Sampler, LanguageModel]:
