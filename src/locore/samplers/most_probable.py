@@ -116,6 +116,7 @@ class MostProbable(Promises):
         except TimedOut:
             if not best.found:
                 raise
+            best.notes = (f"the search was ended after {frontier.contexts:,} of {limit:,} LM tokens",)
         return frontier.log_unread
 
     def _values(self, tokens: Tensor, scores: Tensor) -> Tensor:
@@ -144,6 +145,7 @@ class Best:
     Attributes:
         found: of each text its value, tokens and token scores, the most probable first; so many at most.
         compared: sequences that were compared.
+        notes: what the report should say.
     """
 
     def __init__(self, model: LanguageModel, number: int, values: Values, stops: tuple[str, ...] = ()) -> None:
@@ -151,6 +153,7 @@ class Best:
         self._stops = [stop.encode() for stop in stops]
         self.found: dict[Hashable, tuple[float, Tensor, Tensor]] = {}
         self.compared = 0
+        self.notes: tuple[str, ...] = ()
 
     @property
     def log_least(self) -> float:
@@ -180,7 +183,7 @@ class Best:
         log_unread = max(log_unread, self.log_least)  # what is below was passed over
         proven = sum(value >= log_unread for value in values)
         mode = Mode(values[0], log_unread, self.compared, proven)
-        record = Record(guarantee="mode", weighted=False, drawn=len(values), mode=mode)
+        record = Record(guarantee="mode", weighted=False, drawn=len(values), mode=mode, notes=self.notes)
         return Draws(torch.stack(tokens), torch.tensor(values, dtype=torch.float64), torch.stack(scores), record)
 
 
