@@ -238,7 +238,8 @@ def _remedy(draws: Draws, advised: str) -> str:
 def caveats(draws: Draws, level: Level) -> list[str]:
     """What a judgement cannot see."""
     record = draws.record
-    if level not in ("trust", "rough") or record.exact_draws or record.enumerated or is_enclosed(draws):
+    is_known = record.mode is not None or record.exact_draws or record.enumerated or is_enclosed(draws)
+    if level not in ("trust", "rough") or is_known:
         return []
     what = "agreement of blocks" if record.blocks is not None or record.joined is not None else "ESS"
     unseen = f"Note: {what} cannot see likely sequences that were never drawn; another sampler's answer is better evidence."
@@ -355,6 +356,8 @@ def _telling(sure: float, likely: float) -> tuple[float, str]:
 
 
 def _findings(draws: Draws, sampler: str, texts: int) -> str:
+    if (mode := draws.record.mode) is not None:
+        return f"{mode.compared:,} sequences were compared; {mode.proven} of {texts} texts proved; sampler {sampler}"
     parts = [
         f"{texts} distinct text{'s' * (texts > 1)} in {len(draws)} particle{'s' * (len(draws) > 1)}",
         f"largest weight {float(draws.weights.max()):.0%}",
