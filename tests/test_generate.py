@@ -32,7 +32,7 @@ def test_everything_returned_satisfies_the_constraint(model, sampler, alpha):
     particles = locore.generate(model, "", alpha, max_new_tokens=5, num_particles=12, sampler=sampler, seed=0)
     bound = alpha.at(5).bind(TOKENIZER)
     assert all(bound.evaluate(y, TOKENIZER) for y in particles.tokens.tolist())
-    assert particles.info["sampler"] and particles.info["guarantee"] in ("proper", "asymptotic", "biased")
+    assert particles.info["sampler"] and particles.info["guarantee"] in ("proper", "asymptotic", "biased", "mode")
     assert {"lm_tokens", "lm_contexts", "seconds", "seed"} <= particles.info.keys()
     mean = float(torch.logsumexp(particles.log_weights, 0)) - math.log(len(particles))
     assert particles.log_evidence == pytest.approx(mean)

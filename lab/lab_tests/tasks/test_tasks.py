@@ -278,6 +278,7 @@ def test_all_proper_samplers_compete_or_are_named():
     assert {*MAIN, *OTHERS} - {"twisted, learned", "genlm-smc", "genlm-awrs", "transformers-masking"} == BY_NAME.keys() - {
         "twisted",
         "quick",  # for what a server answers soon
+        "search",  # which draws nothing
     }
     with pytest.raises(InvalidArgument, match="nonsense"):
         entrants(["nonsense"])
