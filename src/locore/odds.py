@@ -78,10 +78,10 @@ def log_odds(
     """
     aims = [_aim(what) for what in (first, second)]
     request = Request(max_new_tokens=max_new_tokens, **options)
-    base = model if isinstance(model, LanguageModel) else load(model)
     sampler = sampler_by_name(request.sampler)
     if request.most_probable or isinstance(sampler, SeeksMode):
         raise InvalidArgument("log_odds compares probabilities, which a search for the most probable texts does not give.")
+    base = model if isinstance(model, LanguageModel) else load(model)
     seed = drawn_seed(request.seed)
     either = disjunction([aim.constraint for aim in aims])
     a, b = (

@@ -302,7 +302,7 @@ def _best_of(parts: Sequence[Part], run: Run, most: int) -> Particles:
     values = torch.cat([particles.log_weights + nats for particles, nats, _ in found])
     order = values.argsort(descending=True)
     unread, order = max([unread, *values[order[most:]].tolist()]), order[:most]
-    mode = Mode(float(values[order[0]]), unread, sum(each.compared for *_, each in found), int((values[order] >= unread).sum()))
+    mode = Mode.of(values[order].tolist(), unread, sum(each.compared for *_, each in found))
     best = found[0][0]
     record = replace(best.record, mode=mode, bounds=UNKNOWN, drawn=len(order))
     tokens = torch.cat([particles.tokens for particles, *_ in found])[order]

@@ -327,6 +327,7 @@ _needs_code = _edit_config(model_type="mine", auto_map={"AutoConfig": "code.MyCo
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 50), "weights"),
         (_edit_config(num_hidden_layers=3), "lack"),
         (_edit_config(model_type="t5"), "EncoderDecoder"),
+        (_edit_config(model_type="vit"), "causal"),
         (_edit_config(model_type="nothing known"), "config.json"),
         (_needs_code, "code of its own"),
         (shutil.rmtree, "not a folder"),

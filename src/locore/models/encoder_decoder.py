@@ -45,13 +45,13 @@ class EncoderDecoder(HuggingFaceModel):
         decoder = _Decoder(module.eval(), inputs)
         made = cls.from_module(decoder, tokenizer, info=replace(described(module), context=decoder.context))
         assert isinstance(made, cls)
+        made.causal.context = decoder.context  # under the name that this decoder has for it
         return made
 
     def __init__(
         self, causal: CausalLM, tokenizer: Tokenizer, prompt: tuple[int, ...] | None = None, info: ModelInfo | None = None
     ) -> None:
         """Most users want `of`."""
-        causal.context = causal.module.context
         super().__init__(causal, tokenizer, causal.module.start if prompt is None else prompt, info)
 
     def given(self, **inputs: Tensor) -> EncoderDecoder:

@@ -185,7 +185,7 @@ class Search:
             return
         whole = ~children.going() | children.are_complete
         if bool(whole.any()):
-            self._found.append(_padded(children.at(whole), *self.walk.model.tokenizer.eos_ids[:1]))
+            self._found.append(padded(children.at(whole), *self.walk.model.tokenizer.eos_ids[:1]))
         if not bool(whole.all()):
             self._unread.append(children.at(~whole))
 
@@ -241,14 +241,14 @@ class Search:
 
     def _of_rest(self, generator: torch.Generator) -> Beginnings:
         """One for each round, in proportion to their probability."""
-        begun, scores = _joined([_padded(prefixes) for prefixes in self._unread])
+        begun, scores = _joined([padded(prefixes) for prefixes in self._unread])
         cuts = torch.cat([torch.full((len(prefixes),), prefixes.position) for prefixes in self._unread])
         chosen = torch.multinomial(torch.softmax(scores.sum(-1), 0), self.rest, replacement=True, generator=generator)
         weights = torch.full((self.rest,), self.log_left, dtype=torch.float64)
         return Beginnings(begun[chosen], cuts[chosen], weights, torch.arange(self.rest))
 
 
-def _padded(prefixes: Prefixes, token: int = 0) -> Scored:
+def padded(prefixes: Prefixes, token: int = 0) -> Scored:
     """As whole sequences, with a token of probability 1; they can be read no more."""
     missing = (0, prefixes.reader.length - prefixes.position)
     return pad(prefixes.tokens, missing, value=token), pad(prefixes.token_scores, missing)

@@ -23,13 +23,15 @@ from torch import Tensor
 from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws, Mode, Record
 from locore.kernel.certain import apart
-from locore.kernel.errors import BudgetExceeded, InvalidArgument, TimedOut, ZeroWeights
+from locore.kernel.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.kernel.evidence.record import Guarantee
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.request import cut_before
 from locore.kernel.samplers.base import Prefixes, Promises, affordable
 from locore.models import LanguageModel, Tempered
 from locore.samplers.auto import Auto
+from locore.samplers.best_first import Scored, padded
+from locore.samplers.enumeration import Walk
 
 WIDTH = 8  # prefixes of a beam
 AT_ONCE = 64  # of one length, where all that wait can be paid for
@@ -41,7 +43,6 @@ KEPT = 32  # draws
 COMPARED = 8  # of the draws, the likeliest, which are scored under the law itself
 
 Values = Callable[[Tensor, Tensor], Tensor]  # of Long[num, length] with their f64[num, length] token scores: f64[num]
-Scored = tuple[Tensor, Tensor]  # Long[num, length], whole sequences, and f64[num, length], their token scores
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,7 @@ class MostProbable(Promises):
         Raises:
             ZeroWeights: nothing was found.
         """
-        if num_particles < 1:
-            raise InvalidArgument(f"num_particles must be at least 1, got {num_particles}.")
+        affordable(num_particles, 0, None, self.name)
         price = max(1, circuit.length - 1)
         limit = int(price * self.most_prefixes(num_particles)) if budget is None else budget
         affordable(1, price, limit, self.name)
@@ -112,11 +112,13 @@ class MostProbable(Promises):
             if limit < 3 * price:
                 frontier.run(limit)
             elif not frontier.run(max(price, int(limit * SEARCHED))) and not frontier.run_on(limit - 2 * price):
-                best.add(*self._drawn(model, circuit, limit - frontier.contexts, generator))  # one at least, and it is scored
+                best.add(
+                    *self._drawn(model, circuit, limit - frontier.walk.contexts, generator)
+                )  # one at least, and it is scored
         except TimedOut:
             if not best.found:
                 raise
-            best.notes = (f"the search was ended after {frontier.contexts:,} of {limit:,} LM tokens",)
+            best.notes = (f"the search was ended after {frontier.walk.contexts:,} of {limit:,} LM tokens",)
         return frontier.log_unread
 
     def _values(self, tokens: Tensor, scores: Tensor) -> Tensor:
@@ -164,7 +166,7 @@ class Best:
         """Whole sequences Long[num, length] with f64[num, length] scores."""
         self.compared += len(tokens)
         for value, y, each in zip(self._values(tokens, scores).tolist(), tokens, scores, strict=True):
-            if value > NEG_INF and value > self.log_least:
+            if value > self.log_least:
                 name = self._name(y.tolist())
                 known = self.found.get(name)
                 if known is None or known[0] < value:
@@ -180,9 +182,7 @@ class Best:
     def draws(self, log_unread: float) -> Draws:
         """All of them, where none that was not read is worth more than e^log_unread."""
         values, tokens, scores = zip(*self.found.values(), strict=True)
-        log_unread = max(log_unread, self.log_least)  # what is below was passed over
-        proven = sum(value >= log_unread for value in values)
-        mode = Mode(values[0], log_unread, self.compared, proven)
+        mode = Mode.of(values, max(log_unread, self.log_least), self.compared)  # what is below was passed over
         record = Record(guarantee="mode", weighted=False, drawn=len(values), mode=mode, notes=self.notes)
         return Draws(torch.stack(tokens), torch.tensor(values, dtype=torch.float64), torch.stack(scores), record)
 
@@ -191,7 +191,7 @@ class Frontier:
     """Prefixes that were reached and not read, in groups of one length that go on from the same pass.
 
     Attributes:
-        contexts: LM tokens spent.
+        walk: counts LM tokens.
     """
 
     def __init__(self, model: LanguageModel, reader: LeftToRight, best: Best, most: int, log_most: float = 0.0) -> None:
@@ -202,10 +202,10 @@ class Frontier:
             most: LM tokens that will be spent in all; more prefixes than that are not kept.
             log_most: no sequence is worth more than e^log_most times its probability.
         """
-        self._model, self._reader, self._best, self._most, self._log_most = model, reader, best, most, log_most
+        self.walk = Walk(model, reader, most)
+        self._best, self._log_most = best, log_most
         self._groups = [Prefixes.start(model, reader)]  # the likeliest of each first
         self._log_dropped = NEG_INF
-        self.contexts = 0
 
     @property
     def log_unread(self) -> float:
@@ -213,19 +213,22 @@ class Frontier:
         waiting = (float(group.log_mass[0]) for group in self._groups)
         return max([self._log_dropped, *waiting]) + self._log_most
 
-    def run(self, limit: int) -> bool:
-        """Follow beams until what waits cannot be among the best, or until so many LM tokens are spent; is it the former?"""
-        self._prune()
-        while self._groups and self._room(limit, self._groups[0]):
-            self._follow(self._groups.pop(0), limit)
-            self._prune()
+    @property
+    def is_done(self) -> bool:
+        """Can nothing that waits be among the best?"""
         return self.log_unread <= self._best.log_least
+
+    def run(self, limit: int) -> bool:
+        """Follow beams until that is so, or until so many LM tokens are spent; is it so?"""
+        while self._pruned() and self._room(limit, self._groups[0]):
+            self._follow(self._groups.pop(0), limit)
+        return self.is_done
 
     def run_on(self, limit: int) -> bool:
         """As `run`, as long as what waits is less than can be read."""
-        while self._groups and sum(map(len, self._groups)) <= limit - self.contexts:
-            self.run(min(limit, self.contexts + AT_ONCE))
-        return self.log_unread <= self._best.log_least
+        while self._groups and sum(map(len, self._groups)) <= limit - self.walk.contexts:
+            self.run(min(limit, self.walk.contexts + AT_ONCE))
+        return self.is_done
 
     @property
     def _floor(self) -> float:
@@ -234,11 +237,11 @@ class Frontier:
 
     def _room(self, limit: int, group: Prefixes) -> int:
         """How many prefixes of a group are read together; all that wait where that is within the limit."""
-        left = limit - self.contexts if group.position else max(1, limit)
+        left = limit - self.walk.contexts if group.position else max(1, limit)
         if not self._best.found and left > 1:  # one prefix at least is followed to its end
-            left = max(1, left - (self._reader.length - 1 - group.position))
+            left = max(1, left - (self.walk.reader.length - 1 - group.position))
         waiting = len(group) + sum(len(other) for other in self._groups if other is not group)
-        return min(left, AT_ONCE if waiting <= left else max(1, min(WIDTH, left // self._reader.length)))
+        return min(left, AT_ONCE if waiting <= left else max(1, min(WIDTH, left // self.walk.reader.length)))
 
     def _follow(self, group: Prefixes, limit: int) -> None:
         """A beam from the likeliest of a group to the end of its texts; what it leaves waits."""
@@ -257,28 +260,30 @@ class Frontier:
 
     def _read(self, prefixes: Prefixes) -> Prefixes:
         """The children that may lead to something, the likeliest first; whole sequences are found."""
-        self.contexts += int(prefixes.going().sum()) * bool(prefixes.position)
-        joint = (prefixes.log_mass[:, None] + prefixes.masked()).flatten()
-        most = max(AT_ONCE, self._most - self.contexts)
+        joint = self.walk.joint(prefixes).flatten()
+        most = max(AT_ONCE, self.walk.max_contexts - self.walk.contexts)
         masses, which = joint.topk(min(most + 1, len(joint)))
         if len(masses) > most and float(masses[most]) > self._floor:
             self._log_dropped = max(self._log_dropped, float(masses[most]))
         which = which[:most][masses[:most] > self._floor]  # never −inf
-        row, token = which // self._model.vocab_size, which % self._model.vocab_size
+        row, token = which // self.walk.model.vocab_size, which % self.walk.model.vocab_size
         children = prefixes.extended(row, token)
         whole = ~children.going() | torch.tensor(children.are_complete)
         if bool(whole.any()):
-            self._best.add(*_padded(children.at(whole), *self._model.tokenizer.eos_ids[:1]))
+            self._best.add(*padded(children.at(whole), *self.walk.model.tokenizer.eos_ids[:1]))
         return children.at(~whole & (children.log_mass > self._floor))
 
-    def _prune(self) -> None:
-        """Forget what leads to nothing, and where memory ends what is least likely."""
-        kept = [group.at(likely) for group in self._groups if bool((likely := group.log_mass > self._floor).any())]
-        self._groups = sorted(kept, key=lambda group: -float(group.log_mass[0]))
-        most = MOST_NUMBERS // (WIDTH * self._model.vocab_size)
-        for group in self._groups[most:]:
-            self._log_dropped = max(self._log_dropped, float(group.log_mass[0]))
-        self._groups = self._groups[:most]
+    def _pruned(self) -> list[Prefixes]:
+        """What waits, the likeliest first, without what leads to nothing; where memory ends, without what is least likely."""
+        kept = []
+        for group in self._groups:
+            likely = group.log_mass > self._floor
+            kept += [group if bool(likely.all()) else group.at(likely)] if bool(likely.any()) else []
+        kept.sort(key=lambda group: -float(group.log_mass[0]))
+        most = MOST_NUMBERS // (WIDTH * self.walk.model.vocab_size)
+        self._log_dropped = max([self._log_dropped, *(float(group.log_mass[0]) for group in kept[most:])])
+        self._groups = kept[:most]
+        return self._groups
 
 
 def _first(group: Prefixes, width: int) -> Tensor:
@@ -291,10 +296,3 @@ def _first(group: Prefixes, width: int) -> Tensor:
     now = torch.zeros(len(group), dtype=torch.bool)
     now[order.argsort()[:width]] = True
     return now
-
-
-def _padded(prefixes: Prefixes, token: int = 0) -> Scored:
-    """As whole sequences: one that has ended is whole but for its padding, which is certain."""
-    missing = (0, prefixes.reader.length - prefixes.position)
-    pad = torch.nn.functional.pad
-    return pad(prefixes.tokens, missing, value=token), pad(prefixes.token_scores, missing)

@@ -232,14 +232,9 @@ class Particles(Estimate):
         kept = int(keep.sum())
         if not kept:
             raise ZeroWeights(f"all {len(self)} particles were refused: {reason}. Use more particles, or drop this condition.")
-        share = kept / len(self)
-        return replace(
-            self,
-            tokens=self.tokens[keep],
-            log_weights=self.log_weights[keep] + math.log(share),
-            token_scores=None if self.token_scores is None else self.token_scores[keep],
-            record=self._record_where(keep, reason, share),
-        )
+        share, those = kept / len(self), self._at(keep)
+        record = self._record_where(keep, reason, share)
+        return replace(those, log_weights=those.log_weights + math.log(share), record=record)
 
     def _record_where(self, keep: Tensor, reason: str, share: float) -> Record:
         """The record of the particles of which this share is kept: what was known of α alone is dropped."""
@@ -267,13 +262,8 @@ class Particles(Estimate):
 
     def _evened(self, index: Tensor, record: Record) -> Particles:
         """These, with equal weights."""
-        return replace(
-            self,
-            tokens=self.tokens[index],
-            log_weights=torch.full((len(index),), self.log_mean_weight, dtype=torch.float64),
-            token_scores=None if self.token_scores is None else self.token_scores[index],
-            record=record,
-        )
+        even = torch.full((len(index),), self.log_mean_weight, dtype=torch.float64)
+        return replace(self._at(index), log_weights=even, record=record)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -110,6 +110,11 @@ class Mode:
     log_unread: float
     compared: int
     proven: int
+
+    @classmethod
+    def of(cls, values: Sequence[float], log_unread: float, compared: int) -> Mode:
+        """Of texts that are worth so much, the best first, as logarithms."""
+        return cls(values[0], log_unread, compared, sum(value >= log_unread for value in values))
 
     @property
     def is_proven(self) -> bool:
