@@ -70,6 +70,8 @@ def test_fewer_texts_than_were_asked_for_are_all_there_are():
     )
     assert sorted(p.texts) == ["ab", "ba"] and p.record.mode.proven == 2
     assert repr(p).startswith("<the most probable 2 texts found: trust>\n") and repr(p.best) in repr(p)
+    for log in p.log_weights.tolist():  # not their shares among each other
+        assert f"  {math.exp(log):.2g}  " in repr(p) and f"<td>{math.exp(log):.2g}</td>" in p._repr_html_()
 
 
 def test_what_is_asked_for_comes_in_order_and_not_by_chance():

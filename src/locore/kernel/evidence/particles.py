@@ -66,7 +66,8 @@ class Particles(Estimate):
 
     def _repr_html_(self) -> str:
         """For notebooks: the most probable texts, the law and the verdict."""
-        rows = "".join(self._table(SHOWN_IN_NOTEBOOKS, "<tr><td>{1:.3f}</td><td style='text-align:left'>{2}</td></tr>"))
+        number = "{1:.3f}" if self.record.mode is None else "{1:.2g}"
+        rows = "".join(self._table(SHOWN_IN_NOTEBOOKS, f"<tr><td>{number}</td><td style='text-align:left'>{{2}}</td></tr>"))
         said = "<br>".join(escape(line) for line in self.report().splitlines())
         return f"<p>{said}<br>Law: {escape(self._law)}.</p><table><tr><th>probability</th><th>text</th></tr>{rows}</table>"
 
@@ -77,17 +78,19 @@ class Particles(Estimate):
 
     def found_by_search(self) -> list[str]:
         """A line for each text that a search found: its probability, times what it is worth, and the text."""
-        texts = self.texts if self.tokenizer.has_text else self.tokens.tolist()
-        return [f"  {math.exp(log):.2g}  {text!r}" for log, text in zip(self.log_weights.tolist(), texts, strict=True)]
+        return self._table(len(self), "  {1:.2g}  {0!r}")
 
     def _table(self, most: int, line: str) -> list[str]:
         """A line for each of the most probable texts: of the text, its probability, and the text spelled for a page."""
-        if not self.tokenizer.has_text:
-            rows = zip(self.tokens[:most].tolist(), self.weights[:most].tolist(), strict=True)
-            return [line.format(y, weight, str(y)) for y, weight in rows]
-        posterior = self.posterior()
-        lines = [line.format(text, p, escape(repr(text))) for text, p in list(posterior.items())[:most]]
-        return lines if len(posterior) <= most else [*lines, line.format("…", sum(list(posterior.values())[most:]), "others")]
+        if self.record.mode is None and self.tokenizer.has_text:
+            posterior = self.posterior()
+            lines = [line.format(text, p, escape(repr(text))) for text, p in list(posterior.items())[:most]]
+            others = sum(list(posterior.values())[most:])
+            return lines if len(posterior) <= most else [*lines, line.format("…", others, "others")]
+        texts = self.texts if self.tokenizer.has_text else self.tokens.tolist()
+        values = self.weights if self.record.mode is None else self.log_weights.exp()
+        rows = zip(texts[:most], values[:most].tolist(), strict=True)
+        return [line.format(text, p, escape(repr(text))) for text, p in rows]
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         """Pairs (text, normalised weight)."""
