@@ -42,7 +42,7 @@ from locore_lab.fidelity.runs import call
 from locore_lab.grammars import Syntax
 from locore_lab.harness import Case, Row, Some, measurement, say
 from locore_lab.shared import pinned, seed_of
-from locore_lab.tasks.problem import Law, distance, shortened
+from locore_lab.tasks.problem import NOTHING, OTHER, Law, averaged, distance, shortened
 
 SOURCES = Path(__file__).parents[1] / "grammars" / "cars.json"
 SAMPLERS = ["auto", "cars", "asap", "smc", "masking, unweighted", "rejection"]
@@ -221,16 +221,13 @@ def worth(laws: list[Law], law: Law) -> float:
 def named(law: Law, truth: Law) -> Law:
     """On the texts of the truth, the others together."""
     kept = {text: law.get(text, 0.0) for text in truth if text in law}
-    return kept | {"(other)": max(0.0, sum(law.values()) - sum(kept.values()))}
+    return kept | {OTHER: max(0.0, sum(law.values()) - sum(kept.values()))}
 
 
-def averaged(laws: list[Law]) -> Law:
+def whole(laws: list[Law]) -> Law:
     """The law of one draw; where a run found nothing some probability is missing."""
-    total: Law = {}
-    for law in laws:
-        for text, probability in law.items():
-            total[text] = total.get(text, 0.0) + probability / len(laws)
-    return total | {"(nothing)": 1 - sum(total.values())}
+    law = averaged(laws)
+    return law | {NOTHING: 1 - sum(law.values())}
 
 
 def summed(name: str, size: int, runs: list[Row], timed: list[Row], known: Truth | None) -> Row:
@@ -246,8 +243,8 @@ def summed(name: str, size: int, runs: list[Row], timed: list[Row], known: Truth
     if known is None:
         return row
     draws, half = worth(laws, known.law), len(laws) // 2
-    row |= {"tv": distance(averaged(laws), known.law), "worth": draws}
-    row["noise"] = distance(averaged(laws[:half]), shortened(averaged(laws[half:]), VALUES)) / 2 if half else None
+    row |= {"tv": distance(whole(laws), known.law), "worth": draws}
+    row["noise"] = distance(whole(laws[:half]), shortened(whole(laws[half:]), VALUES)) / 2 if half else None
     row |= {"tokens_each": row["lm_tokens"] / draws, "seconds_each": row["cpu_seconds"] / draws}
     if logs:
         row["rmse"] = math.sqrt(mean((one - known.log_z) ** 2 for one in logs))

@@ -3,12 +3,11 @@
 Labels, formats and JSON of the problems of `locore bench tasks`, and of two more drawn sets. Of each: LM tokens and CPU seconds
 until no unread prefix is likelier than the best text found, and log p of that text; beside it the beam search of transformers,
 which may only take tokens that the constraint allows, ends a text for free where it is complete, and ranks by log p without a
-penalty for length. The texts of both are read again by the model.
+penalty for length; of its LM tokens those count behind which there is a choice. The texts of both are read again by the model.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from locore.kernel.numerics import NEG_INF
 from locore.models import Counted, HuggingFaceModel, LanguageModel, prompt_ids
 from locore.stopping import StopWhenComplete
 from locore_lab.harness import Case, Row, measurement
+from locore_lab.shared import timed
 from locore_lab.tasks.drawn import drawn_problems
 from locore_lab.tasks.problem import Problem, Task, prompt_of
 from locore_lab.tasks.written import written_problems
@@ -42,11 +42,8 @@ class Allowed(LogitsProcessor):
     """Log-probabilities of the next token under the law that is searched; −inf of what the constraint does not allow."""
 
     def __init__(self, task: Task, prompt: int) -> None:
-        self._ends, self._prompt, self._temperature = (
-            StopWhenComplete(task.model, task.circuit),
-            prompt,
-            task.problem.temperature,
-        )
+        self._ends, self._prompt = StopWhenComplete(task.model, task.circuit), prompt
+        self._temperature = task.problem.temperature
         self.lm_tokens = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -96,14 +93,10 @@ def measured(problem: Problem, budget: int, beams: int) -> Row:
     """One problem, by both."""
     model = locore.load(problem.model)
     task = Task.of(problem, model)
-    begun = time.process_time()
-    p = locore.generate(
-        *(model, prompt_of(problem), problem.constraint, problem.length),
-        temperature=problem.temperature, sampler="search", num_particles=1, budget=budget, seed=0,
-    )  # fmt: skip
-    seconds, begun = time.process_time() - begun, time.process_time()
-    tokens, spent = by_beams(model, task, beams)
-    beam_seconds = time.process_time() - begun
+    call = (model, prompt_of(problem), problem.constraint, problem.length)
+    options = {"temperature": problem.temperature, "sampler": "search", "num_particles": 1, "budget": budget, "seed": 0}
+    p, seconds = timed(lambda: locore.generate(*call, **options))
+    (tokens, spent), beam_seconds = timed(lambda: by_beams(model, task, beams))
     ours, theirs = log_p(task, p.tokens[:1]), log_p(task, tokens)
     mode = p.record.mode
     assert mode is not None

@@ -23,7 +23,7 @@ import locore
 from locore import char_count, grammar
 from locore.circuits import Circuit
 from locore.evidence import Particles
-from locore.kernel.numerics import NEG_INF
+from locore.kernel.numerics import NEG_INF, segment_logsumexp
 from locore.kernel.samplers.base import Prefixes, left_to_right
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, HuggingFaceModel, LanguageModel, MarkovModel, Remembered
@@ -33,6 +33,7 @@ from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.runs import call
 from locore_lab.harness import Case, Row, Some, measurement
 from locore_lab.shared import seed_of
+from locore_lab.tasks.problem import Law, averaged
 
 AUTO = "auto"
 SAMPLERS = ["smc", "cars", "rejection", AUTO]
@@ -48,7 +49,6 @@ AT_ONCE = 128  # prefixes whose distributions are held together
 ONE_KIND = [[0.999, 0.001]] * 2
 TWO_KINDS = [[0.6, 0.05, 0.3, 0.05], [0.6, 0.1, 0.25, 0.05], [0.25, 0.03, 0.7, 0.02], [0.7, 0.02, 0.2, 0.08]]
 SHOWN = "Well-nested brackets: (()) ()[] ([]) (()()) [()] (())() "
-Law = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,7 @@ def following(prefixes: Prefixes) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor]
 
 def normalised(logs: Tensor, group: Tensor) -> Tensor:
     """f64[num], so that those of a group sum to one."""
-    size = int(group.max()) + 1
-    peak = torch.full((size,), NEG_INF, dtype=torch.float64).scatter_reduce(0, group, logs, "amax")
-    sums = torch.zeros(size, dtype=torch.float64).index_add(0, group, (logs - peak[group]).exp())
-    return logs - peak[group] - sums.log()[group]
+    return logs - segment_logsumexp(logs, group, int(group.max()) + 1)[group]
 
 
 def law_of(texts: list[str], logs: Tensor) -> Law:
@@ -148,15 +145,6 @@ def law_of(texts: list[str], logs: Tensor) -> Law:
     for text, probability in zip(texts, logs.exp().tolist(), strict=True):
         law[text] = law.get(text, 0.0) + probability
     return law
-
-
-def mean(laws: list[Law]) -> Law:
-    """The law of one draw of a run that is chosen by chance."""
-    total: Law = {}
-    for law in laws:
-        for text, probability in law.items():
-            total[text] = total.get(text, 0.0) + probability / len(laws)
-    return total
 
 
 def ending(model: LanguageModel, circuit: Circuit) -> LanguageModel:
@@ -197,8 +185,8 @@ def sampled(model: LanguageModel, circuit: Circuit, found: Known, name: str, bud
     return {
         "given": given,
         "runs": runs,
-        "tv": total_variation(mean(laws), found.truth),
-        "noise": total_variation(mean(laws[:half]), mean(laws[half:])) / 2,
+        "tv": total_variation(averaged(laws), found.truth),
+        "noise": total_variation(averaged(laws[:half]), averaged(laws[half:])) / 2,
         "one_run": sum(total_variation(law, found.truth) for law in laws) / runs,
         "failed": failed,
         "rmse": math.sqrt(sum(gap**2 for gap in gaps) / len(gaps)) if gaps else None,

@@ -27,9 +27,9 @@ from locore.testing import total_variation
 from locore_lab.fidelity.peers import seeded
 from locore_lab.harness import Case, Row, Some, measurement
 from locore_lab.shared import SHARED
+from locore_lab.tasks.problem import Law, averaged
 
 RUNS = {"table": 100, "stories": 30, "smollm2": 10}
-Law = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,10 @@ class Runs:
 
     def law(self, part: slice = slice(None)) -> Law:
         """Averaged."""
-        total: Law = {}
-        for law in self.laws[part]:
-            for text, weight in law.items():
-                total[text] = total.get(text, 0.0) + weight / len(self.laws[part])
-        return total
+        return averaged(self.laws[part])
 
 
-def averaged(number: int, run: Callable[[int, Counter], tuple[Law, int, float]]) -> Runs:
+def found_by(number: int, run: Callable[[int, Counter], tuple[Law, int, float]]) -> Runs:
     """So many runs by their seeds."""
     calls, found = Counter(), [None] * number
     for seed in range(number):
@@ -187,11 +183,11 @@ def measured(problem: Problem, model: LanguageModel, number: int, num: int) -> l
     target = problem.constraint * problem.factor(Counter())
     exact = locore.generate(model, problem.prompt, target, problem.length, sampler="exact", num_particles=10**6)
     truth, rows = exact.posterior(), []
-    peer = averaged(number, of_genlm(problem, model, num))
+    peer = found_by(number, of_genlm(problem, model, num))
     budget = max(problem.length - 1, round(peer.lm_tokens))
     entries = {"genlm-control": peer}
     for name, texts in (("auto", num), ("auto, distinct", max(1, round(peer.texts)))):
-        entries[name] = averaged(number, of_locore(problem, model, texts, budget))
+        entries[name] = found_by(number, of_locore(problem, model, texts, budget))
     for name, runs in entries.items():
         half, tv = len(runs.laws) // 2, total_variation(runs.law(), truth)
         row: Row = {"texts": len(truth), "sampler": name, "tv": tv, "ratio": tv / total_variation(peer.law(), truth)}

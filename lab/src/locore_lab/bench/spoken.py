@@ -196,15 +196,12 @@ def calibration(rows: list[Row]) -> str:
     lines = []
     for decoder in (BEST, "20 beams, masked", "5 beams, masked"):
         said = [tuple(each) for row in rows if row["decoder"] == decoder for each in row["sure"]]
-        lines += [{"decoder": decoder, "sure": f"{low:.2f}–{high:.2f}", **binned(said, low, high)} for low, high in pairs()]
+        lines += [
+            {"decoder": decoder, "sure": f"{low:.2f}–{high:.2f}", **binned(said, low, high)} for low, high in pairwise(BOUNDS)
+        ]
     return table(
         lines, ("decoder | sure | strings | mean sure, % | right, %", "{decoder} | {sure} | {strings} | {mean} | {right}")
     )
-
-
-def pairs() -> Iterator[tuple[float, float]]:
-    """Neighbouring bounds."""
-    return pairwise(BOUNDS)
 
 
 def binned(said: list[tuple[float, int]], low: float, high: float) -> Row:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from locore_lab.fidelity.tables import NEGLIGIBLE, Point, at, mean_ratio
-from locore_lab.tasks.problem import NOTHING, Law, Problem, mean_distance
+from locore_lab.tasks.problem import NOTHING, Law, Problem, averaged, mean_distance
 from locore_lab.tasks.runs import REFUSED, ZERO, Run
 from locore_lab.tasks.truth import Truth
 
@@ -43,12 +43,7 @@ def is_covered(run: Run, truth: Truth) -> bool | None:
 def one_draw(runs: list[Run]) -> dict[str, Law]:
     """The laws of the features of one draw: those of the runs, averaged."""
     names = {name for run in runs for name in run.laws}
-    result: dict[str, Law] = {name: {} for name in names}
-    for run in runs:
-        for name in names:
-            for value, weight in run.laws.get(name, {NOTHING: 1.0}).items():
-                result[name][value] = result[name].get(value, 0.0) + weight / len(runs)
-    return result
+    return {name: averaged([run.laws.get(name, {NOTHING: 1.0}) for run in runs]) for name in names}
 
 
 def noise(runs: list[Run], truth: Truth) -> float | None:

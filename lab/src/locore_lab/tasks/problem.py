@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -113,6 +113,20 @@ def laws_of(features: tuple[Feature, ...], texts: Mapping[str, float]) -> dict[s
             law[seen] = law.get(seen, 0.0) + probability
         result[feature.name] = law
     return result
+
+
+def mixed(parts: Iterable[tuple[Law, float]]) -> Law:
+    """Laws in these shares."""
+    total: Law = {}
+    for law, share in parts:
+        for value, probability in law.items():
+            total[value] = total.get(value, 0.0) + share * probability
+    return total
+
+
+def averaged(laws: Sequence[Law]) -> Law:
+    """The law of one draw of a run that is chosen by chance."""
+    return mixed((law, 1 / len(laws)) for law in laws)
 
 
 def shortened(law: Law, most: int) -> Law:

@@ -22,7 +22,7 @@ from locore.samplers import Enumeration, Rejection, Sampler, SequentialMonteCarl
 from locore.samplers.enumeration import price_of_enumeration
 from locore_lab.fidelity.truth import Estimate, agreed
 from locore_lab.shared import seed_of
-from locore_lab.tasks.problem import Law, Problem, Task, laws_of, mean_distance, shortened
+from locore_lab.tasks.problem import Law, Problem, Task, laws_of, mean_distance, mixed, shortened
 
 ENUMERATED = 6_000  # contexts, at most
 KEPT = 1_000_000  # sequences of an enumeration
@@ -181,7 +181,7 @@ def pooled(task: Task, batches: dict[str, list[Batch]]) -> Truth:
     log_z, error, source = agreed([a, b])
     ours, theirs = (_averaged(found, each.ratio) for found, each in zip(batches.values(), (a, b), strict=True))
     share = b.error**2 / (a.error**2 + b.error**2)
-    laws = {name: _mixed([(ours[name], share), (theirs[name], 1 - share)]) for name in ours}
+    laws = {name: mixed([(ours[name], share), (theirs[name], 1 - share)]) for name in ours}
     apart = mean_distance(ours, {name: shortened(law, VALUES) for name, law in theirs.items()})
     probes = [probe for found in batches.values() for batch in found for probe in batch.probes]
     return Truth(
@@ -199,15 +199,7 @@ def _averaged(batches: list[Batch], ratio: Tensor) -> dict[str, Law]:
     """The laws of batches, in proportion to Ẑ."""
     shares = (ratio / ratio.sum()).tolist()
     names = dict.fromkeys(name for batch in batches for name in batch.laws)
-    return {name: _mixed([(b.laws.get(name, {}), share) for b, share in zip(batches, shares, strict=True)]) for name in names}
-
-
-def _mixed(parts: Iterable[tuple[Law, float]]) -> Law:
-    mixed: Law = {}
-    for law, share in parts:
-        for value, probability in law.items():
-            mixed[value] = mixed.get(value, 0.0) + share * probability
-    return mixed
+    return {name: mixed([(b.laws.get(name, {}), share) for b, share in zip(batches, shares, strict=True)]) for name in names}
 
 
 def _rounded(law: Law) -> Law:
