@@ -59,7 +59,7 @@ def test_their_logs_are_those_that_were_measured(tmp_path):
     assert row == {"runs": 2, "accepted": 1, "calls": 4, "acceptance": 0.25}
     with pytest.raises(InvalidArgument, match="what is read of 2 files is another version"):
         cars.theirs(tmp_path, "*.json", sha256("other"))
-    with pytest.raises(InvalidArgument, match="git checkout"):
+    with pytest.raises(InvalidArgument, match=r"are not there; get them: .*git checkout"):
         cars.theirs(tmp_path, "*.txt", sha256("".join(texts)))
 
 

@@ -213,7 +213,9 @@ def pinned(files: Iterable[Path], sha256: str, source: str) -> list[bytes]:
             raise InvalidArgument(f"there is no {file}; get it: {source}.")
         held.append(file.read_bytes())
         digest.update(held[-1])
-    if not held or digest.hexdigest() != sha256:
+    if not held:
+        raise InvalidArgument(f"the files that were measured are not there; get them: {source}.")
+    if digest.hexdigest() != sha256:
         which = file if len(held) == 1 else f"what is read of {len(held)} files"
         raise InvalidArgument(f"{which} is another version than the one that was measured; get that: {source}.")
     return held

@@ -41,7 +41,7 @@ from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.runs import call
 from locore_lab.grammars import Syntax
 from locore_lab.harness import Case, Row, Some, measurement, say
-from locore_lab.shared import pinned, seed_of
+from locore_lab.shared import check_known, pinned, seed_of
 from locore_lab.tasks.problem import NOTHING, OTHER, Law, averaged, distance, shortened
 
 SOURCES = Path(__file__).parents[1] / "grammars" / "cars.json"
@@ -310,11 +310,14 @@ def run(
     most: Annotated[int, "LM tokens for the truth"] = 1500,
 ) -> Iterator[Case]:
     """Their numbers, then ours."""
-    record, loaded = sources(), local(model)
+    record = sources()
+    tasks = [Listed(**one) for one in record["tasks"]]
+    check_known("tasks", task, [listed.name for listed in tasks])
+    loaded = local(model)
     for log in record["logs"]:
         key = {"part": "theirs", "suite": log["suite"], "sampler": log["style"]}
         yield key, partial(theirs, clone, log["files"], log["sha256"])
-    for listed in (Listed(**one) for one in record["tasks"]):
+    for listed in tasks:
         if not task or listed.name in task:
             key, options = {"suite": listed.suite, "task": listed.name}, {"timed": timed, "further": further, "most": most}
             if listed.is_scarce:

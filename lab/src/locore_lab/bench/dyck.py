@@ -32,7 +32,7 @@ from locore.testing import total_variation
 from locore_lab.fidelity.entries import choose
 from locore_lab.fidelity.runs import call
 from locore_lab.harness import Case, Row, Some, measurement
-from locore_lab.shared import seed_of
+from locore_lab.shared import check_known, seed_of
 from locore_lab.tasks.problem import Law, averaged
 
 AUTO = "auto"
@@ -225,6 +225,8 @@ def run(
     runs: Annotated[int | None, "instead of those that are usual for a problem"] = None,
 ) -> Iterator[Case]:
     """The problems, one after the other."""
-    for one in PROBLEMS:
-        if not problem or one.name.startswith(tuple(problem)):
-            yield {"problem": one.name}, partial(measured, one, list(sampler), list(budget), runs)
+    chosen = [one for one in PROBLEMS if not problem or one.name.startswith(tuple(problem))]
+    if not chosen:
+        check_known("problems", problem, [one.name for one in PROBLEMS])
+    for one in chosen:
+        yield {"problem": one.name}, partial(measured, one, list(sampler), list(budget), runs)

@@ -25,6 +25,7 @@ from transformers import GenerationMixin
 
 import locore
 from locore import Constraint
+from locore.kernel.models.validation import positive
 from locore.models import EncoderDecoder
 from locore_lab.harness import Case, Row, measurement, table
 from locore_lab.shared import TokenMeter, seed_of, timed
@@ -225,6 +226,7 @@ def run(
     budget: Annotated[int, "of Locore, LM tokens"] = 300,
     seed: int = 0,
 ) -> Iterator[Case]:
+    positive(strings, "strings")
     for level in decibels:
         for kind in kinds():
             yield {"kind": kind, "decibels": level}, partial(measured, kind, level, strings, budget, seed)
