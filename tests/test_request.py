@@ -27,10 +27,9 @@ def test_every_option_has_help():
 
 
 @pytest.mark.parametrize(
-    ("slip", "meant"), [("twistd", "twisted"), ("greedy", "masked"), ("SMC", "smc"), ("best_first", "best-first")]
+    ("slip", "meant"), [("twistd", "twisted"), ("mask", "masked"), ("SMC", "smc"), ("best_first", "best-first")]
 )
 def test_a_sampler_that_is_not_known_is_told_what_was_meant(slip, meant):
-    """Nothing decodes greedily, so the name is none."""
     with pytest.raises(InvalidArgument, match=f"unknown sampler '{slip}'; did you mean '{meant}'"):
         sampler_by_name(slip)
 

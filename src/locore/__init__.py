@@ -36,6 +36,11 @@ _HOME = {
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
+_CLASSES = "AllDifferent AllEqual Combinatorial DigitSum HowMany Permutation Sudoku TokenSum"  # of puzzles, as the rest
+plugins.RENAMED.update({f"locore.constraints.{name}": f"locore.puzzles.combinatorial.{name}" for name in _CLASSES.split()})
+plugins.RENAMED.update({f"locore.constraints.{name}": f"locore.puzzles.paths.{name}" for name in ("SimpleMoves", "SimplePath")})
+plugins.RENAMED.update({f"locore.constraints.{name}": f"locore.{name}" for name, home in _HOME.items() if "puzzles." in home})
+plugins.RENAMED["locore.samplers.GreedyMasking"] = "locore.samplers.Masking"
 __all__ = sorted(name for name, home in _HOME.items() if home != __name__ or name in ("errors", "samplers"))
 
 

@@ -45,6 +45,12 @@ def test_every_row_is_there_once_and_in_order(done, prompts):
     assert ["error" in row for row in rows] == [fails for _, fails in ODD] + [False] * (NUMBER - len(ODD))
 
 
+def test_paths_may_be_texts(tmp_path):
+    source, output = write(tmp_path / "in.jsonl", [{"prompt": "a", "constraint": BAN}]), tmp_path / "out"
+    locore.batch.run(str(source), str(output), Settings(max_new_tokens=2, num_particles=2))
+    assert len(results(output)) == 1
+
+
 def test_labels_come_back_whatever_becomes_of_a_row(done):
     rows = results(done)
     assert (rows[0]["id"], rows[0]["meta"]) == ("a", {"k": [1, "é", None]})

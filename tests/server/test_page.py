@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 import typer.main
 
-from locore.cli import app
-from locore.server import answers, chats, comparisons, errors, schema
+import locore.server
+from locore.cli import app, main
+from locore.server import answers, chats, comparisons, errors, schema, settings
 from locore.server.access import Metrics
+from locore.server.settings import Settings
 from tests.pages import blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,11 +31,29 @@ def test_the_examples_run(server):
 
 
 def test_the_command_is_one():
-    (line,) = re.findall(r"^```sh\n(.*?)\n```", PAGE, re.DOTALL | re.MULTILINE)
+    line, _ = re.findall(r"^```sh\n(.*?)\n```", PAGE, re.DOTALL | re.MULTILINE)
     command = typer.main.get_command(app).commands["serve"]
     options = {name for option in command.params for name in option.opts}
     assert set(re.findall(r"--[a-z-]+", line)) <= options
     assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= options
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_what_the_shell_asks_is_answered(server):
+    _, asked = re.findall(r"^```sh\n(.*?)\n```", PAGE, re.DOTALL | re.MULTILINE)
+    asked = asked.replace("http://127.0.0.1:8000", server.url) + f" -H 'Authorization: Bearer {server.key}'"
+    done = subprocess.run(["sh", "-c", asked], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["choices"][0]["text"].endswith(" happy.")
+
+
+def test_memory_that_is_not_named_is_that_of_the_machine(monkeypatch):
+    """The command hands over what was said, and leaves the rest to the settings."""
+    started: list[Settings] = []
+    monkeypatch.setattr(locore.server, "serve", started.append, raising=False)
+    monkeypatch.setattr(settings, "usual_memory", lambda: 12_345_678)
+    for said in ([], ["--memory", "87654321"]):
+        main(["serve", "--model", "tiny", *said])
+    assert started == [Settings(memory=12_345_678), Settings(memory=87_654_321)]
 
 
 def test_every_field_is_described():

@@ -75,8 +75,8 @@ class Summary:
 
 
 def run(
-    path: Path,
-    output: Path,
+    path: str | Path,
+    output: str | Path,
     settings: Settings | None = None,
     engine: Engine | None = None,
     *,
@@ -101,7 +101,7 @@ def run(
         LocoreError: no worker can go on. What is finished is kept.
     """
     settings, engine = settings or Settings(), engine or Engine()
-    path, output = path.resolve(), output.resolve()
+    path, output = Path(path).resolve(), Path(output).resolve()
     _check(settings)
     plan = Plan(path, shard_rows)
     with ExitStack() as stack:

@@ -7,6 +7,7 @@ or rows of a batch failed, 2 wrong usage, constraint or input, 130 interrupted.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what stands after `locore`; those of this process by default.
     """
+    warnings.filterwarnings("default", r".* since Locore", DeprecationWarning)  # names that have changed
     try:
         with interrupts_while_importing():
             app(args=None if arguments is None else list(arguments), prog_name="locore")

@@ -1,5 +1,7 @@
 """The constraint language: immutable Boolean values over tokens and text."""
 
+from typing import TYPE_CHECKING
+
 from locore.constraints.after import After, after
 from locore.constraints.before import Before, before
 from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
@@ -41,6 +43,7 @@ from locore.kernel.constraints.tokens import (
     finished,
     token,
 )
+from locore.kernel.plugins import lazy_names
 
 __all__ = [
     "After",
@@ -107,3 +110,6 @@ __all__ = [
     "token",
     "word_count",
 ]
+
+if not TYPE_CHECKING:  # names that moved
+    __getattr__ = lazy_names(__name__, {})

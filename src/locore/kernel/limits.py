@@ -81,9 +81,7 @@ _expect: ContextVar[Callable[[int], None] | None] = ContextVar("who is told what
 
 @contextmanager
 def watched(
-    check: Callable[[], None] | None,
-    count: Callable[[int], None] | None = None,
-    expect: Callable[[int], None] | None = None,
+    check: Callable[[], None] | None, count: Callable[[int], None] | None = None, expect: Callable[[int], None] | None = None
 ) -> Iterator[None]:
     """Watch the work inside the `with` block.
 
@@ -117,22 +115,19 @@ def held_back(seconds: float) -> None:
 
 def may_stop() -> None:
     """A place where work can be ended by whoever watches it."""
-    check = _watch.get()
-    if check is not None:
+    if (check := _watch.get()) is not None:
         check()
 
 
 def spent(lm_tokens: int) -> None:
     """So many next-token distributions were asked for; whoever watches the work is told."""
-    count = _count.get()
-    if count is not None:
+    if (count := _count.get()) is not None:
         count(lm_tokens)
 
 
 def expected(lm_tokens: int) -> None:
     """So many next-token distributions will probably be asked for from now on, more than was thought or less."""
-    expect = _expect.get()
-    if expect is not None:
+    if (expect := _expect.get()) is not None:
         expect(lm_tokens)
 
 

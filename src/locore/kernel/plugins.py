@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from threading import RLock
@@ -33,7 +34,9 @@ NODES = "locore.nodes"  # modules that write the nodes of a reading down
 PICTURES = "locore.pictures"  # modules that register with `picture_of`
 EVIDENCE = "locore.evidence"  # modules that judge particles, and read them as JSON
 TOKENIZERS = "locore.tokenizers"  # modules that know tokenizers of others
+RENAMED: dict[str, str] = {}  # by the whole name that something public had, the one that it has
 _waiting: dict[str, list[str]] = {}
+_said: set[str] = set()
 _loading = RLock()
 
 
@@ -56,6 +59,18 @@ def load(group: str) -> None:
                 point.load()
 
 
+def renamed(old: str, new: str, since: str = "0.2.0") -> None:
+    """Say, once for each name in a process, that something has another name now; the line is that of whoever called Locore."""
+    if old not in _said:
+        _said.add(old)
+        frame = sys._getframe(1)
+        while frame.f_back and str(frame.f_globals.get("__name__")).split(".")[0] in ("locore", "importlib"):
+            frame = frame.f_back
+        module, line = str(frame.f_globals.get("__name__")), frame.f_lineno
+        said = f"{old} is {new} since Locore {since}; the old name still works."
+        warnings.warn_explicit(said, DeprecationWarning, frame.f_code.co_filename, line, module)
+
+
 def lazy_names(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package.
 
@@ -67,6 +82,11 @@ def lazy_names(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     def get(name: str) -> Any:
         if name in home:
             return getattr(import_module(home[name], package), name)
+        old = f"{package}.{name}"
+        if old in RENAMED:
+            renamed(old, RENAMED[old])
+            module, _, name = RENAMED[old].rpartition(".")
+            return getattr(import_module(module), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import Limits
 from locore.kernel.lists import items_of
+from locore.kernel.plugins import renamed
 
 Ending = Literal["eos", "complete"]
 Canonical = Literal["alpha", "only"]
@@ -256,6 +257,7 @@ class Request(Law):
         """A string alone is a list of one; what `ending` is called now was once said by `stop`."""
         given: Any = self.stop
         if given in get_args(Ending) and self.ending is None:
+            renamed(f"stop={given!r}", f"ending={given!r}")
             object.__setattr__(self, "ending", given)
             given = ()
         given = () if given is None else given

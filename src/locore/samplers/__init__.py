@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from locore.kernel.errors import InvalidArgument
-from locore.kernel.plugins import lazy_names
+from locore.kernel.plugins import lazy_names, renamed
 
 if TYPE_CHECKING:
     from locore.evidence import Draws, keep_positive
@@ -69,8 +69,10 @@ NAMED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 DEFAULT = "auto"
 GROUP = "locore.samplers"  # entry points of other distributions: classes by the names of their samplers
-# What others call them. Nothing here decodes greedily: a masked text is drawn, token by token, from what is allowed.
-OTHERWISE = {"greedy": "masked", "mask": "masked", "enumeration": "exact", "enumerate": "exact", "importance": "masked-is"}
+# What others call them.
+OTHERWISE = {"mask": "masked", "enumeration": "exact", "enumerate": "exact", "importance": "masked-is"}
+
+RENAMED = {"greedy": "masked"}  # nothing decodes greedily: a masked text is drawn, token by token, from what is allowed
 
 
 class _ByName(Mapping[str, "Sampler"]):
@@ -120,6 +122,13 @@ def register(name: str, sampler: Sampler) -> None:
     BY_NAME.add(name, sampler)
 
 
+def name_now(name: str) -> str:
+    """Of a sampler, which may have had another name."""
+    if name in RENAMED:
+        renamed(f"sampler={name!r}", f"sampler={RENAMED[name]!r}")
+    return RENAMED.get(name, name)
+
+
 def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
     """A sampler given by name or as an object; None is the default.
 
@@ -135,6 +144,7 @@ def sampler_by_name(sampler: str | Sampler | None) -> Sampler:
         if not callable(sampler):
             raise InvalidArgument(f"sampler must be a name or an object of locore.samplers, got {sampler!r}.")
         return sampler
+    sampler = name_now(sampler)
     if sampler not in BY_NAME:
         for point in entry_points(group=GROUP, name=sampler):
             register(sampler, point.load()())

@@ -186,12 +186,7 @@ class LocallyConstrainedResampling(Promises):
         return 3
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """See `Sampler`; `num_particles` counts pairs, or the prefixes at every position, those of contexts included."""
         if circuit.reader is not None and not self.in_pairs:
@@ -353,13 +348,7 @@ def log_mixture(circuit: Circuit, around: Tensor, tokens: Tensor) -> Tensor:
     return (joint - circuit.log_mass(around)[:, None]).logsumexp(0)
 
 
-def _propose(
-    made: Neighbourhoods,
-    circuit: Circuit,
-    contexts: Tensor,
-    per_context: int,
-    generator: torch.Generator,
-) -> Pairs:
+def _propose(made: Neighbourhoods, circuit: Circuit, contexts: Tensor, per_context: int, generator: torch.Generator) -> Pairs:
     """Draw y ~ p̃_ỹ(· | α) around each context that can reach α."""
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for part in made.parts(len(contexts), circuit.length):

@@ -16,7 +16,7 @@ import locore
 from locore import io
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.request import SLIPS, Law, Request, Seconds, help_of
-from locore.samplers import NAMED
+from locore.samplers import NAMED, name_now
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Prompt, Task
 from locore.server.tools import STYLE
@@ -47,6 +47,7 @@ Whole = Annotated[int, BeforeValidator(as_whole)]
 Count = Annotated[int, BeforeValidator(as_whole), Field(ge=1)]
 SpentAtMost = Annotated[int | str, BeforeValidator(as_budget)]
 Seed = Annotated[int, BeforeValidator(as_whole), Field(ge=-(2**63), lt=2**63), AfterValidator(lambda seed: seed % SEEDS)]
+AsNamedNow = BeforeValidator(lambda name: name_now(name) if isinstance(name, str) else name)
 Zero = Annotated[float, Field(ge=0, le=0)]
 OneExactly = Annotated[float, Field(ge=1, le=1)]
 Nothing = Annotated[list[Any], Field(max_length=0)]
@@ -245,7 +246,7 @@ class Sampling(Strict):
         default=0, description="The text may not end before; part of the constraint."
     )
     num_particles: Count | None = Field(default=None, description=help_of("num_particles"))
-    sampler: Literal[tuple(NAMED)] | None = None  # type: ignore[valid-type]
+    sampler: Annotated[Literal[tuple(NAMED)], AsNamedNow] | None = None  # type: ignore[valid-type]
     budget: SpentAtMost | None = Field(default=None, description=help_of("budget"))
     effort: Effort = Field(default="normal", description="How well to sample where neither sampler nor budget is given.")
     seed: Seed | None = None

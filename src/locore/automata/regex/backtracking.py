@@ -9,17 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from locore.automata.regex.pattern import (
-    CHARACTERS,
-    Item,
-    Pattern,
-    Tree,
-    op,
-    same_letter,
-    single,
-    subtrees,
-    with_local_flags,
-)
+from locore.automata.regex.pattern import CHARACTERS, Item, Pattern, Tree, op, same_letter, single, subtrees, with_local_flags
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import may_stop
 

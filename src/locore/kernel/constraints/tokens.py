@@ -23,6 +23,7 @@ from locore.kernel.constraints.serial import (
 )
 from locore.kernel.errors import InvalidConstraint
 from locore.kernel.lists import items_of, listed
+from locore.kernel.plugins import renamed
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +83,7 @@ class Count(Constraint):
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "count_tokens", "positions": [...], "in": [ids], "at_least": ...}`."""
-        json: Json = {
-            "type": "count_tokens",
-            "positions": list(self.positions),
-            "in": sorted(self.tokens),
-        }
+        json: Json = {"type": "count_tokens", "positions": list(self.positions), "in": sorted(self.tokens)}
         if self.at_least:
             json["at_least"] = self.at_least
         if self.at_most is not None:
@@ -108,6 +105,7 @@ class AutomatonLeaf(Constraint):
         super().__init_subclass__(**options)
         named = cls.__dict__.get("over")
         if isinstance(named, str):
+            renamed("AutomatonLeaf.over", "AutomatonLeaf.reads")
             cls.reads = named  # type: ignore[assignment]
             del cls.over
 
@@ -151,12 +149,7 @@ def token(position: int, ids: int | Iterable[int]) -> Constraint:
     return Literal(position_of(position, "token"), chosen) if chosen else Constant(False)
 
 
-def count_tokens(
-    ids: int | Iterable[int],
-    positions: Iterable[int],
-    at_least: int = 0,
-    at_most: int | None = None,
-) -> Count:
+def count_tokens(ids: int | Iterable[int], positions: Iterable[int], at_least: int = 0, at_most: int | None = None) -> Count:
     """Between `at_least` and `at_most` of `positions` hold one of `ids`; None: no upper bound.
 
     Raises:
@@ -236,9 +229,7 @@ class BanTokens(Constraint):
 
 # `in` is the name of the set of ids in JSON, but a word of Python.
 register(
-    "token",
-    lambda **fields: token(fields["position"], fields["in"]),
-    {"position": read_integer, "in": list_of(read_integer)},
+    "token", lambda **fields: token(fields["position"], fields["in"]), {"position": read_integer, "in": list_of(read_integer)}
 )
 register(
     "count_tokens",

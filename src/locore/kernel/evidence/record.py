@@ -69,14 +69,8 @@ class Factors:
 
     def info(self) -> dict[str, Any]:
         """By the names of `Particles.info`."""
-        told = {
-            "potential_texts": self.texts,
-            "potential_beginnings": self.beginnings,
-            "potential_errors": self.errors,
-            "potential_timeouts": self.timeouts,
-            "potential_first_error": self.first_error,
-        }
-        return {name: value for name, value in told.items() if value}
+        told = ("texts", "beginnings", "errors", "timeouts", "first_error")
+        return {f"potential_{name}": value for name in told if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True)
@@ -120,6 +114,11 @@ class Mode:
     def is_proven(self) -> bool:
         """Is none more probable than the first, for certain?"""
         return self.proven > 0
+
+
+# Of a record, by the same names in `Particles.info`.
+SAID = ("chosen", "iterations", "not_canonical", "pareto_k", "resampled_from", "sequences", "why")
+SAID_IF_TRUE = ("cut_off", "exact_draws", "guided")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -206,32 +205,24 @@ class Record:
         """What there is to say, by the names of `Particles.info`."""
         (low, high), table = self.bounds, self.table
         told = {
+            **{name: getattr(self, name) for name in SAID},
+            **{name: getattr(self, name) or None for name in SAID_IF_TRUE},
             "blocks": None if self.blocks is None else len(self.blocks),
-            "chosen": self.chosen,
-            "cut_off": self.cut_off or None,
             "dependent": not self.independent or None,
             "ess_before": self.ess,
             "evidence": self.evidence if self.evidence != "estimated" else None,
-            "exact_draws": self.exact_draws or None,
-            "guided": self.guided or None,
             "hints": list(self.hints) or None,
-            "iterations": self.iterations,
             "log_evidence_bounds_95": self.likely,
             "log_evidence_interval": self.interval,
             "log_evidence_lower": low if low > NEG_INF else None,
             "log_evidence_upper": high if high < self.log_most else None,
             "log_weight_cap": self.weight_cap,
-            "not_canonical": self.not_canonical,
-            "pareto_k": self.pareto_k,
             "proven": self.mode and self.mode.proven,
             "refused": dict(self.refused) or None,
-            "resampled_from": self.resampled_from,
-            "sequences": self.sequences,
             "table": table and table.origin,
             "table_lm_tokens": (table and table.lm_tokens) or None,
             "table_seconds": table.seconds if table and table.lm_tokens else None,
             "unweighted": not self.weighted or None,
-            "why": self.why,
         }
         always = {"guarantee": self.guarantee, "zero_weights": dict(self.zeros), "notes": list(self.notes)}
         of_factors = {} if self.factors is None else self.factors.info()
