@@ -90,6 +90,76 @@ def test_a_run_that_was_cut_goes_on(finished, monkeypatch):
 
 
 @pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """Three models of 3 × 3 maps with random weights, in files."""
+    folder = tmp_path_factory.mktemp("weights")
+    for seed in range(3):
+        torch.manual_seed(seed)
+        PathModel(PathNetwork(3, 3, EDGES)).save(folder / str(seed))
+    return [folder / str(seed) for seed in range(3)]
+
+
+CHEAP = {"maps": 2, "samples": [2], "rows": ["CNN-LSTM, likeliest", "+ oversampling"]}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(command, "WHOLE", TOYS)
+
+
+def rows_of(folder):
+    return json.loads((folder / "results.json").read_text())["rows"]
+
+
+def test_models_that_are_added_keep_the_rows_that_are_there(tmp_path, weights, small):
+    run(tmp_path, weights=weights[:1], model_seed=[1], **CHEAP)
+    before = (tmp_path / "rows.jsonl").read_bytes()
+    run(tmp_path, weights=weights, model_seed=[1, 0, 2], **CHEAP)
+    after = (tmp_path / "rows.jsonl").read_bytes()
+    assert after.startswith(before) and after.count(b"\n") == 1 + 3 * (before.count(b"\n") - 1)
+    assert {row["models"] for row in rows_of(tmp_path)} == {3}
+
+
+def test_rows_of_an_earlier_run_are_joined(tmp_path, weights, small):
+    """A row is that of all models as far as both runs have it, and both parts are told."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    run(old, weights=weights[:2], **{**CHEAP, "rows": ["+ oversampling"]})
+    results = json.loads((old / "results.json").read_text())
+    results["rows"][0]["exact by model"] = [10.0, 40.0]
+    (old / "results.json").write_text(json.dumps(results))
+    likeliest, oversampled = run(new, weights=weights[2:], earlier=old / "results.json", **CHEAP)
+    assert (likeliest["models"], oversampled["models"]) == (1, 3)
+    *before, now = oversampled["exact by model"]
+    assert before == [10, 40] and likeliest["exact %, earlier"] is None
+    assert (oversampled["exact %, earlier"], oversampled["exact %, now"]) == ("25.00 ± 15.00", f"{now:.2f}")
+    assert oversampled["exact %"].startswith(f"{(50 + now) / 3:.2f} ± ")
+    written = json.loads((new / "results.json").read_text())
+    assert written["settings"]["models"][:2] == results["settings"]["models"] and len(written["settings"]["models"]) == 3
+    text = (new / "table.md").read_text()
+    assert "2 of the models were measured by an earlier version" in text and "| exact %, earlier | exact %, now |" in text
+
+
+def test_an_earlier_run_of_other_maps_or_of_the_same_model_is_refused(tmp_path, weights, small):
+    run(tmp_path, weights=weights[:1], **CHEAP)
+    earlier = tmp_path / "results.json"
+    with pytest.raises(InvalidArgument, match="maps is 2 there and 1 now"):
+        run(tmp_path / "a", weights=weights[1:], earlier=earlier, **{**CHEAP, "maps": 1})
+    with pytest.raises(InvalidArgument, match="earlier rows have a model that is measured now"):
+        run(tmp_path / "a", weights=weights[:2], earlier=earlier, **CHEAP)
+    with pytest.raises(InvalidArgument, match="2 files of weights for the seeds 3, 3"):
+        run(tmp_path / "a", weights=weights[1:], model_seed=[3, 3], **CHEAP)
+    with pytest.raises(InvalidArgument, match=r"is no results\.json"):
+        run(tmp_path / "a", weights=weights[1:], earlier=tmp_path / "rows.jsonl", **CHEAP)
+
+
+def test_models_are_trained_from_the_seeds_that_are_asked_for(tmp_path, small):
+    run(tmp_path, model_seed=[4], bfloat16=False, **CHEAP)
+    assert [path.name for path in tmp_path.glob("model*")] == ["model4"]
+    head = json.loads((tmp_path / "model4" / "log.jsonl").read_text().splitlines()[0])
+    assert (head["settings"]["seed"], head["settings"]["bfloat16"]) == (4, False)
+
+
+@pytest.fixture(scope="module")
 def task():
     """A model of 3 × 3 maps with random weights, and what is asked of it."""
     torch.manual_seed(0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 
 import torch
 
-from locore.io import Journal, Record, only_writer
+from locore.io import Journal, Record, only_writer, require_same
 from locore.kernel.errors import InvalidArgument
 from locore_lab.harness import Data, Output, Quick, Seed, Some, experiment, option, write_report
 from locore_lab.shared import rows_meant, seed_of, shown
@@ -76,7 +77,8 @@ QUICK = {
 
 
 MEASURED = ["exact %", "label %", "consistent %", "no answer", "LM tokens", "seconds"]
-COLUMNS = ["row", "samples", "maps", *MEASURED, "paper: exact %", "paper: consistent %"]
+COLUMNS = ["row", "samples", "maps", "models", *MEASURED, "paper: exact %", "paper: consistent %"]
+APART = ["exact %, earlier", "exact %, now"]  # where rows of an earlier run are joined
 SHARES = {"exact %": "exact", "label %": "equal", "consistent %": "consistent"}
 PAPER = {"CNN-LSTM": (62.00, 76.60), "+ oversampling": (69.10, 84.50), "+ the paper's sampler (lcr-published)": (78.13, 100.00)}
 
@@ -103,32 +105,34 @@ def run(
     seed: Seed = 0,
     encoding: Annotated[str, option("How a path is written: edges, as the authors do, or moves.")] = "edges",
     weights: Annotated[list[Path] | None, option("Trained models, one for each training seed.")] = None,
+    model_seed: Annotated[list[int] | None, option("Training seeds of the models; several times.")] = None,
+    bfloat16: Annotated[bool, option("Whether training reads pictures in 16 bits; slow without instructions for it.")] = True,
+    earlier: Annotated[Path | None, option("results.json of other models on the same maps, whose rows are joined.")] = None,
     maps: Annotated[int | None, option("Test maps.")] = None,
     samples: Annotated[list[int] | None, option("Drafts, pairs or particles for each path; several times.")] = None,
     rows: Annotated[Some, option("Only these rows, such as lcr; may be given several times.", "--row")] = None,
 ) -> list[Record]:
     """Minimum-cost paths on terrain maps, from pictures: a CNN-LSTM with and without the constraint "a simple path"."""
     plan = _planned(encoding, quick, maps, samples or ())
+    plan = replace(plan, settings=replace(plan.settings, bfloat16=bfloat16))
     wanted = rows_meant(ROWS[plan.encoding], rows or ())
     with only_writer(output):
         test = load_maps(data, "test").written(plan.paths) if data else plan.drawn("test", plan.maps)
         test = test.first(plan.maps)
-        models = [_load(path, test) for path in weights or ()] or _trained(plan, data, output)
+        settings: Record = {"seed": seed, "encoding": encoding, "maps": plan.maps, "horizon": test.horizon}
+        settings |= {"memory": plan.memory, "data": _digest(test)}
+        before = _Earlier.read(earlier, settings) if earlier else _Earlier()
+        models = _given(weights, model_seed, test) if weights else _trained(plan, model_seed, data, output)
+        names = before.without([model.fingerprint() for model in models.values()])
         alpha = plan.paths.constraint(test.height, test.width, plan.memory)
-        settings: Record = {
-            "seed": seed,
-            "encoding": encoding,
-            "maps": plan.maps,
-            "horizon": test.horizon,
-            "memory": plan.memory,
-        }
-        settings |= {"data": _digest(test), "models": [model.fingerprint() for model in models]}
         journal = Journal(output / "rows.jsonl", settings)
         lines = _lines(wanted, plan, len(test))
         _measure(journal, models, test, Task(alpha, test.horizon, 1), lines, seed)
-        table = [_record(line, journal, len(models)) for line in lines]
-        text = _text(test, settings, len(models))
-        write_report(output, "Warcraft: minimum-cost paths", text, table, COLUMNS, settings=settings)
+        table = [_record(line, journal, names, before) for line in lines]
+        text = _text(test, settings, len(names), len(before.models))
+        settings["models"] = [*before.models, *names]
+        columns = COLUMNS + APART * bool(earlier)
+        write_report(output, "Warcraft: minimum-cost paths", text, table, columns, settings=settings)
     return table
 
 
@@ -154,10 +158,46 @@ def _lines(rows: Sequence[Row], plan: WarcraftPlan, maps: int) -> list[Line]:
     ]
 
 
-def _measure(journal: Journal, models: list[PathModel], test: Maps, task: Task, lines: Sequence[Line], seed: int) -> None:
+@dataclass(frozen=True)
+class _Earlier:
+    """Rows of models that are no longer there."""
+
+    models: Sequence[str] = ()  # their fingerprints
+    rows: Sequence[Record] = ()
+
+    @classmethod
+    def read(cls, path: Path, settings: Record) -> _Earlier:
+        """A `results.json` of the same maps."""
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            found = {**record["settings"]}
+            earlier = cls(found.pop("models"), record["rows"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidArgument(f"{path} is no results.json of this experiment: {error!r}.") from None
+        require_same(path, found, settings)
+        return earlier
+
+    def without(self, models: list[str]) -> list[str]:
+        """Models that are measured now, none of which may be among these."""
+        if both := {*self.models} & {*models}:
+            raise InvalidArgument(
+                f"the earlier rows have a model that is measured now ({', '.join(sorted(both))}); leave it out."
+            )
+        return models
+
+    def of(self, row: Record) -> Record:
+        """What is known of a row of this name, with as many samples and maps."""
+        same = ("row", "samples", "maps")
+        return next((each for each in self.rows if all(each[name] == row[name] for name in same)), {})
+
+
+def _measure(
+    journal: Journal, models: Mapping[int, PathModel], test: Maps, task: Task, lines: Sequence[Line], seed: int
+) -> None:
     """Fill the journal: one line for each method, number of samples, model and map."""
-    todo = [(line, m, i) for m in range(len(models)) for i in range(len(test)) for line in lines if i < line.maps]
-    todo = [(line, m, i) for line, m, i in todo if (line.name, m, i) not in journal]
+    names = {m: model.fingerprint() for m, model in models.items()}
+    todo = [(line, m, i) for m in models for i in range(len(test)) for line in lines if i < line.maps]
+    todo = [(line, m, i) for line, m, i in todo if (line.name, names[m], i) not in journal]
     prompted: dict[tuple[int, int], PathModel] = {}
     for line, m, i in shown(todo, "warcraft"):
         if (m, i) not in prompted:
@@ -171,46 +211,74 @@ def _measure(journal: Journal, models: list[PathModel], test: Maps, task: Task, 
         record: Record = {"tokens": answer.tokens, "lm_tokens": answer.lm_tokens, "seconds": round(answer.seconds, 4)}
         grades = None if answer.tokens is None else grade(torch.tensor([answer.tokens]), one)
         record |= {share: grades is not None and bool(getattr(grades, share)[0]) for share in SHARES.values()}
-        journal.append((line.name, m, i), {**record, **answer.notes})
+        journal.append((line.name, names[m], i), {**record, **answer.notes})
 
 
-def _record(line: Line, journal: Journal, models: int) -> Record:
+def _record(line: Line, journal: Journal, names: Sequence[str], before: _Earlier) -> Record:
     """Means over maps for each model, then over models, with the standard error over models."""
-    found = [[journal[line.name, m, i] for i in range(line.maps)] for m in range(models)]
+    found = [[journal[line.name, name, i] for i in range(line.maps)] for name in names]
     row: Record = {"row": line.row.name, "samples": line.samples or 1, "maps": line.maps}
+    known = before.of(row)
     for column, share in SHARES.items():
-        each = [100 * mean(record[share] for record in records) for records in found]
-        row[column] = f"{mean(each):.2f}" + (f" ± {stdev(each) / math.sqrt(models):.2f}" if models > 1 else "")
-        row[f"{share} by model"] = each
+        now = [100 * mean(record[share] for record in records) for records in found]
+        earlier: list[float] = known.get(f"{share} by model", [])
+        row[f"{share} by model"] = each = [*earlier, *now]
+        row[column] = _spread(each)
+        if share == "exact" and before.models:
+            row |= dict(zip(APART, (_spread(earlier), _spread(now)), strict=True))
     flat = [record for records in found for record in records]
-    row["no answer"] = sum(record["tokens"] is None for record in flat)
+    row["models"] = len(row["exact by model"])
+    row["no answer"] = sum(record["tokens"] is None for record in flat) + known.get("no answer", 0)
     row["LM tokens"] = round(mean(record["lm_tokens"] for record in flat))
     row["seconds"] = mean(record["seconds"] for record in flat)
     row["paper: exact %"], row["paper: consistent %"] = PAPER.get(line.row.name, (None, None))
     return row
 
 
-def _text(test: Maps, settings: Record, models: int) -> str:
+def _spread(each: Sequence[float]) -> str | None:
+    """Mean and standard error, if there are two to tell it; None of nothing."""
+    if not each:
+        return None
+    return f"{mean(each):.2f}" + (f" ± {stdev(each) / math.sqrt(len(each)):.2f}" if len(each) > 1 else "")
+
+
+def _text(test: Maps, settings: Record, models: int, earlier: int) -> str:
     bits = "one bit for each edge of the grid with 4 neighbours"
     written = bits if settings["encoding"] == "edges" else "moves to 8 neighbours"
+    joined = (
+        f" {earlier} of the models were measured by an earlier version of Locore, whose samplers may have been others; its "
+        f"rows are joined as far as it had them. LM tokens and seconds are of this run alone."
+    )
     return (
-        f"Test maps of {test.height} × {test.width} cells, {models} trained models (± is the standard error over them), one "
-        f"path for each map and row; paths are written as {written}, {settings['horizon']} tokens at most. Exact: a path of "
-        "minimum cost. Label: the very path of the label. Consistent: a simple path between the corners. LM tokens and seconds "
-        "(of wall time, one thread, without reading the picture) are for one path. The paper's model was trained on the "
-        "original maps, which are not these."
+        f"Test maps of {test.height} × {test.width} cells, {models + earlier} trained models (± is the standard error over "
+        f"them), one path for each map and row; paths are written as {written}, {settings['horizon']} tokens at most. Exact: a "
+        "path of minimum cost. Label: the very path of the label. Consistent: a simple path between the corners. LM tokens and "
+        "seconds (of wall time, one thread, without reading the picture) are for one path. The paper's model was trained on "
+        "the original maps, which are not these." + joined * bool(earlier)
     )
 
 
-def _trained(plan: WarcraftPlan, data: Path | None, output: Path) -> list[PathModel]:
-    """Models trained in the folder, as far as they are not there yet."""
+def _given(weights: Sequence[Path], seeds: Sequence[int] | None, test: Maps) -> dict[int, PathModel]:
+    """Models in files by their seeds, or in their order."""
+    numbers = seeds or range(len(weights))
+    if not len({*numbers}) == len(numbers) == len(weights):
+        raise InvalidArgument(
+            f"{len(weights)} files of weights for the seeds {', '.join(map(str, numbers))}; give one for each."
+        )
+    return dict(zip(numbers, (_load(path, test) for path in weights), strict=True))
+
+
+def _trained(plan: WarcraftPlan, seeds: Sequence[int] | None, data: Path | None, output: Path) -> dict[int, PathModel]:
+    """Models trained in the folder, as far as they are not there yet, by their seeds."""
     if data:
         maps, val = (load_maps(data, split).written(plan.paths) for split in ("train", "val"))
     else:
         maps, val = plan.drawn("train", plan.train), plan.drawn("val", plan.val)
-    for seed in range(plan.seeds):
+    models = {}
+    for seed in seeds or range(plan.seeds):
         train(plan.seeded(seed), maps, val, output / f"model{seed}", lambda line, seed=seed: _say(seed, line))  # type: ignore[misc]
-    return [PathModel.load(output / f"model{seed}" / WEIGHTS) for seed in range(plan.seeds)]
+        models[seed] = PathModel.load(output / f"model{seed}" / WEIGHTS)
+    return models
 
 
 def _say(seed: int, line: dict[str, Any]) -> None:

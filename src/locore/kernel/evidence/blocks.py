@@ -32,7 +32,7 @@ from torch import Tensor
 from locore.kernel.numerics import NEG_INF, segment_logsumexp
 from locore.kernel.plugins import cached_property
 
-LEAST = 2  # blocks with a spread
+LEAST, ROUNDING = 2, 1e-15  # blocks with a spread; a variance that may be of last digits
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _draws_worth(laws: Tensor, share: Tensor) -> float:
     """As `Blocks.effective_number`, for f64[blocks, values] and the f64[blocks] with which they are averaged."""
     mean = share @ laws
     variance = float((share.square() @ (laws - mean).square()).sum()) * len(laws) / (len(laws) - 1)
-    return (1 - float(mean.square().sum()) + variance) / variance if variance else math.inf
+    return (1 - float(mean.square().sum()) + variance) / variance if variance > ROUNDING else math.inf
 
 
 def relative_error(log_estimates: Sequence[float]) -> float:
