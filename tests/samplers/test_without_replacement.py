@@ -19,7 +19,7 @@ from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Twisted, WithoutReplacement
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
-from locore.samplers.swor import Size, _History
+from locore.samplers.swor import STRETCHED, Size, _History, thinned
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
@@ -110,6 +110,58 @@ def test_impossible_items_are_never_chosen():
     assert chosen.tolist() == [1, 3]
 
 
+masses = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40).map(
+    lambda w: torch.tensor(w).double().sort(descending=True).values / sum(w)
+)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(masses, st.floats(1e-4, 1.0))
+def test_as_many_are_kept_as_thinning_to_a_threshold_keeps(w, threshold):
+    log_weights = torch.nn.functional.pad(w.log(), (0, 512 - len(w)), value=-math.inf)[None] + 3
+    assert thinned(log_weights, threshold) == pytest.approx(float((w / threshold).clamp_max(1).sum()))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(masses, st.integers(1, 30))
+def test_a_prefix_more_takes_the_square_of_the_threshold_off_the_variance(w, num):
+    """Σ w (c − w) over those below the threshold c, were they chosen independently."""
+    if num + 1 >= len(w):
+        return
+
+    def threshold(of):
+        k = next(k for k in range(of) if w[k] < w[k:].sum() / (of - k))
+        return float(w[k:].sum() / (of - k))
+
+    less, more = threshold(num), threshold(num + 1)
+    variances = [float((w * (c - w))[w < c].sum()) for c in (less, more)]
+    assert more**2 - 1e-12 <= variances[0] - variances[1] <= less**2 + 1e-12
+    assert float((w / more).clamp_max(1).sum()) == pytest.approx(num + 1)
+
+
+def test_what_weighs_nothing_and_what_weighs_alike_is_not_thinned():
+    assert thinned(torch.full((2, 512), -math.inf), 0.1) == pytest.approx(10)
+    assert thinned(torch.zeros(1, 1024), 1 / 50) == pytest.approx(50) and thinned(torch.zeros(1, 1024), 1e-4) >= 1024
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_text_that_is_as_good_as_fixed_is_hardly_read_and_what_is_open_gets_the_rest(seed):
+    """Twelve tokens follow each other with .9992, then four are drawn from eight; an even share of eight prefixes."""
+    chain, letters = 12, list("abcdefgh")
+    rows = torch.zeros(chain + 8, chain + 8).double()
+    rows[:, chain:] = 1 / 8
+    for token in range(chain - 1):
+        rows[token, chain:], rows[token, token + 1] = 0.0001, 0.9992
+    start = torch.zeros(chain + 8).double()
+    start[chain:], start[0] = 0.0001, 0.9992
+    tokenizer = Tokenizer.from_tokens([*map(str, range(chain)), *letters])
+    model = MarkovModel(start.tolist(), rows.tolist(), tokenizer=tokenizer)
+    circuit, sizes = compile(contains("a") | ~contains("a"), model, chain + 4), []
+    watch = (lambda prefixes, _: sizes.append(len(prefixes)),)
+    one_round(model, circuit.reader, Size(8), torch.Generator().manual_seed(seed), watch=watch)
+    assert max(sizes[1:12]) <= 3 and sizes[-1] == STRETCHED * 8
+
+
 def problem(eos):
     model = TableModel.random(4, LENGTH, seed=3, eos=eos, concentration=0.7)
     alpha = Count(tuple(range(LENGTH)), frozenset({1}), 1, 2) & ~Literal(2, frozenset({0}))
@@ -131,7 +183,8 @@ def test_the_weights_are_proper_whatever_the_twist(kind, eos):
         "table": Twisted(table_of(model), blocks=2),
         "learned": Twisted(None, blocks=1),
     }[kind]
-    result = proper_weighting(sampler, model, circuit, 8, runs(1200), seed=8)
+    # A text that all but always is kept needs many runs before it is missing in some of them.
+    result = proper_weighting(sampler, model, circuit, 8, max(400, runs(1200)), seed=8)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
@@ -324,5 +377,5 @@ def test_texts_that_ended_take_no_place_of_those_that_go_on(width, ended, going,
     goes_on = torch.arange(ended + going) >= ended
     alone = size.kept(left, remaining, goes_on[ended:], weights[ended:])
     both = size.kept(left, remaining, goes_on, weights)
-    share = math.ceil(2 * width * math.sqrt(going / (ended + going)))  # less where most of the weight has ended
+    share = math.ceil(STRETCHED * width * math.sqrt(going / (ended + going)))  # less where most of the weight has ended
     assert both - min(ended, width) == min(alone, ended - min(ended, width) + share)

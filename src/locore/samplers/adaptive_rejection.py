@@ -219,12 +219,7 @@ class AdaptiveRejection:
         return "cars" if self.records == "all" else "ars"
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """See `Sampler`."""
         if self.records not in ("all", "failed"):

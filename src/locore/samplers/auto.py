@@ -85,12 +85,7 @@ class Auto(Promises):
         return Twisted().times_through(model)
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """As the sampler that is chosen; its name and the reason are in `info`."""
         if self.soon:
@@ -208,12 +203,7 @@ def Quick(pilot_draws: int = 2, draws: int | None = None, worth: Worth | None = 
 
 
 def quickly(
-    sampler: Auto,
-    model: LanguageModel,
-    circuit: Circuit,
-    num_particles: int,
-    budget: int | None,
-    generator: torch.Generator,
+    sampler: Auto, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
 ) -> Draws:
     """At the price of `num_particles` plain draws: (length − 1) LM tokens for each.
 

@@ -66,12 +66,7 @@ class BestFirst(Promises):
             )
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """See `Sampler`. With a small budget more is left to chance."""
         if num_particles < 1:

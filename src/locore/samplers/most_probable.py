@@ -74,12 +74,7 @@ class MostProbable(Promises):
         return max(2, num_particles) if self.texts == 1 else max(PLAIN, num_particles)
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """See `Sampler`: each text once. Without a budget it may cost what so many plain draws do.
 

@@ -55,12 +55,7 @@ class Rejection(Promises):
         return self if self.draws_all else replace(self, worth=worth)
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """Sequences of equal weight; see `Sampler`."""
         if self.draws_all:

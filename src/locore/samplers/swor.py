@@ -29,11 +29,14 @@ from locore.kernel.models.base import LanguageModel
 from locore.kernel.numerics import NEG_INF, row_slices, segment_logsumexp
 from locore.kernel.samplers.base import Ahead, Prefixes
 from locore.kernel.samplers.rounds import Round, Walk
-from locore.kernel.samplers.selection import Selection, padded_rows, select_in_place
+from locore.kernel.samplers.selection import STRETCH, Selection, padded_rows, select_in_place
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, Children, children_of
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 2, 48  # blocks that judge each other, and prefixes in each from which that says something
-STRETCHED = 2  # times the width: what a position may keep if earlier ones kept less
+STRETCHED = 4  # times the width: what a position may keep if earlier ones kept less
+# With each prefix more the variance that a selection adds falls by the square of the share below which it thins. That is 1/e
+# where e are kept and nothing outweighs anything else; prefixes that bring less than a 64th of its square are not kept.
+FINE, HEAVIEST = 8, 256  # and of how many it is looked at one by one
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
 # Is told the prefixes of each position before they are read on, and f64[num], their log weights.
 Watch = Callable[[Prefixes, Tensor], None]
@@ -48,9 +51,9 @@ CANCELLED = 1e-6  # of a row's weight: less may be lost when what was chosen is 
 class Size:
     """What a round may keep.
 
-    Where few prefixes can be completed fewer LM tokens are spent; later positions keep more for them, up to `STRETCHED` times
-    the width. Complete sequences cost nothing, and once most of the weight has ended, what goes on adds little to the error: a
-    share s of the weight gets √s of the prefixes.
+    Where few prefixes can be completed, or a few outweigh all others, as where a text is as good as fixed, fewer LM tokens are
+    spent; later positions keep more for them, up to `STRETCHED` times the width. Complete sequences cost nothing, and once most
+    of the weight has ended, what goes on adds little to the error: a share s of the weight gets √s of the prefixes.
 
     Attributes:
         width: prefixes at each position.
@@ -63,7 +66,7 @@ class Size:
     lm_tokens: int | None = None
 
     def kept(self, left: float, remaining: int, going: Tensor, weights: Tensor) -> int:
-        """How many at the next position, with so many LM tokens and positions left."""
+        """How many at the next position, at most, with so many LM tokens and positions left."""
         if not remaining:
             return self.wanted or self.width
         share = float((torch.logsumexp(weights[going], 0) - torch.logsumexp(weights, 0)).exp())
@@ -100,6 +103,11 @@ class _History:
     def end(self) -> None:
         """All texts have ended: nothing more is selected, and nothing more is left."""
         self._log_left.append(NEG_INF)
+
+    @property
+    def is_whole(self) -> bool:
+        """Was all kept so far?"""
+        return not any(one.drawn for one in self._selections)
 
     def defence(self) -> float:
         """Share of the next selection that should go by p alone: as much as forecasts have been wrong so far.
@@ -180,6 +188,8 @@ def walk(
         merit = Merit(prefixes, weights, children_of(ahead, prefixes, weights, history.defence()), bool(remaining))
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         kept = size.kept(left, remaining, prefixes.going(), weights)
+        if remaining:
+            kept = merit.worth_keeping(kept, left / remaining, history.is_whole)
         selection, row, token = merit.select(kept, uniform)
         prefixes = prefixes.extended(row, token)
         weighed = weights[row] + prefixes.token_scores[:, -1]
@@ -237,6 +247,15 @@ class Merit:
             matrix += children.by_prefix[:, None].to(matrix)
         return matrix
 
+    def worth_keeping(self, most: int, even: float, is_whole: bool) -> int:
+        """How many of so many are worth their LM tokens, where as many as `even` could be kept at each position; see `FINE`.
+
+        All, where nothing was left so far, and nothing need be left now.
+        """
+        if is_whole and int((self._matrix > NEG_INF).sum()) <= most:
+            return most
+        return min(most, math.ceil(thinned(self._matrix, 1 / (FINE * max(1.0, even))) - ROUNDED))
+
     def select(self, most: int, uniform: float) -> tuple[Selection, Tensor, Tensor]:
         """At most so many children, Long[chosen] the rows of their prefixes, and their tokens. It uses the matrix up."""
         columns = self._matrix.shape[1]
@@ -282,6 +301,16 @@ class Merit:
         raised = (weighed + selection.log_raise)[selection.log_raise > 0]
         drawn = math.exp(float(torch.logsumexp(raised, 0)) - total) if len(raised) else 0.0
         return replace(selection, log_total=total, drawn=min(1.0, drawn))
+
+
+def thinned(log_weights: Tensor, threshold: float) -> float:
+    """How many are kept in the mean if what weighs less than a share of all is thinned to it; of a matrix as `padded_rows`."""
+    near = log_weights.view(-1, STRETCH)
+    near = near[near.amax(1).topk(min(HEAVIEST, len(near))).indices].view(-1)
+    total = torch.logsumexp(torch.logsumexp(log_weights, 1).double(), 0)
+    shares = (near.topk(min(HEAVIEST, len(near))).values - total).exp().nan_to_num()  # none where nothing weighs anything
+    heavy = shares[shares >= threshold]
+    return len(heavy) + max(0.0, 1 - float(heavy.sum())) / threshold
 
 
 def rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:

@@ -226,12 +226,7 @@ class WithoutReplacement(Promises):
         return 1 if self.foresight is None else self.foresight.times_through(model)
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """Up to `num_particles` distinct prefixes at every position of all rounds together; see `Sampler`."""
         reader, price = left_to_right(circuit), max(1, circuit.length - 1)

@@ -55,12 +55,7 @@ class Sampler(Protocol):
         """What the report calls it."""
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """Sample p(y | α).
 
