@@ -132,7 +132,7 @@ wheel:  ## both distributions in dist/, and the core alone tried in an empty env
 	cd / && $(abspath $(VENV)-wheel)/bin/locore generate "The weather is" --contains " sun" --max-new-tokens 8 --num-particles 4 --seed 0
 
 extras:  ## the wheel alone and with each extra, in empty environments, used there: what works, and how long pip takes; 20 minutes
-	$(PYTHON) lab/src/locore_lab/extras.py --torch $(TORCH) $(EXTRAS)
+	$(PYTHON) lab/src/locore_lab/extras.py --torch $(TORCH) --weights $(SMOLLM2) $(EXTRAS)
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) $(VENV)-wheel $(VLLM) $(NEWEST) $(OLDEST) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

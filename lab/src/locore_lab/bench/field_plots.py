@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -99,16 +98,13 @@ def panel(axes: Axes, what: str, lines: dict[str, list[tuple[float, float]]], th
     axes.set_ylabel(LABELS[what][1], color=look.text)
     axes.set_xlim(0, 1.02)
     axes.set_ylim(0 if what != "kept" else None, 1.02)
-    axes.tick_params(colors=look.text)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(look.faint)
+    look.dress(axes)
 
 
 def draw(found: dict[str, dict[str, Any]], theme: str) -> Path:
     """A row of panels for each set of texts."""
     look: Look = THEMES[theme]
-    settings = {"font.size": 9, "text.color": look.text, "svg.hashsalt": "locore", "font.family": "DejaVu Sans"}
-    with rc_context(settings):
+    with look.drawing(9):
         figure = Figure(figsize=(9, 0.5 + 3.3 * len(found)), layout="constrained")
         grid: Any = figure.subfigures(len(found) + 1, 1, squeeze=False, height_ratios=[0.35, *[3.3] * len(found)])[:, 0]
         every: dict[str, Any] = {}

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from locore.io import write_whole
@@ -26,11 +28,23 @@ TRUTH, MASKING, LOCORE = "truth", "masking", "locore"
 
 
 class Look(NamedTuple):
-    """Colours of a theme."""
+    """Colours of a theme, in which all pictures of the pages are drawn."""
 
     text: str
     faint: str
     bars: dict[str, str]
+
+    def drawing(self, points: float) -> AbstractContextManager[None]:
+        """The settings of matplotlib inside, with a font of so many points; the same data give the same file."""
+        return rc_context(
+            {"font.size": points, "text.color": self.text, "svg.hashsalt": "locore", "font.family": "DejaVu Sans"}
+        )
+
+    def dress(self, axes: Axes) -> None:
+        """Two faint axes, and numbers in the colour of text."""
+        axes.tick_params(colors=self.text)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(self.faint)
 
 
 LOOKS = {
@@ -68,8 +82,7 @@ def draw(found: dict[str, Any], theme: str) -> Path:
         LOCORE: f"Locore: {found['lm_tokens'][LOCORE]:,} LM tokens, {found['distance'][LOCORE]:.2f} from the truth",
         MASKING: f"masking: {found['lm_tokens'][MASKING]:,} LM tokens, {found['distance'][MASKING]:.2f} from the truth",
     }
-    settings = {"font.size": 10, "text.color": look.text, "svg.hashsalt": "locore", "font.family": "DejaVu Sans"}
-    with rc_context(settings):
+    with look.drawing(10):
         figure = Figure(figsize=(8, 3.9))
         axes = figure.add_axes((0.215, 0.02, 0.76, 0.83))
         for k, (name, label) in enumerate(names.items()):

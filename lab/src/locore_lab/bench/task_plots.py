@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -59,8 +58,7 @@ def spread(heights: dict[str, float]) -> dict[str, float]:
 def draw(problems: int, lines: dict[str, Points], theme: str) -> Path:
     """One panel, with the names at the right."""
     look = THEMES[theme]
-    settings = {"font.size": 9, "text.color": look.text, "svg.hashsalt": "locore", "font.family": "DejaVu Sans"}
-    with rc_context(settings):
+    with look.drawing(9):
         figure = Figure(figsize=(8, 4.2))
         axes = figure.subplots()
         figure.subplots_adjust(left=0.08, right=0.74, bottom=0.12, top=0.9)
@@ -73,11 +71,9 @@ def draw(problems: int, lines: dict[str, Points], theme: str) -> Path:
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.set_facecolor("none")
-        axes.tick_params(colors=look.text)
         axes.xaxis.label.set_color(look.text)
         axes.yaxis.label.set_color(look.text)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(look.faint)
+        look.dress(axes)
         figure.draw_without_rendering()  # now it is known which part of the plane is shown
         into = axes.transAxes.inverted()
         ends = {name: float(into.transform(axes.transData.transform(points[-1]))[1]) for name, points in lines.items()}

@@ -123,7 +123,8 @@ def run(
         settings |= {"memory": plan.memory, "data": _digest(test)}
         before = _Earlier.read(earlier, settings) if earlier else _Earlier()
         models = _given(weights, model_seed, test) if weights else _trained(plan, model_seed, data, output)
-        names = before.without([model.fingerprint() for model in models.values()])
+        names = [model.fingerprint() for model in models.values()]
+        before.check_others(names)
         alpha = plan.paths.constraint(test.height, test.width, plan.memory)
         journal = Journal(output / "rows.jsonl", settings)
         lines = _lines(wanted, plan, len(test))
@@ -177,13 +178,12 @@ class _Earlier:
         require_same(path, found, settings)
         return earlier
 
-    def without(self, models: list[str]) -> list[str]:
-        """Models that are measured now, none of which may be among these."""
+    def check_others(self, models: Sequence[str]) -> None:
+        """None of the models that are measured now may be among these."""
         if both := {*self.models} & {*models}:
             raise InvalidArgument(
                 f"the earlier rows have a model that is measured now ({', '.join(sorted(both))}); leave it out."
             )
-        return models
 
     def of(self, row: Record) -> Record:
         """What is known of a row of this name, with as many samples and maps."""
@@ -247,7 +247,7 @@ def _text(test: Maps, settings: Record, models: int, earlier: int) -> str:
     written = bits if settings["encoding"] == "edges" else "moves to 8 neighbours"
     joined = (
         f" {earlier} of the models were measured by an earlier version of Locore, whose samplers may have been others; its "
-        f"rows are joined as far as it had them. LM tokens and seconds are of this run alone."
+        "rows are joined as far as it had them. LM tokens and seconds are of this run alone."
     )
     return (
         f"Test maps of {test.height} × {test.width} cells, {models + earlier} trained models (± is the standard error over "
