@@ -23,7 +23,7 @@ from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import described, read_constraint, read_string, register
 from locore.kernel.constraints.spelling import quoted
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
-from locore.kernel.lists import items_of
+from locore.kernel.lists import items_of, largest_first
 from locore.kernel.plugins import cached_property
 
 _HOLE = re.compile(r"\{\{|\}\}|\{(?P<name>[A-Za-z_]\w*)(?::(?P<kind>\w+)\((?P<body>.*?)\))?\}|[{}]", re.DOTALL)
@@ -153,7 +153,7 @@ class Template(MachineLeaf):
             values = self.values(text)
             value = key([values[name] for name in wanted])
             total[value] = total.get(value, 0.0) + weight
-        return dict(sorted(total.items(), key=lambda item: -item[1]))
+        return dict(largest_first(total.items(), lambda item: item[1]))
 
     def _cut(self, content: bytes) -> dict[str, bytes] | None:
         """By trying all ends of each hole, the nearest first; what cannot be read on is remembered."""

@@ -20,6 +20,7 @@ from locore.kernel.evidence.particles import Particles
 from locore.kernel.evidence.record import Draws
 from locore.kernel.evidence.shares import FieldValue, shares_with_errors
 from locore.kernel.evidence.verdict import Level
+from locore.kernel.lists import largest_first
 from locore.kernel.numerics import distinct
 from locore.kernel.tokenizer import Tokenizer
 
@@ -102,7 +103,7 @@ def marginal(draws: Draws, everything: list[Any], weights: Tensor, pointer: str,
     for key, (share, value) in (early or {}).items():  # all texts with it were dropped on the way
         room = max(0.0, 1 - float(found_shares.sum()))
         result.append(FieldValue(value, min(share, room), None, bool(key), fields.verdict, (0.0, room)))
-    return sorted(result, key=lambda one: -one.probability)
+    return largest_first(result, lambda one: one.probability)
 
 
 def _early(draws: Draws, fields: Fields, steps: tuple[str, ...]) -> dict[str, tuple[float, Any]] | None:

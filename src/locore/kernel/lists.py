@@ -1,16 +1,18 @@
 """Where a list is meant: what iterates as something else is refused, so that nothing is lost.
 
-A mapping iterates as its keys and bytes as numbers. A set has no order, which matters to some lists and not to others.
+A mapping iterates as its keys and bytes as numbers. A set has no order, which matters to some. And: the most probable first.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from locore.kernel.errors import InvalidConstraint, LocoreError
 
+EQUAL = 1e-4  # relative: shares that differ by less do so by rounding
 NAMED = 6  # items that stand for all in a name
 T = TypeVar("T")
 
@@ -51,3 +53,12 @@ def listed(items: Sequence[T], name: Callable[[T], str]) -> str:
     """The names of the first few, and how many more there are."""
     more = f" and {len(items) - NAMED:,} more" if len(items) > NAMED else ""
     return ", ".join(map(name, items[:NAMED])) + more
+
+
+def largest_first(items: Iterable[T], share: Callable[[T], float]) -> list[T]:
+    """Items by their shares; those that differ by rounding alone stay in their order."""
+    equal, ranked = math.inf, []
+    for number, item in sorted(enumerate(items), key=lambda one: -share(one[1])):
+        equal = equal if share(item) >= equal * (1 - EQUAL) else share(item)
+        ranked.append((-equal, number, item))
+    return [item for *_, item in sorted(ranked, key=lambda one: one[:2])]

@@ -1,6 +1,4 @@
-"""Sums in log space where −inf is an exact zero: it never makes a NaN and never appears by underflow. Equal rows. And rows
-after an end of sequence, where only the padding may follow, whatever a model says.
-"""
+"""Sums in log space, where −inf is an exact zero and never makes a NaN; equal rows; and rows after the end of a text."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ from locore.kernel.evidence.bounds import Estimate
 from locore.kernel.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.kernel.evidence.shares import FieldValue, Posterior
 from locore.kernel.evidence.verdict import Verdict
+from locore.kernel.lists import largest_first
 from locore.kernel.numerics import NEG_INF, is_end, make_generator
 from locore.kernel.plugins import cached_property
 from locore.kernel.request import OWN, cut_before
 from locore.kernel.tokenizer import Tokenizer
 
 SHOWN, SHOWN_IN_NOTEBOOKS = 4, 10  # texts
-EQUAL = 4  # digits of a log-probability by which texts are put in order
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,11 +125,11 @@ class Particles(Estimate):
         if self.record.mode is not None:  # whose order may be proven
             return self
         names = self.bytes if self.tokenizer.has_text else [tuple(y) for y in self.tokens.tolist()]
-        total: dict[Any, float] = {}
+        total: dict[Any, float] = dict.fromkeys(sorted(names), 0.0)
         for name, weight in zip(names, self.weights.tolist(), strict=True):
-            total[name] = total.get(name, 0.0) + weight
-        rank = {name: -round(math.log(weight), EQUAL) if weight else math.inf for name, weight in total.items()}
-        return self._at(torch.tensor(sorted(range(len(names)), key=lambda i: (rank[names[i]], names[i]))))
+            total[name] += weight
+        place = {name: number for number, name in enumerate(largest_first(total, total.__getitem__))}
+        return self._at(torch.tensor(sorted(range(len(names)), key=lambda row: place[names[row]])))
 
     def _at(self, rows: Tensor) -> Particles:
         """These, with their weights."""
@@ -181,7 +181,7 @@ class Particles(Estimate):
         for row, (text, weight) in enumerate(self):
             total[text] = total.get(text, 0.0) + weight
             rows.setdefault(text, []).append(row)
-        return Posterior(self, dict(sorted(total.items(), key=lambda item: -item[1])), rows)
+        return Posterior(self, dict(largest_first(total.items(), lambda item: item[1])), rows)
 
     def parsed(self, model: Any = None) -> list[tuple[Any, float]]:
         """Pairs (object, normalised weight): each text as JSON, or as a validated object of a pydantic model or another type.
