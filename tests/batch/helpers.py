@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from locore.cli import main
 
 BAN = {"type": "ban", "phrases": ["the", " a"]}
@@ -58,6 +60,8 @@ def batch_apart(prompts: Path, output: Path, *options: str) -> multiprocessing.p
 
     def run() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        # After a fork torch makes its thread pool anew at its next use: here, before threads that load a model race for it.
+        torch.set_num_threads(torch.get_num_threads())
         os._exit(batch(prompts, output, *options))
 
     process = multiprocessing.get_context("fork").Process(target=run)
