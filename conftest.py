@@ -13,6 +13,7 @@ import torch
 from hypothesis import settings
 
 from locore.models import HuggingFaceModel, LanguageModel, load
+from locore.models.machine import CHOOSER
 
 pytest_plugins = ["tests.cpu_times"]
 torch.set_num_threads(1)
@@ -44,11 +45,13 @@ def models_with_a_name_are_read_once() -> Iterator[None]:
     read, known = HuggingFaceModel.load.__func__, {}  # type: ignore[attr-defined]
 
     def load_known(cls: type[HuggingFaceModel], name: object, *args: object, **options: object) -> HuggingFaceModel:
-        if name not in ("tiny", "smollm2") or args or options:
+        if name not in ("tiny", "smollm2") or args or options.keys() - {"threads"}:
             return read(cls, name, *args, **options)
-        key = name, os.environ.get("LOCORE_DEVICE")
+        key = name, os.environ.get("LOCORE_DEVICE"), options.get("threads")
         if key not in known:
-            known[key] = read(cls, name)
+            known[key] = read(cls, name, **options)
+        elif options:
+            CHOOSER.settle(known[key].causal.module, options["threads"])
         one = known[key]
         return cls(copy(one.causal), one.tokenizer, info=one.info)
 

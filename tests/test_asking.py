@@ -185,7 +185,7 @@ CUT = Tokenizer.from_tokens([b"a", b"b", b"\xc3", None], eos_ids=[3])
 
 @pytest.mark.parametrize(
     ("what", "tokenizer", "stop"),
-    some(itertools.product(OPPOSITES, [TOKENIZER, CUT], ["eos", "complete"]), 5, several=True),  # each value of each is there
+    some(itertools.product(OPPOSITES, [TOKENIZER, CUT], ["eos", "complete"]), 9, several=True),
     ids=str,
 )
 def test_odds_against_the_negation_are_enumerated_odds_and_hold(what, tokenizer, stop):

@@ -57,14 +57,14 @@ def test_samplers_run_on_a_sudoku(name, tabulated, monkeypatch):
     assert scores == pytest.approx([known[tuple(y)] for y in draws.tokens.tolist()])
 
 
-@pytest.mark.parametrize("name", some(["masked", "masked-is", "smc", "swor", "twisted"], 4))
+@pytest.mark.parametrize("name", some(["masked", "masked-is", "smc", "swor", "twisted"], 5))
 def test_samplers_weight_properly_on_a_sudoku(name):
     model, circuit = puzzle()
     result = proper_weighting(BY_NAME[name], model, circuit, 8, runs(60), None, seed=2)
     assert result.holds(1e-6), (result.z, result.estimates, result.truth)
 
 
-@pytest.mark.parametrize("name", some(sorted(set(BY_NAME) - BIASED), 5))
+@pytest.mark.parametrize("name", some(sorted(set(BY_NAME) - BIASED), 10))
 def test_samplers_weight_properly_on_a_small_problem(name):
     model = TableModel.random(3, 3, seed=5, concentration=20.0)
     alpha = token_sum([0, 1, 2], {0: 0, 1: 1, 2: 2}, at_least=2, at_most=4) & ~token(0, 2)

@@ -6,7 +6,9 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -148,43 +150,48 @@ def test_importing_is_cheap(module):
     assert done.stdout.strip() == ""
 
 
-# Torch and transformers are imported once, then locore in a process for each name, and in one that imports modules by name.
-NAMED = """
-import os, torch, transformers.modeling_utils
-from importlib import import_module
+FIRST = ("holds", "generate", "load", "compile", "testing")
 
-def first_of(name):
-    getattr(locore, name)
-    print("first", name, all(callable(getattr(locore, n)) for n in ("generate", "holds", "compile")), flush=True)
 
-def imported():
+def _of_names(first: str | None, says: Callable[[str], object]) -> None:
+    """In a process that has yet to import locore: how it came to a name, the name, and whether all is well."""
+    import locore
+
+    if first is not None:
+        getattr(locore, first)
+        says(f"first {first} {all(callable(getattr(locore, name)) for name in ('generate', 'holds', 'compile'))}")
+        return
     for name, home in sorted(locore._HOME.items()):
         if home == f"locore.{name}":
             import_module(home)  # as another thread does, which has not come to use the name
-            print("imported", name, getattr(locore, name) is getattr(import_module(home), name), flush=True)
-
-for first in ("holds", "generate", "load", "compile", "testing", None):
-    if os.fork() == 0:
-        import locore
-        imported() if first is None else first_of(first)
-        os._exit(0)
-    os.wait()
-"""
+            says(f"imported {name} {getattr(locore, name) is getattr(import_module(home), name)}")
 
 
 @pytest.fixture(scope="module")
 def told():
-    """What these processes say: how they came to a name, the name, and whether all is well."""
+    """What processes say that begin with different names; torch and transformers, which take seconds, are there already."""
     if not hasattr(os, "fork"):
         pytest.skip("needs processes that fork")
-    done = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, check=True)
-    return [tuple(line.split()) for line in done.stdout.splitlines()]
+    import transformers.modeling_utils  # noqa: F401
+
+    with tempfile.TemporaryFile("w+") as said:
+        for first in (*FIRST, None):
+            if os.fork() == 0:
+                try:
+                    for module in [name for name in sys.modules if name.partition(".")[0] == "locore"]:
+                        del sys.modules[module]
+                    _of_names(first, lambda line: print(line, file=said, flush=True))
+                finally:
+                    os._exit(0)
+            os.wait()
+        said.seek(0)
+        return [tuple(line.split()) for line in said.read().splitlines()]
 
 
 def test_public_names_do_not_depend_on_the_order_of_use(told):
     """`generate` is a function and the name of the module that defines it."""
     found = [line[1:] for line in told if line[0] == "first"]
-    assert found == [(name, "True") for name in ("holds", "generate", "load", "compile", "testing")]
+    assert found == [(name, "True") for name in FIRST]
 
 
 def test_a_public_name_is_never_the_module_of_that_name(told):

@@ -34,6 +34,13 @@ def asked(tmp_path: Path) -> list[str]:
     return ["audit", *files, "--max-tokens", "5", "--budget", "100"]
 
 
+@pytest.fixture
+def few(asked: list[str], tmp_path: Path) -> list[str]:
+    """The same of two prompts."""
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PROMPTS[:2]))
+    return asked
+
+
 def rows_of(folder: Path) -> list[AuditRow]:
     return [AuditRow.from_json(row.to_json(), seconds=0.0) for row in read_audit(folder).rows]
 
@@ -71,35 +78,35 @@ def test_what_is_finished_is_not_asked_again(asked: list[str], tmp_path: Path, m
 
 @pytest.mark.parametrize("more", [["--temperature", "0.5"], ["--limit", "1e-3"], ["--max-tokens", "6"], ["--seed", "9"]])
 def test_other_settings_do_not_go_on(
-    asked: list[str], more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    few: list[str], more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--out", str(tmp_path / "out")]
-    assert main([*asked, *out]) == 0
+    assert main([*few, *out]) == 0
     capsys.readouterr()
-    assert main([*asked, *out, *more, "--resume"]) == 2
+    assert main([*few, *out, *more, "--resume"]) == 2
     said = capsys.readouterr().err
     assert "other settings" in said and len(said.splitlines()) == 1
-    assert main([*asked, *out]) == 2
+    assert main([*few, *out]) == 2
 
 
-def test_exit_codes_say_which_side(asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*asked, "--limit", "1e-9"]) == 1
+def test_exit_codes_say_which_side(few: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*few, "--limit", "1e-9"]) == 1
     (tmp_path / "b.txt").write_text(" supercalifragilistic\n")
-    assert main([*asked, "--limit", "1e-9", "--max-tokens", "2", "--json", str(tmp_path / "a.json")]) == 0
+    assert main([*few, "--limit", "1e-9", "--max-tokens", "2", "--json", str(tmp_path / "a.json")]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["settled"] == "below"
     (tmp_path / "p.jsonl").write_text('{"prompt": "one"}\nno json\n{"prompt": "a", "constraint": {"type": "true"}}\n')
     capsys.readouterr()
-    assert main(asked) == 3
+    assert main(few) == 3
     assert capsys.readouterr().out.count("error: ") == 2
 
 
-def test_one_audit_against_another(asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_audit_against_another(few: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "out")
-    assert main([*asked, "--out", out]) == 0
-    assert main([*asked, "--against", out]) == 0
+    assert main([*few, "--out", out]) == 0
+    assert main([*few, "--against", out]) == 0
     assert "mean × 1, 95 %" in capsys.readouterr().out
     (tmp_path / "b.txt").write_text(" dragon\n")
-    assert main([*asked, "--against", out]) == 2
+    assert main([*few, "--against", out]) == 2
 
 
 @pytest.mark.parametrize(
@@ -159,7 +166,7 @@ def test_the_page_stands_alone(rows: list[AuditRow]) -> None:
     assert ("100 more prompts" in written) == (len(rows) > 200)
 
 
-def test_the_shell_writes_the_page(asked: list[str], tmp_path: Path) -> None:
-    assert main([*asked, "--html", str(tmp_path / "a.html")]) == 0
+def test_the_shell_writes_the_page(few: list[str], tmp_path: Path) -> None:
+    assert main([*few, "--html", str(tmp_path / "a.html")]) == 0
     assert (tmp_path / "a.html").read_text().count("<svg") == 3
     assert locore.Audit is Audit

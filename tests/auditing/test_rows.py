@@ -14,6 +14,7 @@ from locore.auditing.result import Audit, Change
 from locore.auditing.rows import STOPPED
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel, TableModel
+from tests.effort import THOROUGH
 
 TOKENIZER = Tokenizer.from_tokens([b"a", b"b", b"c"])
 PHRASES = ["bb", "abc", "ca"]
@@ -54,29 +55,32 @@ def rare(share: float) -> tuple[MarkovModel, float]:
 
 
 def test_a_limit_far_away_costs_less_and_one_nearby_is_seldom_on_the_wrong_side() -> None:
-    """At 5 % a side, 20 audits are wrong more than 4 times in 3 of 1,000 test runs, if all are as wrong as they may be."""
+    """At 5 % a side, 20 audits are wrong more than 4 times, or 10 more than 3 times, in 3 of 1,000 test runs at most."""
     model, truth = rare(0.02)
     whole = locore.audit(model, [[]], ["bb"], 20, budget=4_000, seed=0).rows[0]
     far = locore.audit(model, [[]], ["bb"], 20, limit=0.5, budget=4_000, seed=0).rows[0]
     assert far.settled == "below" and far.lm_tokens < whole.lm_tokens / 2 and STOPPED in far.note
     wrong = 0
     for factor, side in ((0.8, "below"), (1.25, "above")):
-        rows = locore.audit(model, [[]] * 10, ["bb"], 20, limit=factor * truth, budget=2_400, seed=1, sampler="swor").rows
+        rows = locore.audit(
+            model, [[]] * (10 if THOROUGH else 5), ["bb"], 20, limit=factor * truth, budget=2_400, seed=1, sampler="swor"
+        ).rows
         wrong += sum(row.settled == side for row in rows)
         assert all(row.bounds[0] <= truth <= row.bounds[1] for row in rows)
-    assert wrong <= 4
+    assert wrong <= (4 if THOROUGH else 3)
 
 
 def test_a_change_is_within_its_interval_and_no_change_is_seldom_one() -> None:
-    """12 prompts at 95 %: more than 3 outside happen in 2 of 1,000 test runs."""
+    """At 95 % more than 3 of 12 prompts are outside, or 2 of 6, in 2 of 1,000 test runs."""
     (model, first), (other, second) = rare(0.02), rare(0.03)
-    before = locore.audit(model, [[]] * 12, ["bb"], 20, budget=500, seed=1)
-    after = locore.audit(other, [[]] * 12, ["bb"], 20, budget=500, seed=1)
+    prompts, outside = ([[]] * 12, 3) if THOROUGH else ([[]] * 6, 2)
+    before = locore.audit(model, prompts, ["bb"], 20, budget=500, seed=1)
+    after = locore.audit(other, prompts, ["bb"], 20, budget=500, seed=1)
     found = after.compare(before)
-    assert sum(row.interval[0] <= second / first <= row.interval[1] for row in found.rows) >= 9
+    assert sum(row.interval[0] <= second / first <= row.interval[1] for row in found.rows) >= len(prompts) - outside
     assert found.mean.interval[0] <= second / first <= found.mean.interval[1] and found.mean.is_change
-    again = locore.audit(model, [[]] * 12, ["bb"], 20, budget=500, seed=31_000).compare(before)
-    assert sum(row.is_change for row in again.rows) <= 3
+    again = locore.audit(model, prompts, ["bb"], 20, budget=500, seed=31_000).compare(before)
+    assert sum(row.is_change for row in again.rows) <= outside
     json.dumps(found.to_json(), allow_nan=False)
     assert len(str(found).splitlines()) > 1
 

@@ -41,9 +41,9 @@ def killed_after(prompts, output, rows: int, number: int) -> int | None:
 
 def test_kills_at_random_moments(prompts, done, tmp_path):
     output, draw, kills = tmp_path / "out", random.Random(0), 0
-    for rows in sorted(draw.sample(range(NUMBER - 5), 5 if THOROUGH else 4)):
+    for rows in sorted(draw.sample(range(NUMBER - 5), 5 if THOROUGH else 2)):
         kills += killed_after(prompts, output, rows, signal.SIGKILL) == -signal.SIGKILL
-    assert kills >= 2  # a run may be faster than its murderer, but not always
+    assert kills >= (2 if THOROUGH else 1)  # a run may be faster than its murderer, but not always
     assert batch(prompts, output, *SHARDS, "--resume") == 1
     assert results(output) == results(done)
     assert {path.name for path in output.iterdir()} - {".lock"} == {"config.json", "progress.jsonl", "results"}

@@ -303,7 +303,7 @@ def test_engines_are_handed_what_was_asked_for(monkeypatch, asked, handed):
 
 
 def test_an_engine_has_the_texts_of_its_model(prompts, tmp_path):
-    short = write(tmp_path / "short.jsonl", prompts.read_text().splitlines()[-6:])
+    short = write(tmp_path / "short.jsonl", prompts.read_text().splitlines()[-3:])
     batch(short, tmp_path / "here")
     with engine_server.running(engine_server.endless(locore.load("tiny")), root=str(located("tiny"))) as service:
         assert batch(short, tmp_path / "there", "--model", f"{service.address}/v1") == 0
