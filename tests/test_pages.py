@@ -21,7 +21,7 @@ from tests.pages import DOCS, MARKS, PAGES, ROOT, blocks, name_of, run_page
 ELSEWHERE = {DOCS / "server.md": "tests/server/test_page.py", DOCS / "batch.md": "tests/batch/test_page.py"}
 RUNNING = [page for page in PAGES if page not in ELSEWHERE and any(block.runs for block in blocks(page))]
 SHOWS_NO_TEXT = {ROOT / "README.md", DOCS / "index.md", DOCS / "models.md"}  # of SmolLM2
-LONG = {DOCS / "tutorial.md", DOCS / "recipes.md", DOCS / "structured_text.md"}
+LONG = {DOCS / "lab" / "paper.md", DOCS / "tutorial.md", DOCS / "recipes.md", DOCS / "structured_text.md"}
 
 
 @pytest.mark.parametrize(
