@@ -7,15 +7,15 @@ shows on a GPU only, or a table that crosses over at each step, is found on any 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("meta")
 aten = torch.ops.aten
@@ -56,15 +56,16 @@ class _Elsewhere(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        tensors = [part for part in tree_flatten((args, kwargs))[0] if isinstance(part, Tensor)]
+        tensors: list[Tensor] = []
+        inside = [mapped(lambda part: tensors.append(part) or _inside(part), given) for given in (args, kwargs)]
         elsewhere = [tensor for tensor in tensors if isinstance(tensor, Pretend)]
         target = kwargs.get("device")
         if not elsewhere and (target is None or torch.device(target) != DEVICE):
             return operation(*args, **kwargs)
         if "device" in kwargs:
-            kwargs["device"] = torch.device("cpu")
+            inside[1]["device"] = torch.device("cpu")
         self._check(operation, args, tensors)
-        found = operation(*tree_map(_inside, args), **tree_map(_inside, kwargs))
+        found = operation(*inside[0], **inside[1])
         goes = operation in READS or (target is not None and torch.device(target) != DEVICE)
         if operation is aten.copy_.default:
             goes = not isinstance(args[0], Pretend)
@@ -75,7 +76,7 @@ class _Elsewhere(TorchDispatchMode):
             same = next((tensor for tensor in elsewhere if tensor.inner is found), None)
             if same is not None:
                 return same
-        return tree_map(lambda part: Pretend(part) if isinstance(part, Tensor) else part, found)
+        return mapped(Pretend, found)
 
     def _check(self, operation, args, tensors) -> None:
         """What is no single number is elsewhere, but for copies and for indices, which a GPU takes from the CPU as well."""
@@ -96,8 +97,19 @@ class _Written(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _inside(part):
+def _inside(part: Tensor) -> Tensor:
     return part.inner if isinstance(part, Pretend) else part
+
+
+def mapped(function: Callable[[Tensor], Any], given: Any) -> Any:
+    """This of each tensor; most of the time went to the function of torch that does it for more kinds of containers."""
+    if isinstance(given, Tensor):
+        return function(given)
+    if isinstance(given, (tuple, list)):
+        return type(given)(mapped(function, part) for part in given)
+    if isinstance(given, dict):
+        return {name: mapped(function, part) for name, part in given.items()}
+    return given
 
 
 @contextmanager

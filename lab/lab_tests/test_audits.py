@@ -14,6 +14,7 @@ from locore_lab.fidelity.problems import chain
 from locore_lab.fidelity.truth import first_tokens
 
 import locore
+from tests.effort import some
 
 LENGTH = 3
 PHRASES = ("!5", "#")
@@ -26,7 +27,7 @@ def enumerated(model, length: int = LENGTH) -> float:
     return float(torch.logsumexp(model.score(tokens[has]), 0))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", some([1, 2]))
 def test_truths_are_those_of_all_sequences(seed):
     hidden, markov = HiddenChain.random(seed), chain(VOCAB, seed, 0.1)
     assert hidden_truth(hidden, locore.compile(event(PHRASES), hidden, LENGTH)) == pytest.approx(enumerated(hidden), abs=1e-9)
@@ -52,7 +53,7 @@ def test_beavers_bounds_enclose_the_truth_and_close(spent):
         assert low == pytest.approx(truth, rel=1e-9) and high == pytest.approx(truth, rel=1e-9)
 
 
-@pytest.mark.parametrize("family", ["chain", "hidden"])
+@pytest.mark.parametrize("family", some(["chain", "hidden"]))
 def test_problems_fill_the_decades_evenly(family):
     found = list(drawn(family, 5, 16, Path("nowhere")))
     counts = Counter(known.decade for known in found)

@@ -15,6 +15,7 @@ from locore_lab.reproduce import EXPERIMENTS
 
 from locore.cli import main
 from locore.kernel.errors import InvalidArgument
+from tests.effort import THOROUGH
 
 ROOT = Path(__file__).resolve().parents[2]
 HISTORY = ROOT / "docs" / "lab" / "history.md"  # names what is gone, too
@@ -59,7 +60,9 @@ def options_of(function):
 
 
 @pytest.mark.parametrize("name", [*IN_SECONDS, *(pytest.param(name, marks=pytest.mark.slow) for name in IN_A_MINUTE)])
-def test_small_ones_run(name, tmp_path, capsys):
+def test_small_ones_run(name, tmp_path, capsys, monkeypatch):
+    if not THOROUGH:
+        monkeypatch.setattr(module_of("steps"), "REPEATS", 1)
     path = tmp_path / "rows.json"
     assert main(["bench", name, "--quick", "--json", str(path), *SMALLER.get(name, [])]) == 0
     rows = json.loads(path.read_text())["rows"]
@@ -92,8 +95,18 @@ def test_what_a_file_has_is_not_measured_again(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.endswith("| 0 | 0.0 |\n| 1 | 1.0 |\n| 2 | 4.0 |\n")
 
 
-def test_a_process_of_its_own_answers_and_fails():
+def test_a_process_of_its_own_answers_and_fails(tmp_path, monkeypatch):
     assert apart(json.loads, "[1]") == [1]
+    failing = tmp_path / "python"
+    failing.write_text("#!/bin/sh\necho no room >&2; exit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(failing))
+    with pytest.raises(Exception, match="failed in a process of its own: no room"):
+        apart(json.loads, "[1]")
+
+
+@pytest.mark.slow
+def test_what_is_wrong_in_a_process_of_its_own_is_said():
     with pytest.raises(Exception, match="failed in a process of its own"):
         apart(json.loads, "[")
 

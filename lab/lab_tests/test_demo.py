@@ -21,6 +21,7 @@ import locore
 from locore.kernel.errors import LocoreError, ModelNotFound
 from locore.samplers import SequentialMonteCarlo
 from locore.testing import total_variation
+from tests.effort import THOROUGH
 from tests.spelling import spellings, token_ids
 
 EXAMPLE = ("It was", " cold.")
@@ -45,7 +46,9 @@ def tiny() -> locore.models.LanguageModel:
     return locore.load("tiny")
 
 
-def test_the_small_model_fits_on_one_screen_and_shows_all_ways(capsys):
+def test_the_small_model_fits_on_one_screen_and_shows_all_ways(capsys, monkeypatch):
+    if not THOROUGH:
+        monkeypatch.setattr(enumerated, "LCR_DRAWS", 24)
     command.main(model="tiny")
     shown, complaints = capsys.readouterr()
     assert complaints == ""
@@ -69,7 +72,9 @@ def test_the_enumerated_truth_is_that_of_a_direct_sum(tiny):
 def test_the_pooled_truth_is_the_enumerated_one(tiny, monkeypatch):
     """Where both can be had. Texts that were found have their own probability, over an evidence that is about right."""
     monkeypatch.setattr(examples, "BATCH_TOKENS", 400)
-    monkeypatch.setattr(examples, "BATCHES", 16)  # of four so small ones the spread is often far below the error
+    monkeypatch.setattr(
+        examples, "BATCHES", 16 if THOROUGH else 10
+    )  # of four so small ones the spread is often far below the error
     constraint = locore.ends_with(EXAMPLE[1])
     found = examples.pooled_truth(tiny, EXAMPLE[0], constraint, 3, seed=0)
     exact = locore.generate(tiny, EXAMPLE[0], constraint, 3, num_particles=5000, sampler="exact", ending="complete")

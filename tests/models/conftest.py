@@ -13,5 +13,5 @@ from .engine_server import Service
 @pytest.fixture
 def service() -> Iterator[Service]:
     """A vLLM server of a random model, which has said nothing yet."""
-    with engine_server.running(engine_server.endless(zoo.huggingface()), max_model_len=32) as running:
+    with engine_server.running(zoo.endless(), known=zoo.KNOWN, max_model_len=32) as running:
         yield running

@@ -45,6 +45,7 @@ class Service:
         forces: does it have the processor of forced tokens?
         spoil: is given path, request and answer, and may return another one: JSON, or status, headers and body.
         requests: path and body of each, in their order.
+        known: the distribution after each text that was read; most tests ask for the same texts.
     """
 
     model: LanguageModel
@@ -60,6 +61,7 @@ class Service:
     address: str = ""
     running: int = 0
     most_running: int = 0
+    known: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -120,15 +122,14 @@ class Service:
         ]
 
     def _texts(self, prompt: list[int], body: dict, n: int) -> Iterator[dict]:
-        after, length, logprobs = self.model.prompted(prompt), body["max_tokens"], body.get("logprobs")
+        length, logprobs = body["max_tokens"], body.get("logprobs")
         forced = (body.get("vllm_xargs") or {}).get("locore_forced") if self.forces else None
         if forced is not None:
             tokens = torch.tensor([forced])
-            scores = after.token_scores(tokens)
-            rows = after.log_probs(tokens)
+            rows = self._rows(prompt, tokens)
         else:
-            tokens, rows = _drawn(after, n, length, body.get("seed"))
-            scores = rows.gather(2, tokens[..., None])[..., 0]
+            tokens, rows = self._drawn(prompt, n, length, body.get("seed"))
+        scores = rows.gather(2, tokens[..., None])[..., 0]
         for number, ids in enumerate(tokens.tolist()):
             end = next((at for at, token in enumerate(ids) if token in body.get("stop_token_ids", ())), length - 1) + 1
             tops = []
@@ -146,7 +147,7 @@ class Service:
         """As SGLang is documented to answer."""
         answers = []
         for i, ids in enumerate(body["input_ids"]):
-            row = self.model.prompted(ids).log_probs(torch.zeros(1, 1, dtype=torch.int64))[0, 0].tolist()
+            row = self._rows(ids, torch.zeros(1, 1, dtype=torch.int64))[0, 0].tolist()
             facts: dict[str, Any] = {"prompt_tokens": len(ids), "completion_tokens": 1}
             if "token_ids_logprob" in body:
                 facts["output_token_ids_logprobs"] = [[[max(row[t], -9999.0), t, None] for t in body["token_ids_logprob"][i]]]
@@ -160,21 +161,32 @@ class Service:
     def _scores(self, prompt: Sequence[int], tail: Sequence[int]) -> list[float]:
         if not tail:
             return []
-        return [max(v, -9999.0) for v in self.model.prompted(prompt).token_scores(torch.tensor([list(tail)]))[0].tolist()]
+        tokens = torch.tensor([list(tail)])
+        scores = self._rows(prompt, tokens).gather(2, tokens[..., None])[0, :, 0]
+        return [max(v, -9999.0) for v in scores.tolist()]
 
+    def _drawn(self, prompt: Sequence[int], num: int, length: int, seed: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Texts and the distributions they come from; few are the first of many.
 
-def _drawn(model: LanguageModel, num: int, length: int, seed: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts and the distributions they come from; few are the first of many.
+        Not by `model.sample`: in Python 3.11 a cursor holds a lock while it is read, which a client in this process would hold.
+        """
+        generator = make_generator(seed)
+        uniforms = torch.rand(num, length, generator=generator, dtype=torch.float64)
+        tokens = torch.zeros(num, length, dtype=torch.int64)
+        for step in range(length):
+            rows = self._rows(prompt, tokens[:, : step + 1])
+            tokens[:, step] = categorical(rows[:, step], uniforms[:, step])
+        return tokens, rows
 
-    Not by `model.sample`: in Python 3.11 a cursor holds a lock while it is read, which a client in this process would hold.
-    """
-    generator = make_generator(seed)
-    uniforms = torch.rand(num, length, generator=generator, dtype=torch.float64)
-    tokens = torch.zeros(num, length, dtype=torch.int64)
-    for step in range(length):
-        rows = model.log_probs(tokens[:, : step + 1])
-        tokens[:, step] = categorical(rows[:, step], uniforms[:, step])
-    return tokens, rows
+    def _rows(self, prompt: Sequence[int], tokens: torch.Tensor) -> torch.Tensor:
+        """Float[batch, time, vocab]: the distributions after the prompt, and after it and each token but the last."""
+        after, texts = tuple(prompt), tokens.tolist()
+        wanted = [[(*after, *text[:at]) for at in range(len(text))] for text in texts]
+        new = [i for i, keys in enumerate(wanted) if any(key not in self.known for key in keys)]
+        if new:
+            for i, rows in zip(new, self.model.prompted(after).log_probs(tokens[new]), strict=True):
+                self.known.update(zip(wanted[i], rows, strict=True))
+        return torch.stack([torch.stack([self.known[key] for key in keys]) for keys in wanted])
 
 
 @contextmanager

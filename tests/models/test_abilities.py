@@ -69,8 +69,9 @@ def test_a_cache_is_used_whatever_it_is_called(kind):
         model = _model(kind)
     assert (model.causal.caches, model.causal.shares, model.causal.joins) == (True, True, True)
     assert model.info.hindrances == () and model.slow_because is None
+    plain = _model(transformers.LlamaForCausalLM)
     for log_probs, histories in walk(model):
-        expected = uncached(_model(transformers.LlamaForCausalLM), histories)[:, -1]
+        expected = uncached(plain, histories)[:, -1]
         torch.testing.assert_close(log_probs.double(), expected, rtol=0, atol=1e-4)
 
 
@@ -92,8 +93,9 @@ def test_what_cannot_be_used_is_said_and_an_error_is_told_from_a_no(name, wrong,
         p = locore.generate(Tempered(model, 0.9), (1, 7, 3), locore.contains_tokens([[4]]), 4, num_particles=4, seed=0)
     assert f"Note: {hindrance}." in p.report().splitlines() and p.info["slow_because"] == str(hindrance)
     assert all(4 in y for y in p.tokens.tolist())
+    plain = _model(transformers.LlamaForCausalLM)
     for log_probs, histories in walk(model, 3):
-        expected = uncached(_model(transformers.LlamaForCausalLM), histories)[:, -1]
+        expected = uncached(plain, histories)[:, -1]
         torch.testing.assert_close(log_probs.double(), expected, rtol=0, atol=1e-4)
 
 

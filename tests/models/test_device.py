@@ -33,7 +33,7 @@ def moved(module: Any) -> Any:
     return made
 
 
-@pytest.fixture(params=["llama", "gpt2", "sliding"])
+@pytest.fixture(params=["llama", pytest.param("gpt2", marks=pytest.mark.slow), "sliding"])
 def module(request) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)

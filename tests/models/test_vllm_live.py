@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import pytest
 import torch
@@ -146,10 +147,11 @@ def test_samplers_draw_what_they_draw_of_the_model_itself(runner):
     """The bundled model, in the stand-in and as it is; `masked` begins no request that a text does not need."""
     tiny = locore.load("tiny")
 
+    @cache
     def logits(ids: tuple[int, ...]) -> torch.Tensor:
         return tiny.prompted(list(ids)).log_probs(torch.tensor([[0]]))[0, 0]
 
-    with vllm(logits, runner, 256):
+    with vllm(logits, runner, context=24):  # the check on opening reads texts as long as the context allows
         model = open_engine("vllm:tiny")
         for sampler in ("masked", "smc", "swor"):
             task = ("The weather is", ends_with(" happy."), 3)

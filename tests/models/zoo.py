@@ -144,9 +144,18 @@ def engine(kind: str) -> EngineModel:
     return ENGINES[kind]()
 
 
+@functools.cache
+def endless() -> HuggingFaceModel:
+    """What most servers of the tests serve."""
+    return engine_server.endless(huggingface())
+
+
+KNOWN: dict[tuple[int, ...], torch.Tensor] = {}  # what it said to any of them
+
+
 def _served(serve: Callable[[str, Tokenizer], EngineModel], chain: bool = False, **options) -> EngineModel:
-    inner = markov(()) if chain else engine_server.endless(huggingface())
-    service = SERVERS.enter_context(engine_server.running(inner, **options))
+    inner = markov(()) if chain else endless()
+    service = SERVERS.enter_context(engine_server.running(inner, known={} if chain else KNOWN, **options))
     tokenizer = Tokenizer.integers(inner.vocab_size, (4, 5) if chain else (2, 5))
     return serve(service.address, tokenizer).prompted((0,) if chain else (1, 7, 3))
 
@@ -160,7 +169,7 @@ def _sglang(address: str, tokenizer: Tokenizer) -> EngineModel:
 
 
 def _llamacpp() -> EngineModel:
-    stub = llamacpp_stub.saying(engine_server.endless(huggingface()), ends=(2, 5), context=31)
+    stub = llamacpp_stub.saying(endless(), ends=(2, 5), context=31)
     return llamacpp_stub.opened(stub, Path(SERVERS.enter_context(TemporaryDirectory()))).prompted((1, 7, 3))
 
 

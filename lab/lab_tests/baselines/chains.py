@@ -11,9 +11,10 @@ from locore.constraints import Count, Literal
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.models import Counted, TableModel
 from locore.testing import enumerate_posterior
+from tests.effort import THOROUGH
 
 LENGTH = 3
-DRAWS = 20_000
+DRAWS = 20_000 if THOROUGH else 4_000
 
 
 def problem(eos, seed=7, vocab=3):

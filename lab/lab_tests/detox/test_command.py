@@ -27,14 +27,17 @@ import locore
 from locore.cli import main
 from locore.kernel.errors import InvalidArgument
 from locore.models import MarkovModel
+from tests.effort import THOROUGH
+
+from ..small_tables import small_tables
 
 DATA = SHARED / "data" / "detox"
 TOY = DetoxPlan(
     length=5,
     generations=2,
     g=(1, 2),
-    costly=2,
-    tuning=2,
+    costly=2 if THOROUGH else 1,
+    tuning=2 if THOROUGH else 1,
     pairs=2,
     particles=2,
     ks=(2, 3),
@@ -77,7 +80,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(folder):
     """A whole run at toy size through the command line."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, small_tables():
         patch.setattr(command, "DetoxPlan", lambda: TOY)
         arguments = ["--data", str(folder / "data"), "--model", str(folder / "model"), "--prompts", "3"]
         assert main(["reproduce", "detox", *arguments, "-o", str(folder / "out")]) == 0
@@ -139,7 +142,7 @@ def test_a_run_that_was_killed_goes_on(finished, folder, monkeypatch):
 def test_a_paired_run_reads_less_and_its_rows_differ_by_their_laws_alone(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "DetoxPlan", lambda: replace(TOY, generations=4))
     rows = ["model alone", "word banning", "exact"]
-    run(tmp_path, data=folder / "data", model=str(folder / "model"), prompts=4, paired=True, rows=rows)
+    run(tmp_path, data=folder / "data", model=str(folder / "model"), prompts=4 if THOROUGH else 3, paired=True, rows=rows)
     found = {tuple(line["key"]): line["tokens"] for line in lines_of(tmp_path / "generations.jsonl")}
     clean = [key[1:] for key, tokens in found.items() if key[0] == "model alone" and found[EXACT["text"], *key[1:]] == tokens]
     assert clean  # a draw of the model that holds is the exact row's first

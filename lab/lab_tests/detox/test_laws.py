@@ -107,7 +107,7 @@ def test_adaptive_rejection_gives_one_exact_draw():
 
 
 def test_one_of_the_particles_of_a_sampler_follows_the_law():
-    assert_law(texts_of(constrained("exact"), 150), law_without("ab"))
+    assert_law(texts_of(constrained("exact"), 150 if THOROUGH else 60), law_without("ab"))
 
 
 def test_masking_has_no_leak_and_word_banning_has():
@@ -141,9 +141,14 @@ def test_rejection_pays_for_every_draw():
 
 READINGS = (
     Reading(3, 0.7),
-    Reading(2, 0.7, own=True),
-    Reading(2, 0.7, own=True, rest=-2.0),
-    Reading(1, 1.0, own=True, rest=-300.0),
+    *(
+        pytest.param(reading, marks=pytest.mark.slow)
+        for reading in (
+            Reading(2, 0.7, own=True),
+            Reading(2, 0.7, own=True, rest=-2.0),
+            Reading(1, 1.0, own=True, rest=-300.0),
+        )
+    ),
     Reading(2, 0.7, own=True, rest=-2.0, law="nucleus"),
     Reading(1, 0.7, own=True, rest=-2.0, banned=2),
 )

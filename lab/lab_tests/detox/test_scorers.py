@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from locore.kernel.errors import ModelNotFound
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 
 DATA = SHARED / "data" / "detox" / "toxicity_text.jsonl.xz"
 WEIGHTS = Path(local_module.__file__).with_name(local_module.WEIGHTS)
@@ -83,9 +83,10 @@ def test_the_same_numbers_in_every_process():
     """Python's own hash of strings differs from process to process."""
     code = "from locore_lab.detox.scorers.local import *; print(ids_of_text(words_of('Some wörds, he$e!')).tolist())"
     command = [sys.executable, "-c", code]
+    others = [seed for seed in ("1", "2") if seed != os.environ.get("PYTHONHASHSEED")][: 2 if THOROUGH else 1]
     found = {
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
-        for seed in ("1", "2")
+        for seed in others
     }
     ids = local_module.ids_of_text(local_module.words_of("Some wörds, he$e!")).tolist()
     assert found == {f"{ids}\n"}

@@ -14,8 +14,10 @@ from locore_lab.fidelity.study import CHUNKS, FidelityStudy
 
 from locore.kernel.errors import InvalidArgument
 from locore.samplers.twist import ngram
+from tests.effort import THOROUGH
 
 PROBLEMS = ["table5-end", "chain5-word"]
+RUNS = CHUNKS if THOROUGH else 4  # one in each of the chunks, which are fewer
 SAMPLERS = ["masked", "smc", "swor", "twisted + table"]
 CLOCKS = ("seconds", "model_seconds", "cpu_seconds")
 
@@ -27,7 +29,11 @@ def no_table_in_memory():
 
 
 def study(folder, samplers=SAMPLERS, problems=PROBLEMS, **settings):
-    run(folder, quick=True, problems=problems, samplers=samplers, budgets=[40], **{"runs": 16, **settings})
+    with pytest.MonkeyPatch.context() as patch:
+        if not THOROUGH:  # pictures are asked for in `test_command`
+            patch.setattr("locore_lab.fidelity.command.plot", lambda *_: None)
+        patch.setattr("locore_lab.fidelity.study.CHUNKS", RUNS)
+        run(folder, quick=True, problems=problems, samplers=samplers, budgets=[40], **{"runs": RUNS, **settings})
     record = json.loads((folder / "results.json").read_text())
     return [{k: v for k, v in row.items() if k not in CLOCKS} for row in record["rows"]]
 
@@ -109,8 +115,8 @@ def test_the_table_is_there_before_the_first_row(tmp_path, monkeypatch):
 
 def test_runs_that_differ_from_those_on_disk_are_said_to(whole, capsys):
     _, folder = whole
-    rows = study(folder, ["masked"], runs=64)
-    assert {row["runs"] for row in rows} == {16}
+    rows = study(folder, ["masked"], runs=4 * RUNS)
+    assert {row["runs"] for row in rows} == {RUNS}
     assert "--runs" in capsys.readouterr().err
 
 

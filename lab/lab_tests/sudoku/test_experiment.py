@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -215,6 +216,7 @@ def test_what_cannot_be_handled_is_refused(monkeypatch):
 # Several solutions
 
 
+@cache
 def several() -> list[tuple[HuggingFaceModel, Puzzle, Truth]]:
     puzzles = several_solutions(4, 10, 0, 2, 40)
     made = [small_model(seed) for seed in range(len(puzzles))]

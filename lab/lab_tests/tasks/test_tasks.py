@@ -39,6 +39,7 @@ from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.samplers import BY_NAME
 from locore.samplers.twist.ngram import POSITIONS, prepared_table
 from locore.testing import enumerate_posterior
+from tests.effort import THOROUGH
 
 laws = st.dictionaries(st.sampled_from("abcdefgh"), st.floats(0.01, 1.0), min_size=1).map(
     lambda found: {value: weight / sum(found.values()) for value, weight in found.items()}
@@ -170,6 +171,8 @@ def test_pooling_finds_what_enumeration_finds(exact, tmp_path, monkeypatch):
 def test_a_truth_that_was_killed_goes_on(exact, tmp_path, monkeypatch):
     task, _, _ = exact
     monkeypatch.setattr(truths, "ENUMERATED", 0)
+    if not THOROUGH:
+        monkeypatch.setattr(truths, "BATCH_TOKENS", 400)
     path = tmp_path / "batches.jsonl"
     first = find_truth(task, Journal(path, {}), batches=(3,))
     lines = path.read_text().splitlines()

@@ -25,14 +25,16 @@ weights = st.tuples(st.integers(2, 4), st.integers(2, 4)).flatmap(
 )
 
 
-def simple_paths(height: int, width: int):
-    """Every simple path between the corners, by plain recursion."""
+def simple_paths(height: int, width: int, diagonal: bool = True):
+    """Every simple path between the corners, by plain recursion; on request without diagonal steps."""
 
     def grow(path):
         if path[-1] == (height - 1, width - 1):
             yield tuple(path)
             return
         for down, right in itertools.product((-1, 0, 1), repeat=2):
+            if not diagonal and down and right:
+                continue
             cell = (path[-1][0] + down, path[-1][1] + right)
             if cell not in path and 0 <= cell[0] < height and 0 <= cell[1] < width:
                 yield from grow([*path, cell])
@@ -42,8 +44,7 @@ def simple_paths(height: int, width: int):
 
 def straight_paths(side: int):
     """Those without diagonal steps, on a square."""
-    steps = lambda path: (abs(a - c) + abs(b - d) for (a, b), (c, d) in itertools.pairwise(path))  # noqa: E731
-    return [path for path in simple_paths(side, side) if set(steps(path)) == {1}]
+    return list(simple_paths(side, side, diagonal=False))
 
 
 def cost(grid, cells) -> int:

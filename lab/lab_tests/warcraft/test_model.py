@@ -135,7 +135,7 @@ def test_files_without_weights_are_refused(tmp_path):
         PathModel.load(tmp_path / "half")
 
 
-def test_the_network_is_that_of_the_paper():
+def test_the_network_is_that_of_the_paper(published_size):
     whole = PathNetwork()
     assert whole.embed(torch.zeros(2, 96, 96, 3, dtype=torch.uint8)).shape == (2, 128)
     assert (whole.lstm.num_layers, whole.lstm.hidden_size) == (1, 512)
@@ -205,7 +205,7 @@ def test_edge_bits_have_a_law_that_the_cursor_agrees_with(bits, tmp_path):
 
 def test_a_model_of_edge_bits_learns_a_few_maps_by_heart():
     maps = generate_maps(4, seed=0, height=SIDE, width=SIDE, encoding=EDGES)
-    epochs = 60 if THOROUGH else 8
+    epochs = 60 if THOROUGH else 15
     trainer = Trainer(dataclasses.replace(TOY, epochs=epochs, batch=4, symmetries=1, learning_rate=3e-3), maps, maps)
     reports = [trainer.look() for _ in range(epochs)]
     assert reports[-1]["nats"] < reports[0]["nats"] * (0.2 if THOROUGH else 0.8)

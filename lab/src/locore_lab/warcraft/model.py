@@ -29,6 +29,7 @@ from locore_lab.warcraft.terrain import TILE
 
 IMAGE_SIZE = 128  # numbers in the embedding of a picture
 HIDDEN_SIZE = 512
+WIDTHS = (64, 128, 256, 512)  # channels of the four stages of ResNet-18
 
 State = tuple[Tensor, Tensor]  # Float[1, batch, HIDDEN_SIZE] twice
 
@@ -49,11 +50,11 @@ class PathNetwork(nn.Module):
         """Fresh weights from the global generator, for maps of `height` × `width` cells."""
         super().__init__()
         self.height, self.width, self.encoding = height, width, encoding
-        config = ResNetConfig(layer_type="basic", depths=[2, 2, 2, 2], hidden_sizes=[64, 128, 256, 512], embedding_size=64)
+        config = ResNetConfig(layer_type="basic", depths=[2, 2, 2, 2], hidden_sizes=[*WIDTHS], embedding_size=WIDTHS[0])
         self.encoder: nn.Module = ResNetModel(config)
         self.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-arg]
         # The last features are joined and not averaged: where things are matters for a path.
-        self.project = nn.Linear(512 * _last_side(height) * _last_side(width), IMAGE_SIZE)
+        self.project = nn.Linear(WIDTHS[-1] * _last_side(height) * _last_side(width), IMAGE_SIZE)
         self.moves = nn.Embedding(encoding.read, encoding.token_size)
         self.lstm = nn.LSTM(IMAGE_SIZE + encoding.token_size, HIDDEN_SIZE, batch_first=True)
         self.head = nn.Linear(HIDDEN_SIZE, encoding.vocab_size)
