@@ -33,7 +33,7 @@ from locore.constraints import (
     token,
 )
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 
 from .strategies import SPECIAL, WORDS, constraints, is_padded, sequences
 
@@ -44,7 +44,7 @@ def models(constraint):
     return [ids for ids in sequences() if constraint.evaluate(ids, WORDS)]
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40 if THOROUGH else 5)
 @given(constraints(), constraints())
 def test_operations_mean_what_they_say_on_every_sequence(a, b):
     for ids in sequences():
@@ -59,7 +59,7 @@ def test_operations_mean_what_they_say_on_every_sequence(a, b):
         assert if_then_else(a, b, ~b).evaluate(ids, WORDS) == (padded and p == q)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40 if THOROUGH else 5)
 @given(constraints(), constraints())
 def test_de_morgan(a, b):
     assert models(~(a & b)) == models(~a | ~b)

@@ -24,7 +24,7 @@ from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiabl
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import proper_weighting
-from tests.effort import examples, runs
+from tests.effort import THOROUGH, runs, some
 
 from .schemas import any_schemas, schemas
 
@@ -51,7 +51,7 @@ BESIDE = {
 }
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40 if THOROUGH else 5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas() | any_schemas(), st.integers(0, 99))
 def test_costs_in_bytes_are_those_of_a_shortest_text(schema, seed):
     """The search for an end of the text takes it that no text needs fewer."""
@@ -77,7 +77,7 @@ def _next(machine, state, rng):
     return rng.choice(nearer if nearer and rng.random() < 0.7 else alive) if alive else None
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25 if THOROUGH else 5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas() | any_schemas(), st.sampled_from(sorted(BESIDE)), st.integers(3, 7), st.integers(0, 99))
 def test_the_reading_is_that_of_the_automaton(schema, name, length, seed):
     try:
@@ -109,7 +109,7 @@ def _compiled(constraint, length):
         return None
 
 
-@pytest.mark.parametrize("name", ["smc", "swor"])
+@pytest.mark.parametrize("name", some(["smc", "swor"]))
 def test_samplers_are_proper_beside_other_constraints(name, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(len(TOKENS) + 1, len(TOKENS), generator=generator, dtype=torch.float64).softmax(-1)
@@ -124,7 +124,8 @@ def test_samplers_are_proper_beside_other_constraints(name, monkeypatch):
 def test_an_invoice_without_some_words():
     constraint = json_schema(INVOICE) & ban(["a1"]) & contains("11")
     model = MarkovModel(torch.full((18,), 1 / 18), torch.full((18, 18), 1 / 18), tokenizer=_spelling())
-    found = locore.generate(model, "", constraint, max_new_tokens=60, sampler="smc", num_particles=4, seed=0)
+    length = 60 if THOROUGH else 30
+    found = locore.generate(model, "", constraint, max_new_tokens=length, sampler="smc", num_particles=4, seed=0)
     for text in found.texts:
         jsonschema.validate(json.loads(text), INVOICE)
         assert "11" in text and "a1" not in text

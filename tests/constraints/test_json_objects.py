@@ -12,7 +12,7 @@ import pytest
 
 from locore.constraints import from_json, json_schema
 
-from ..effort import THOROUGH
+from ..effort import THOROUGH, some
 from .test_json_schema import written
 
 NAMES = "abcd"
@@ -226,7 +226,7 @@ def test_whole_numbers_have_digits_alone(schema, texts, others):
             assert loose.accepts(text.encode()) == validator.is_valid(json.loads(text)), text
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", some(range(50)))
 def test_digits_change_no_value(seed):
     """The numbers are the same ones; just how whole ones are written is less."""
     rng = random.Random(seed)

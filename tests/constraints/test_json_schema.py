@@ -14,7 +14,7 @@ import locore
 from locore.automata.walking import DEAD
 from locore.constraints import from_json, json_schema
 from locore.kernel.errors import BudgetExceeded, UnsupportedKeyword
-from tests.effort import examples
+from tests.effort import THOROUGH, examples
 
 from .bytewise import holds
 from .schemas import CHARACTERS, LOOSE, Writer, any_schemas, anything, schemas, values_for
@@ -126,7 +126,7 @@ def test_indented_as_python_indents(schema, data):
     )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10 if THOROUGH else 5, deadline=None)
 @given(schemas(), SEEDS)
 def test_the_whole_automaton_is_the_one_that_is_followed(schema, seed):
     leaf, generator = json_schema(schema), random.Random(seed)

@@ -15,7 +15,7 @@ from locore import ban, choice, contains, count, ends_with, from_json, starts_wi
 from locore.automata.characters import canonical, folded, is_word_character
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 
-from ..effort import THOROUGH
+from ..effort import THOROUGH, some
 from .texts import BROKEN, BYTES, holds
 
 LETTERS = ["a", "e", "n", "I", "ï", "É", "ậ", "ç", "Å", "\u212b", "가", "각", "\u1100", "s", "Σ", "ς", "İ", ".", "x", "\u1161"]
@@ -81,12 +81,12 @@ def a_text(rng, phrases):
     return "".join(rng.choice(pieces) for _ in range(rng.randint(0, 6)))
 
 
-@pytest.mark.parametrize("manner", MANNERS, ids=str)
+@pytest.mark.parametrize("manner", some(MANNERS), ids=str)
 def test_phrases_are_found_however_they_are_written(manner):
     rng = random.Random(str(manner))
     flags = {name: value for name, value in manner.items() if name != "words"}
     seen = 0
-    for _ in range(150 if THOROUGH else 3):
+    for _ in range(150 if THOROUGH else 1):
         one, two = a_phrase(rng), a_phrase(rng)
         numbers = {k: count([one], exactly=k, **manner) for k in range(3)}
         leaves = [ban([one, two], **manner), contains([one, two], ordered=True, **manner), starts_with(one, **manner)]

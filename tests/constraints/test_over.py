@@ -93,7 +93,7 @@ def meaning(kind: str, parts, prompt: str, text: str) -> bool:
     return all(values) if kind == "and" else any(values)
 
 
-@settings(max_examples=200 if THOROUGH else 6, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200 if THOROUGH else 3, suppress_health_check=[HealthCheck.too_slow])
 @given(constraints(), PROMPTS, st.integers(0, 3))
 def test_what_is_sampled_is_the_law_given_prompt_and_text(drawn, prompt, seed):
     """p(y | prompt, α(prompt + y)), against all texts, with the constraint read plainly on prompt and text."""

@@ -21,7 +21,7 @@ from locore.kernel.errors import InvalidConstraint, LocoreError, UnsupportedKeyw
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
 from locore.testing import enumerate_posterior
-from tests.effort import THOROUGH, runs
+from tests.effort import THOROUGH, examples
 
 from .patterns import TEXTS
 from .patterns import patterns as any_expressions
@@ -73,7 +73,7 @@ def longest_matches(text: str, expression: str) -> int:
     return found
 
 
-@settings(max_examples=runs(300), suppress_health_check=SLOW)
+@settings(max_examples=examples(300), suppress_health_check=SLOW)
 @given(expressions(), st.lists(TEXTS, min_size=3, max_size=6), st.booleans())
 def test_what_is_found_is_what_python_finds(expression, texts, ignore_case):
     one = made(pattern, expression, ignore_case)
@@ -86,7 +86,7 @@ def test_what_is_found_is_what_python_finds(expression, texts, ignore_case):
         assert tuple(leaf.holds_in(text) for leaf in leaves) == wanted, (expression, text)
 
 
-@settings(max_examples=runs(300), suppress_health_check=SLOW)
+@settings(max_examples=examples(300), suppress_health_check=SLOW)
 @given(expressions(short=False), st.lists(TEXTS, min_size=3, max_size=6), BOUNDS)
 def test_what_is_counted_is_leftmost_and_longest(expression, texts, bounds):
     leaf = made(count, made(pattern, expression), *bounds)
@@ -97,7 +97,7 @@ def test_what_is_counted_is_leftmost_and_longest(expression, texts, bounds):
         assert (accepts(leaf, text), leaf.holds_in(text)) == (wanted, wanted), (expression, text, number)
 
 
-@settings(max_examples=runs(100), suppress_health_check=SLOW)
+@settings(max_examples=examples(100), suppress_health_check=SLOW)
 @given(
     st.lists(expressions(short=False), min_size=1, max_size=2),
     TEXTS.filter(bool),
@@ -115,7 +115,7 @@ def test_counts_of_strings_and_patterns_add_up(several, string, texts, bounds):
         assert (accepts(leaf, text), leaf.holds_in(text)) == (wanted, wanted), (several, string, text, number)
 
 
-@settings(max_examples=runs(100), suppress_health_check=SLOW)
+@settings(max_examples=examples(100), suppress_health_check=SLOW)
 @given(expressions(), expressions(), st.lists(TEXTS, min_size=3, max_size=6))
 def test_in_order_is_a_search_for_one_after_the_other(first, second, texts):
     leaf = made(contains, [made(pattern, first), "a", made(pattern, second)], ordered=True)
@@ -125,7 +125,7 @@ def test_in_order_is_a_search_for_one_after_the_other(first, second, texts):
         assert (accepts(leaf, text), leaf.holds_in(text)) == (wanted, wanted), (first, second, text)
 
 
-@settings(max_examples=150 if THOROUGH else 8, suppress_health_check=SLOW)
+@settings(max_examples=150 if THOROUGH else 4, suppress_health_check=SLOW)
 @given(expressions(short=False), st.lists(TEXTS, min_size=3, max_size=6), BOUNDS)
 def test_all_states_made_beforehand_are_those_made_as_texts_go(expression, texts, bounds):
     one = made(pattern, expression)

@@ -31,7 +31,7 @@ SEQUENCES = [
     for y in itertools.product(range(len(TOKENS)), repeat=LENGTH)
     if 0 not in y or not any(y[y.index(0) :])  # nothing but padding after the end
 ]
-TOTAL = 2000 if THOROUGH else 30
+TOTAL = 2000 if THOROUGH else 10
 
 
 def chain():

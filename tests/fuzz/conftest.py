@@ -17,7 +17,7 @@ from locore.kernel.tokenizer import Tokenizer
 from ..test_tokenizer import byte_level
 from .cases import Vocabulary
 
-FEW, MANY = 5, 800
+FEW, MANY = 3, 800
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 PHASES = [Phase.generate, Phase.shrink]  # nothing is kept between runs
 

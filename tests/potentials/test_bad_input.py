@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import threading
@@ -16,6 +17,7 @@ from locore.kernel.errors import BrokenPotential, InvalidArgument, InvalidConstr
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel, TableModel
 from locore.testing import check_potential
+from tests.effort import some
 
 TOKENIZER = Tokenizer.from_tokens(["a", "b", None], eos_ids=[2])
 UNIFORM = TableModel([torch.full((3,) * (t + 1), 1 / 3) for t in range(3)], tokenizer=TOKENIZER)
@@ -186,8 +188,7 @@ AHEAD = {
 STEERABLE = ["smc", "swor", "twisted", "auto", "masked-is", "rejection", "exact", "best-first"]
 
 
-@pytest.mark.parametrize("sampler", STEERABLE)
-@pytest.mark.parametrize("ahead", AHEAD)
+@pytest.mark.parametrize(("ahead", "sampler"), some(itertools.product(AHEAD, STEERABLE), 3, several=True))
 def test_what_is_said_of_beginnings_may_be_any_finite_number(ahead, sampler):
     """It is a guess and no weight: neither an error, nor a run without an end, nor one without a text."""
     rows = torch.full((7, 6), 1 / 6, dtype=torch.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.potentials import Target
 from locore.shaping import MOST_BONUSES, strata_of
-from tests.effort import examples, runs, some
+from tests.effort import THOROUGH, runs, some
 
 LENGTH = 4
 TOKENIZER = Tokenizer.from_tokens(["a", "b", "ab", "c", None], eos_ids=[4])
@@ -34,14 +35,25 @@ ONE = bonus(contains("ab"), 2.0)
 def plainly(alpha, bonuses):
     """{text: p(y) · Π exp(nats)}, by reading every sequence, ends that the model pays for included."""
     total = {}
-    every = torch.cartesian_prod(*[torch.arange(5)] * LENGTH)
-    for y, score in zip(every.tolist(), MODEL.score(every).tolist(), strict=True):
-        if score == -math.inf or not alpha.evaluate(y, TOKENIZER):
-            continue
-        nats = sum(nats for constraint, nats in bonuses if constraint.evaluate(y, TOKENIZER))
-        text = TOKENIZER.decode(y)
-        total[text] = total.get(text, 0.0) + math.exp(score + nats)
+    for number, (text, score) in enumerate(possible().values()):
+        if truths(alpha)[number]:
+            nats = sum(nats for constraint, nats in bonuses if truths(constraint)[number])
+            total[text] = total.get(text, 0.0) + math.exp(score + nats)
     return total
+
+
+@cache
+def possible():
+    """{sequence that the model can write: its text, log p(y)}."""
+    every = torch.cartesian_prod(*[torch.arange(5)] * LENGTH)
+    scores = zip(every.tolist(), MODEL.score(every).tolist(), strict=True)
+    return {tuple(y): (TOKENIZER.decode(y), score) for y, score in scores if score > -math.inf}
+
+
+@cache
+def truths(constraint):
+    """Does it hold of each of them?"""
+    return [constraint.evaluate(y, TOKENIZER) for y in possible()]
 
 
 def product(alpha, bonuses):
@@ -51,7 +63,7 @@ def product(alpha, bonuses):
     return target
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=25 if THOROUGH else 5, deadline=None)
 @given(
     st.sampled_from(ALPHAS),
     st.lists(st.tuples(st.sampled_from(WORTHY), st.sampled_from([-6.0, -1.0, 0.0, 1.0, 1.5, 9.0])), min_size=1, max_size=4),
@@ -77,7 +89,7 @@ def test_texts_end_where_they_would_without_it(alpha):
     assert first.posterior() == pytest.approx(second.posterior(), abs=1e-9)
 
 
-@pytest.mark.parametrize("sampler", some(["auto", "smc", "swor", "rejection", "masked", "lcr", "cars", "oversampling"], 3))
+@pytest.mark.parametrize("sampler", some(["auto", "smc", "swor", "rejection", "masked", "lcr", "cars", "oversampling"], 8))
 def test_samplers_weigh_it_properly(sampler):
     """E[Ẑ] = Z; false alarm 1e-5 a sampler, by the normal tail of a mean of runs."""
     target, truth = ban("bb") * bonus(contains("ab"), 2.0), sum(plainly(ban("bb"), [(contains("ab"), 2.0)]).values())
@@ -227,16 +239,16 @@ def test_a_text_is_explained_and_checked():
     assert not locore.explain(target, "bb", TOKENIZER).holds
 
 
-@pytest.mark.parametrize("sampler", ["rejection", "cars", "oversampling"])
+@pytest.mark.parametrize("sampler", some(["oversampling", "rejection", "cars"]))
 def test_exact_draws_from_parts_are_trusted_only_where_it_is_known_how_much_each_part_holds(sampler):
     """One exact draw from each of two parts says which text of a part, and not which part. No interval is a wrong point.
 
-    A wrong trust has a chance of about 1 in 50, so more than 4 of 40 are chance once in 1,000.
+    A wrong trust has a chance of about 1 in 50, so more than 4 of 40, or 3 of 16, are chance once in 1,000.
     """
     target, trusted, off = ban("bb") * bonus(contains("ab"), 2.0), 0, 0
     truth = math.log(sum(plainly(ban("bb"), [(contains("ab"), 2.0)]).values()))
     for number in (1, 4, 16, 64):
-        for seed in range(10):
+        for seed in range(10 if THOROUGH else 4):
             p = locore.generate(MODEL, "", target, LENGTH, sampler=sampler, num_particles=number, ending="eos", seed=seed)
             low, high = p.log_evidence_interval
             assert p.record.enumerated or high - low > 1e-9 or low == pytest.approx(truth, abs=1e-9)
@@ -244,7 +256,7 @@ def test_exact_draws_from_parts_are_trusted_only_where_it_is_known_how_much_each
                 assert max(high - p.log_evidence, p.log_evidence - low) <= SMALL_REACH
                 trusted += 1
                 off += abs(math.expm1(p.log_evidence - truth)) > 0.3
-    assert off <= 4 and trusted > 0
+    assert off <= (4 if THOROUGH else 3) and trusted > 0
 
 
 def test_what_is_certain_counts_where_an_interval_is_impossible():

@@ -18,11 +18,11 @@ from locore.kernel.errors import ZeroWeights
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.samplers import BY_NAME
-from tests.effort import THOROUGH
+from tests.effort import THOROUGH, some
 
 FALSE_ALARM = 1e-6
 NUMBER = 48 if THOROUGH else 8
-BRIEF = ("auto", "best-first", "rejection", "masked", "smc")
+BRIEF = ("auto", "rejection")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,9 @@ def test_best_first_judges_the_texts_that_it_weighs():
         assert p.log_evidence == pytest.approx(truth, abs=0.01)
 
 
-@pytest.mark.parametrize(("sampler", "number"), [("smc", 6), ("smc", 32), ("cars", 4), ("ars", 4), ("oversampling", 4)])
+@pytest.mark.parametrize(
+    ("sampler", "number"), some([("smc", 6), ("smc", 32), ("cars", 4), ("ars", 4), ("oversampling", 4)], 2, several=True)
+)
 def test_no_spread_among_few_draws_is_not_no_error(sampler, number):
     model = table(["a", "b", "ab", " ", "c"], 4, seed=1)
     target = choice(["a", "ab"]) * potential(lambda texts: [1.0] * len(texts), bound=1.0)

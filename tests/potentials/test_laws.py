@@ -21,7 +21,7 @@ from locore.models import TableModel
 from locore.potentials import Scorer, Target, target_of
 from locore.samplers import BY_NAME, sampler_by_name
 from locore.testing import enumerate_posterior, proper_weighting
-from tests.effort import runs
+from tests.effort import THOROUGH, runs
 
 LENGTH = 3
 TOKENIZER = Tokenizer.from_tokens(["a", "b", "ab", None], eos_ids=[3])
@@ -62,8 +62,8 @@ TARGETS = {
 CARRY = [name for name in BY_NAME if promised(BY_NAME[name], "guarantee") == "proper"]
 BOUNDED = {"one that steers", "a predicate", "one that prunes", "an expert"}
 BRIEF = [  # each way to carry a factor once
-    *(("smc", "one that steers"), ("smc", "against an amateur, and a predicate"), ("twisted", "one that misleads")),
-    *(("swor", "one that prunes"), ("masked-is", "one that prunes"), ("rejection", "one that steers"), ("lcr", "an expert")),
+    *(("smc", "against an amateur, and a predicate"), ("twisted", "one that misleads")),
+    *(("swor", "one that prunes"), ("rejection", "one that steers"), ("lcr", "an expert")),
 ]
 CASES = [(sampler, name) for name in TARGETS for sampler in CARRY if sampler != "rejection" or name in BOUNDED]
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in BRIEF]
@@ -129,7 +129,7 @@ def test_the_law_notices_a_factor_that_is_missing():
             return right - 0.5
 
     wrong = Forgetful(target.factors, TOKENIZER, lambda model: model)
-    assert not proper_weighting(sampler_by_name("smc"), MODEL, circuit, 8, 100, seed=5, scorer=wrong).holds(1e-6)
+    assert not proper_weighting(sampler_by_name("smc"), MODEL, circuit, 8, 50, seed=5, scorer=wrong).holds(1e-6)
 
 
 @pytest.mark.parametrize("name", CARRY)
@@ -154,7 +154,7 @@ def test_samplers_without_proper_weights_refuse(sampler):
 
 def test_intervals_and_bounds_hold_what_they_say():
     """Of 30 runs at 95 % fewer than 21 that hold are hardly chance (1e-5); certain bounds always hold."""
-    for name in ("a potential", "one that steers", "an expert"):
+    for name in ("one that steers", "a potential", "an expert")[: None if THOROUGH else 1]:
         truth = locore.generate(MODEL, "", TARGETS[name], LENGTH, sampler="exact", num_particles=1000).log_evidence
         held = 0
         for seed in range(30):

@@ -21,7 +21,7 @@ from locore.samplers import Quick
 from locore.samplers.auto import FEW, Auto
 from locore.samplers.enumeration import price_of_enumeration
 from locore.testing import proper_weighting
-from tests.effort import runs, some
+from tests.effort import THOROUGH, runs, some
 
 
 def chain(length=8):
@@ -83,7 +83,7 @@ def any_problem(seed):
     return model, pick.choice([lambda: first, lambda: first & part(), lambda: first | part()])(), length
 
 
-@pytest.mark.parametrize("seed", some(range(200), 30))
+@pytest.mark.parametrize("seed", some(range(200), 60))
 def test_a_call_takes_two_passes_for_each_token_and_eight_at_most(seed):
     """Whatever is looked at, drawn or learned in them; without a budget, with little and with much."""
     model, alpha, length = any_problem(seed)
@@ -103,7 +103,7 @@ def test_draws_that_a_pilot_promises_are_drawn_at_once(chance):
     law = torch.tensor([chance, *[(1 - chance) / 5] * 5]).double()
     model, length, chosen = MarkovModel(law, law.expand(6, 6)), 40, set()
     circuit = compile(Literal(20, frozenset({0})), model, length)
-    for seed in range(6):
+    for seed in range(6 if THOROUGH else 3):
         counted = Counted(model)
         draws = Auto()(counted, circuit, 32, None, torch.Generator().manual_seed(seed))
         chosen.add(draws.info["chosen"])
@@ -118,7 +118,7 @@ def test_a_budget_is_spent_in_a_pass_for_each_token(alpha, prefixes):
     model, _ = chain(12)
     positions = Count(tuple(range(12)), frozenset({1}), 9)
     circuit = compile(positions if alpha == "rare" else ~positions, model, 12)
-    for seed in range(3):
+    for seed in range(3 if THOROUGH else 1):
         counted = Counted(model)
         Auto()(counted, circuit, 32, prefixes * 11, torch.Generator().manual_seed(seed))
         assert counted.passes <= 11 and counted.lm_tokens <= prefixes * 11
@@ -168,7 +168,7 @@ def test_what_costs_no_more_than_a_pilot_is_read_whole_where_no_text_is_likelier
 
 
 @pytest.mark.parametrize("sampler", [Auto, Quick])
-@pytest.mark.parametrize("seed", some(range(20), 5))
+@pytest.mark.parametrize("seed", some(range(20), 10))
 def test_what_is_said_of_unconstrained_draws_is_what_was_drawn(sampler, seed):
     """At random budgets, which pay for none, for a few, or for all that a pilot takes."""
     rng = np.random.default_rng(seed)

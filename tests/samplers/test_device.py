@@ -80,7 +80,7 @@ WHOLE_TABLES = {"lcr-published"}  # it works on whole tables, which come to the 
 TOO_LARGE = {"exact"}
 
 
-@pytest.mark.parametrize("name", some(sorted(set(BY_NAME) - SLOW - WHOLE_TABLES - TOO_LARGE)))
+@pytest.mark.parametrize("name", some(sorted(set(BY_NAME) - SLOW - WHOLE_TABLES - TOO_LARGE), 6))
 def test_a_sampler_draws_the_same_on_any_device(name, model, circuit):
     expected = drawn(BY_NAME[name], model, circuit)
     with pretended():

@@ -86,7 +86,7 @@ def early_word(probability: float) -> MarkovModel:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_word_that_was_written_early_and_seldom_is_not_lost(name):
     """Sixteen prefixes by p alone have it with a probability of 16 in 1,000; evenly over states in most runs."""
-    model, runs, lost = early_word(0.001), 40 if THOROUGH else 12, 0
+    model, runs, lost = early_word(0.001), 40 if THOROUGH else 8, 0
     for seed in range(runs):
         try:
             p = locore.generate(model, (), contains("a"), LENGTH + 3, num_particles=4, sampler=name, budget=112, seed=seed)

@@ -158,7 +158,7 @@ def test_the_mixture_weight_is_proper_given_any_contexts(model, kernel):
     every = brute_force.all_sequences(p.vocab_size, LENGTH)
     every = every[padded_circuit(p, LENGTH).accepts(every)]
     pairs = itertools.combinations_with_replacement(range(len(every)), 2)
-    for pair in itertools.islice(pairs, 0, None, 1 if THOROUGH else 7):
+    for pair in itertools.islice(pairs, 0, None, 1 if THOROUGH else 21):
         found, truth = expected_mixture_weights(p, KERNELS[kernel], circuit, every[list(pair)])
         torch.testing.assert_close(found, truth, rtol=1e-6, atol=1e-12)
     assert audit(p, p, KERNELS[kernel], "mixture")[0] == "proper"

@@ -50,7 +50,7 @@ def run(sampler, num=40, budget=None, seed=0, eos=True):
 
 
 @pytest.mark.parametrize("eos", some([True, False]))
-@pytest.mark.parametrize("name", some(OPTIONS))
+@pytest.mark.parametrize("name", some(OPTIONS, 6))
 def test_every_option_weights_properly(name, eos):
     model, circuit = problem(eos)
     sampler = sampler_for(OPTIONS[name], model)

@@ -60,7 +60,7 @@ def test_the_law_notices_resampling_that_forgets_the_weights():
 def test_blocks_are_unbiased_alone_and_do_not_move_together():
     model, circuit = problem(False)
     truth = math.exp(enumerate_posterior(model, circuit).log_evidence)
-    runs, generator = 400 if THOROUGH else 100, seeded(1)
+    runs, generator = 400 if THOROUGH else 60, seeded(1)
     sampler = SequentialMonteCarlo(ess_threshold=0.9, blocks=2)
     found = [sampler(model, circuit, 12, None, generator).blocks.log_evidence for _ in range(runs)]
     assert all(len(blocks) == 2 for blocks in found)
