@@ -8,16 +8,14 @@ definition uses, and every name that these use. What is imported within function
 from __future__ import annotations
 
 import ast
-import cProfile
 import os
-import threading
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
-from unittest import mock
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
@@ -190,29 +188,31 @@ def lines(modules: Collection[str]) -> int:
     return sum(len(MODULES[module].read_text().splitlines()) for module in modules)
 
 
+# A default call that is not the first, so that nothing has to be imported, of a constraint that was not compiled before. It
+# prints the files whose functions were called.
+TRACED = """
+import cProfile, sys, threading, locore
+model = locore.load("tiny")
+locore.generate(model, "It was", locore.ban(["bad"]) & locore.contains(" moon"), seed=0)
+entered = set()
+def see(frame, event, argument):
+    if event == "call":
+        entered.add(frame.f_code.co_filename)
+threading.setprofile(see)
+calls = cProfile.Profile()  # of this thread, in a tenth of the time
+calls.enable()
+locore.generate(model, "The weather is", locore.ban(["awful"]) & locore.contains(" sun"), seed=0)
+calls.disable()
+entered |= {one.code.co_filename for one in calls.getstats() if not isinstance(one.code, str)}
+print(*sorted(entered), sep="\\n")
+"""
+
+
 def entered_by_default() -> int:
-    """Files of which a default call of `generate` enters a function.
-
-    The call is not the first, so that nothing has to be imported, and of a constraint that was not compiled before.
-    """
-    import locore
-
-    model, entered = locore.load("tiny"), set()
-
-    def see(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            entered.add(frame.f_code.co_filename)
-
-    with mock.patch.dict(os.environ, {"LOCORE_COMPILE_CACHE_BYTES": "0"}):
-        locore.generate(model, "It was", locore.ban(["bad"]) & locore.contains(" moon"), seed=0)
-        calls = cProfile.Profile()  # of this thread, in a tenth of the time
-        threading.setprofile(see)
-        calls.enable()
-        locore.generate(model, "The weather is", locore.ban(["awful"]) & locore.contains(" sun"), seed=0)
-        calls.disable()
-        threading.setprofile(None)
-    entered |= {one.code.co_filename for one in calls.getstats() if not isinstance(one.code, str)}
-    return len({name for name in entered if name.startswith(str(SOURCE))})
+    """Files of which a default call of `generate` enters a function."""
+    environment = {**os.environ, "LOCORE_COMPILE_CACHE_BYTES": "0"}
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, check=True, env=environment)
+    return len({line for line in done.stdout.splitlines() if line.startswith(str(SOURCE))})
 
 
 def sampler_classes() -> int:
