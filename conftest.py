@@ -28,13 +28,6 @@ if "LOCORE_TESTS_GGUF" not in os.environ:
 (Path(_cache.name) / "gguf").symlink_to(os.environ["LOCORE_TESTS_GGUF"])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` what a file makes for its tests is made in one process, and all servers are started by one."""
-    for item in items:
-        folder, name = item.path.parent, str(item.path)
-        item.add_marker(pytest.mark.xdist_group("servers" if "server" in folder.parts else name))
-
-
 def pytest_collection_finish() -> None:
     """What is there by now stays: looking through it for garbage again and again takes a tenth of the time."""
     gc.freeze()

@@ -72,9 +72,8 @@ def test_the_enumerated_truth_is_that_of_a_direct_sum(tiny):
 def test_the_pooled_truth_is_the_enumerated_one(tiny, monkeypatch):
     """Where both can be had. Texts that were found have their own probability, over an evidence that is about right."""
     monkeypatch.setattr(examples, "BATCH_TOKENS", 400)
-    monkeypatch.setattr(
-        examples, "BATCHES", 16 if THOROUGH else 10
-    )  # of four so small ones the spread is often far below the error
+    # Of four so small ones the spread is often far below the error.
+    monkeypatch.setattr(examples, "BATCHES", 16 if THOROUGH else 10)
     constraint = locore.ends_with(EXAMPLE[1])
     found = examples.pooled_truth(tiny, EXAMPLE[0], constraint, 3, seed=0)
     exact = locore.generate(tiny, EXAMPLE[0], constraint, 3, num_particles=5000, sampler="exact", ending="complete")
