@@ -61,4 +61,4 @@ def largest_first(items: Iterable[T], share: Callable[[T], float]) -> list[T]:
     for number, item in sorted(enumerate(items), key=lambda one: -share(one[1])):
         equal = equal if share(item) >= equal * (1 - EQUAL) else share(item)
         ranked.append((-equal, number, item))
-    return [item for *_, item in sorted(ranked, key=lambda one: one[:2])]
+    return [item for *_, item in sorted(ranked)]  # by number where equal: items themselves are never compared

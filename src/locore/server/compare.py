@@ -19,6 +19,7 @@ from locore.circuits.draw import Speller, Trellis, trellis_of
 from locore.evidence import Particles
 from locore.kernel.errors import BudgetExceeded, LocoreError
 from locore.kernel.evidence.verdict import FAIR_ERROR
+from locore.kernel.lists import largest_first
 from locore.kernel.numerics import live_lengths
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
@@ -282,7 +283,7 @@ def _likeliest(particles: Particles) -> tuple[Tensor, Tensor, list[int]]:
     """The first of the particles of each of the likeliest sequences, the shares of these sequences, and how often each is."""
     distinct, which, counts = torch.unique(particles.tokens, dim=0, return_inverse=True, return_counts=True)
     shares = torch.zeros(len(distinct), dtype=torch.float64).index_add_(0, which, particles.weights)
-    best = shares.argsort(descending=True, stable=True)[:SHOWN]
+    best = torch.tensor(largest_first(range(len(shares)), shares.tolist().__getitem__)[:SHOWN])
     first = torch.stack([(which == number).nonzero()[0, 0] for number in best])
     return first, shares[best], counts[best].tolist()
 

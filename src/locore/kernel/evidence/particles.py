@@ -125,11 +125,11 @@ class Particles(Estimate):
         if self.record.mode is not None:  # whose order may be proven
             return self
         names = self.bytes if self.tokenizer.has_text else [tuple(y) for y in self.tokens.tolist()]
-        total: dict[Any, float] = dict.fromkeys(sorted(names), 0.0)
+        total: dict[Any, float] = {}
         for name, weight in zip(names, self.weights.tolist(), strict=True):
-            total[name] += weight
-        place = {name: number for number, name in enumerate(largest_first(total, total.__getitem__))}
-        return self._at(torch.tensor(sorted(range(len(names)), key=lambda row: place[names[row]])))
+            total[name] = total.get(name, 0.0) + weight
+        by_name = sorted(range(len(names)), key=names.__getitem__)
+        return self._at(torch.tensor(largest_first(by_name, lambda row: total[names[row]])))
 
     def _at(self, rows: Tensor) -> Particles:
         """These, with their weights."""
