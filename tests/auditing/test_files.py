@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ from locore.auditing.result import Audit
 from locore.auditing.rows import AuditRow, Question
 from locore.batch.audits import read_audit
 from locore.cli import main
+from tests.forked import forked
 
 NUMBER = 8
 PROMPTS = [{"prompt": f"Number {number} is"} for number in range(NUMBER)]
@@ -48,8 +48,7 @@ def rows_of(folder: Path) -> list[AuditRow]:
 def test_a_killed_audit_goes_on_and_nothing_is_lost_or_counted_twice(asked: list[str], tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert main([*asked, "--out", str(whole)]) == 0
-    process = multiprocessing.get_context("fork").Process(target=lambda: os._exit(main([*asked, "--out", str(broken)])))
-    process.start()
+    process = forked(lambda: main([*asked, "--out", str(broken)]))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and sum(part.read_bytes().count(b"\n") for part in broken.glob("parts/*")) < 3:
         time.sleep(0.002)

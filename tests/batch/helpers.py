@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from locore.cli import main
+from tests.forked import forked
 
 BAN = {"type": "ban", "phrases": ["the", " a"]}
 OPTIONS = ("--constraint", json.dumps(BAN), "--max-new-tokens", "4", "--num-particles", "4", "--sampler", "smc")
@@ -55,15 +52,6 @@ def batch(prompts: Path, output: Path, *options: str) -> int:
     return main(["batch", str(prompts), "-o", str(output), *OPTIONS, *options])
 
 
-def batch_apart(prompts: Path, output: Path, *options: str) -> multiprocessing.process.BaseProcess:
+def batch_apart(prompts: Path, output: Path, *options: str) -> BaseProcess:
     """The same in a process of its own, at once."""
-
-    def run() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        # After a fork torch makes its thread pool anew at its next use: here, before threads that load a model race for it.
-        torch.set_num_threads(torch.get_num_threads())
-        os._exit(batch(prompts, output, *options))
-
-    process = multiprocessing.get_context("fork").Process(target=run)
-    process.start()
-    return process
+    return forked(lambda: batch(prompts, output, *options))

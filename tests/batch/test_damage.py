@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
-import os
 import shutil
 import signal
 
@@ -13,6 +11,7 @@ import pytest
 
 from tests.batch.helpers import batch, results, write
 from tests.effort import some
+from tests.forked import forked
 
 resource = pytest.importorskip("resource")
 ROWS = 12
@@ -89,11 +88,9 @@ def test_a_disk_that_is_full_is_told_and_everything_is_there_with_room(prompts, 
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
         with log.open("w") as errors, contextlib.redirect_stderr(errors):
-            code = batch(prompts, output)
-        os._exit(code)
+            return batch(prompts, output)
 
-    process = multiprocessing.get_context("fork").Process(target=run)
-    process.start()
+    process = forked(run)
     process.join()
     said = log.read_text()
     assert process.exitcode == 2, said

@@ -13,7 +13,7 @@ from tests.batch.helpers import batch, batch_apart, results
 from tests.effort import THOROUGH
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-NUMBER = 24
+NUMBER = 40 if THOROUGH else 24
 SHARDS = ("--shard-rows", "8")
 
 
@@ -51,9 +51,9 @@ def test_kills_at_random_moments(prompts, done, tmp_path):
 
 def test_an_interrupted_run_keeps_what_is_finished(prompts, done, tmp_path, capfd):
     output = tmp_path / "out"
-    assert killed_after(prompts, output, 10, signal.SIGINT) == 130
+    assert killed_after(prompts, output, NUMBER // 2, signal.SIGINT) == 130
     before = rows_on_disk(output)
-    assert before >= 10
+    assert before >= NUMBER // 2
     assert "--resume goes on" in capfd.readouterr().err
     assert batch(prompts, output, *SHARDS, "--resume") == 1
     assert results(output) == results(done)

@@ -20,6 +20,7 @@ from locore.batch.worker import Worker
 from locore.kernel.errors import DeviceLost, InvalidArgument
 from locore.models.bundled import located
 from tests.batch.helpers import BAN, ODD, batch, many, results, write
+from tests.effort import THOROUGH
 from tests.models import engine_server
 
 NUMBER = 24
@@ -303,7 +304,7 @@ def test_engines_are_handed_what_was_asked_for(monkeypatch, asked, handed):
 
 
 def test_an_engine_has_the_texts_of_its_model(prompts, tmp_path):
-    short = write(tmp_path / "short.jsonl", prompts.read_text().splitlines()[-3:])
+    short = write(tmp_path / "short.jsonl", prompts.read_text().splitlines()[-6 if THOROUGH else -3 :])
     batch(short, tmp_path / "here")
     with engine_server.running(engine_server.endless(locore.load("tiny")), root=str(located("tiny"))) as service:
         assert batch(short, tmp_path / "there", "--model", f"{service.address}/v1") == 0

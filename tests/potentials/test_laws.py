@@ -129,7 +129,8 @@ def test_the_law_notices_a_factor_that_is_missing():
             return right - 0.5
 
     wrong = Forgetful(target.factors, TOKENIZER, lambda model: model)
-    assert not proper_weighting(sampler_by_name("smc"), MODEL, circuit, 8, 50, seed=5, scorer=wrong).holds(1e-6)
+    number = 100 if THOROUGH else 50
+    assert not proper_weighting(sampler_by_name("smc"), MODEL, circuit, 8, number, seed=5, scorer=wrong).holds(1e-6)
 
 
 @pytest.mark.parametrize("name", CARRY)

@@ -20,7 +20,7 @@ from locore.samplers.ahead import Children, Product, product
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.without_replacement import Trial
 from locore.testing import enumerate_posterior, proper_weighting
-from tests.effort import runs, some
+from tests.effort import THOROUGH, runs, some
 from tests.samplers.one_round import one_round
 from tests.samplers.test_learning import assert_proper, exact_law, seen_of
 
@@ -119,7 +119,7 @@ def test_blocks_selected_by_any_foresight_are_proper(kind):
 def test_the_law_notices_a_foresight_that_stays_in_the_weights(monkeypatch):
     monkeypatch.setattr(Population, "unsteered", lambda particles: replace(particles, worth=torch.zeros_like(particles.worth)))
     model, circuit = problem()
-    result = proper_weighting(SequentialMonteCarlo(ahead=Whim(3, 2.0)), model, circuit, 16, 50, seed=5)
+    result = proper_weighting(SequentialMonteCarlo(ahead=Whim(3, 2.0)), model, circuit, 16, 100 if THOROUGH else 50, seed=5)
     assert not result.holds(FALSE_ALARM)
 
 

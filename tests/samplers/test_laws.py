@@ -59,7 +59,7 @@ def test_the_law_notices_a_wrong_weight():
         return replace(draws, log_weights=torch.full_like(draws.log_weights, -1.0))
 
     model, circuit = problem(True)
-    assert not proper_weighting(wrong, model, circuit, 4, 60, seed=1).holds(1e-6)
+    assert not proper_weighting(wrong, model, circuit, 4, 120 if THOROUGH else 60, seed=1).holds(1e-6)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
