@@ -15,6 +15,7 @@ from hypothesis import settings
 from locore.models import HuggingFaceModel, LanguageModel, load
 from locore.models.machine import CHOOSER
 
+SERVERS = Path(__file__).parent / "tests" / "server"
 pytest_plugins = ["tests.cpu_times"]
 torch.set_num_threads(1)
 
@@ -26,6 +27,11 @@ if "LOCORE_TESTS_GGUF" not in os.environ:
     _converted = tempfile.TemporaryDirectory(prefix="locore-tests-gguf-")
     os.environ["LOCORE_TESTS_GGUF"] = _converted.name
 (Path(_cache.name) / "gguf").symlink_to(os.environ["LOCORE_TESTS_GGUF"])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Servers first: so one process of two has all of them, and starts each kind once."""
+    items.sort(key=lambda item: not item.path.is_relative_to(SERVERS))
 
 
 def pytest_collection_finish() -> None:

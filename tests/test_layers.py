@@ -150,6 +150,13 @@ def test_importing_is_cheap(module):
     assert done.stdout.strip() == ""
 
 
+def test_the_process_that_answers_for_a_server_is_cheap():
+    """It has no model: what torch takes, seconds and 180 MB, its workers take."""
+    code = "import sys; from locore.server.app import create_app; from locore.server.settings import Settings; "
+    code += "create_app(Settings()).openapi(); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
 FIRST = ("holds", "generate", "load", "compile", "testing")
 
 

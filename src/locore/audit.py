@@ -12,7 +12,7 @@ from locore.constraints import Constraint, ban, negation
 from locore.kernel.chat import Prompt, is_chat
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.kernel.lists import items_of
-from locore.kernel.pipeline import drawn_seed
+from locore.kernel.request import drawn_seed
 from locore.models import LanguageModel, load
 
 __all__ = ["Audit", "AuditRow", "Change", "Comparison", "audit", "question_of"]

@@ -18,8 +18,7 @@ from locore.kernel.errors import Interrupted, InvalidArgument, InvalidConstraint
 from locore.kernel.limits import Limits
 from locore.kernel.lists import items_of
 from locore.kernel.models.validation import positive, tokenizer_of
-from locore.kernel.pipeline import drawn_seed
-from locore.kernel.request import Canonical, Ending, Request, Seconds, require_known
+from locore.kernel.request import Canonical, Ending, Request, Seconds, drawn_seed, require_known
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together

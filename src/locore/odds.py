@@ -12,8 +12,7 @@ from locore.evidence import Particles
 from locore.kernel.chat import Prompt
 from locore.kernel.compilers.problem import is_cut
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
-from locore.kernel.pipeline import drawn_seed
-from locore.kernel.request import Request
+from locore.kernel.request import Request, drawn_seed
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
 from locore.potentials import Target, target_of

@@ -30,8 +30,8 @@ from locore.kernel.constraints.tokens import finished
 from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable, ZeroWeights
 from locore.kernel.evidence.record import UNKNOWN
 from locore.kernel.numerics import make_generator
-from locore.kernel.pipeline import SEED_RANGE, drawn_seed, thinned
-from locore.kernel.request import Law, Request, Seconds
+from locore.kernel.pipeline import thinned
+from locore.kernel.request import SEED_RANGE, Law, Request, Seconds, drawn_seed
 from locore.kernel.samplers.base import promised
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids

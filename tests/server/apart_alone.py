@@ -17,9 +17,9 @@ from locore.constraints import contains, json_schema, regex, word_count
 from locore.kernel.errors import LocoreError
 from locore.kernel.limits import Limits, check_progress, watched
 from locore.models.by_name import load
-from locore.server.apart import Apart, forking
+from locore.server import apart
 
-LIMITS = Limits(seconds=1.5, memory=500_000_000)
+LIMITS = Limits(seconds=1.0, memory=500_000_000)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 12}}}
 CONSTRAINTS = {
     "regex": regex("(a|b| )*a(a|b| ){7}.*"),
@@ -40,26 +40,26 @@ def busy(seconds: float, asks: bool = True) -> None:
 
 def slowly(make: Callable[[], Circuit]) -> Circuit:
     """What it returns, after longer than a moment."""
-    busy(0.4)
+    busy(0.3)
     return make()
 
 
 def large() -> Circuit:
     """More memory at once than a compile may have, which nobody asks for."""
-    busy(0.4)
+    busy(0.3)
     raise AssertionError(len(bytearray(5_000_000_000)))
 
 
 def endless() -> Circuit:
     """Longer than a compile may take, without asking any more once it is apart."""
-    busy(0.4)
+    busy(0.3)
     busy(60.0, asks=False)
     raise AssertionError("it was to be ended")
 
 
 def broken() -> Circuit:
     """A fault of the library."""
-    busy(0.4)
+    busy(0.3)
     raise ZeroDivisionError("a fault")
 
 
@@ -82,12 +82,13 @@ def children(pid: int) -> list[int]:
 
 def main() -> None:
     """A line of JSON: what became of each."""
-    line = forking()
+    apart.LATE = 0.0
+    line = apart.forking()
     assert line is not None
     model, seconds = load("tiny"), list[float]()
     (fork,) = children(os.getpid())
-    apart = Apart(line, model.tokenizer, LIMITS, 2)
-    there, found = partial(apart.made, "me", charge=seconds.append), dict[str, Any]()
+    made = apart.Apart(line, model.tokenizer, LIMITS, 2)
+    there, found = partial(made.made, "me", charge=seconds.append), dict[str, Any]()
     for name, constraint in CONSTRAINTS.items():
         make = partial(compile, constraint, model.tokenizer, 8, limits=LIMITS, use_cache=False)
         found[name] = [outcome(partial(_content, make)), outcome(partial(_content, partial(there, partial(slowly, make))))]

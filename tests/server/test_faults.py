@@ -8,10 +8,12 @@ import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.server.apart_alone import children
 from tests.server.conftest import PATIENCE, Server, until
 
 QUICK = {"model": "tiny", "prompt": "I", "max_tokens": 2, "constraint": {"type": "choice", "texts": [" am"]}}
@@ -55,6 +57,7 @@ def test_requests_outlive_workers_that_are_killed(fragile):
     asked = [{**some, "seed": 1}, {**QUICK, "seed": 2}]
     expected = [fragile.post(body)[2]["choices"][0]["text"] for body in asked]
     workers = fragile.workers()
+    forks = [fork for pid in workers for fork in children(pid)]
     with ThreadPoolExecutor() as pool:
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)  # neither ends before both are there, however slowly this process is served
@@ -68,6 +71,7 @@ def test_requests_outlive_workers_that_are_killed(fragile):
         answers = [answer.result()[2] for answer in found]
     assert [answer["choices"][0]["text"] for answer in answers] == expected, answers
     assert fragile.metric("locore_worker_restarts_total") == before + 1
+    until(lambda: not any(Path(f"/proc/{fork}").exists() for fork in forks))  # what compiles apart ends with its worker
 
 
 @pytest.mark.slow

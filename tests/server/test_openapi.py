@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 import locore
+from locore.evidence import Guarantee
 from locore.kernel.constraints import serial
 from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 from locore.samplers import NAMED
 from locore.server import Settings, create_app
+from locore.server.answers import Diagnostics
 from locore.server.app import published_schema
 from tests.chatting import talking
 from tests.effort import THOROUGH, examples
@@ -36,6 +38,10 @@ def test_the_published_schema_is_that_of_the_documentation(server):
     assert json.loads(server.get("/v1/constraint_schema")[1]) == SCHEMA
     assert json.loads(server.get("/openapi.json")[1]) == create_app(Settings()).openapi()
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_what_is_spelled_again_for_the_process_without_a_model_is_the_same():
+    assert Diagnostics.model_fields["guarantee"].annotation == Guarantee
 
 
 def test_every_type_and_sampler_is_published():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 
+_MEMINFO = Path("/proc/meminfo")
 SECONDS_BETWEEN_LOOKS = 0.05  # at the memory of the process
 
 
@@ -165,6 +167,12 @@ def check_progress(what: str, remedy: str) -> None:
     if now > run.next_look:
         run.next_look = now + SECONDS_BETWEEN_LOOKS
         _check("memory", resident_memory() - run.memory_before, what, remedy)
+
+
+def available_memory() -> int | None:
+    """Bytes of the machine that are left; None where the system does not say."""
+    found = re.search(r"MemAvailable: +(\d+) kB", _MEMINFO.read_text()) if _MEMINFO.exists() else None
+    return None if found is None else 1024 * int(found[1])
 
 
 def resident_memory(process: int | str | None = "self") -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -122,12 +123,7 @@ def make_generator(seed: int | torch.Generator | None, device: torch.device | st
         return seed
     if seed is not None and not hasattr(seed, "__index__"):
         raise InvalidArgument(f"a seed must be a whole number, got {seed!r}.")
-    generator = torch.Generator(device)
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(int(seed))
-    return generator
+    return torch.Generator(device).manual_seed(secrets.randbits(63) if seed is None else int(seed))
 
 
 def is_end(tokens: Tensor, eos_ids: Sequence[int]) -> Tensor:

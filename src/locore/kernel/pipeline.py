@@ -25,12 +25,11 @@ from locore.kernel.evidence.record import Draws, Factors, Run
 from locore.kernel.evidence.weighing import weighed, with_all_of_blocks
 from locore.kernel.models.base import LanguageModel
 from locore.kernel.numerics import make_generator
-from locore.kernel.request import Ending, Request
+from locore.kernel.request import Ending, Request, drawn_seed
 from locore.kernel.samplers.base import Sampler, promised
 from locore.kernel.samplers.selection import select
 from locore.kernel.tokenizer import Tokenizer
 
-SEED_RANGE = 2**31
 RETRIES = 16  # of a reading that contradicts the circuit: does it contradict itself?
 RELAXED = "allowed by the relaxed circuit, but not by the constraint"
 
@@ -162,11 +161,6 @@ def thinned(particles: Particles, most: int, generator: torch.Generator) -> Part
         log_weights=weights + math.log(len(chosen) / len(particles)),
         token_scores=None if scores is None else scores[chosen],
     )
-
-
-def drawn_seed(given: int | None) -> int:
-    """The seed that was given, or one that is drawn, which makes the run repeatable all the same."""
-    return int(torch.randint(SEED_RANGE, (), generator=make_generator(None))) if given is None else given
 
 
 def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed: bool) -> Tensor:

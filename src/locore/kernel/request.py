@@ -7,6 +7,7 @@ help stand here and nowhere else. Nothing heavy is imported: the shell shows its
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -35,6 +36,7 @@ SLIPS = {
 }
 MOST_TOKENS = 2**32  # of all particles together
 MOST_STOPS = 64
+SEED_RANGE = 2**31
 OWN = "the model's own"  # law
 
 
@@ -122,7 +124,7 @@ class Law:
         if self.top_p == 0:
             raise InvalidArgument("top_p must be above 0; temperature=0 gives the most probable text.")
         bias: Any = self.logit_bias or {}
-        if not isinstance(bias, Mapping) or not all(_is_id(id) and _is_number(nats) for id, nats in bias.items()):
+        if not isinstance(bias, Mapping) or not all(str(id).isdecimal() and _is_number(nats) for id, nats in bias.items()):
             raise InvalidArgument(f"logit_bias must give a number of nats for each token id, as {{11: -5.0}}, got {bias!r}.")
         object.__setattr__(self, "logit_bias", {int(id): nats for id, nats in bias.items() if nats} or None)
 
@@ -165,11 +167,10 @@ def _check_numbers(options: Law, kind: type[Law]) -> None:
         least, between, value = option.metadata.get("least"), option.metadata.get("between"), getattr(options, option.name)
         if (least is None and between is None) or (value is None and option.default is None):
             continue
-        if between is not None:
-            if not _is_number(value) or not between[0] <= value <= between[1]:
-                raise InvalidArgument(f"{option.name} must be a number from {between[0]} to {between[1]}, got {value!r}.")
-            continue
-        _check_whole(option.name, value, least)
+        if between is None:
+            _check_whole(option.name, value, least)
+        elif not _is_number(value) or not between[0] <= value <= between[1]:
+            raise InvalidArgument(f"{option.name} must be a number from {between[0]} to {between[1]}, got {value!r}.")
 
 
 def _check_whole(name: str, value: object, least: int | None) -> None:
@@ -181,11 +182,6 @@ def _check_whole(name: str, value: object, least: int | None) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_id(value: object) -> bool:
-    """In JSON the keys of an object are texts."""
-    return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and value.isdecimal())
 
 
 def _shown(value: float | Mapping[int, float]) -> str:
@@ -288,6 +284,11 @@ def _meant(name: str, known: Collection[str]) -> str:
 def help_of(name: str) -> str:
     """What the shell and the server say of an option."""
     return str(next(option.metadata["help"] for option in fields(Request) if option.name == name))
+
+
+def drawn_seed(given: int | None) -> int:
+    """The seed that was given, or one that is drawn, which makes the run repeatable all the same."""
+    return secrets.randbelow(SEED_RANGE) if given is None else given
 
 
 def cut_before(text: bytes, stops: Iterable[bytes]) -> bytes:

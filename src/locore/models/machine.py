@@ -31,7 +31,7 @@ from torch import Tensor
 
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import BudgetExceeded, CannotScore
-from locore.kernel.limits import may_stop
+from locore.kernel.limits import available_memory, may_stop
 from locore.kernel.models.base import LanguageModel, Wrapper
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.models.validation import positive
@@ -203,7 +203,6 @@ def physical_cores() -> set[str]:
 CHOOSER = Chooser()  # of this process
 
 
-_MEMINFO = Path("/proc/meminfo")
 _UNCOUNTED = 1.5  # activations, and what the allocator cannot use: of 100 and 21 million parameters 1.45 and 1.9 were measured
 
 
@@ -247,10 +246,7 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
-    if device.type != "cpu" or not _MEMINFO.exists():
-        return None
-    line = next((line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:")), None)
-    return None if line is None else 1024 * int(line.split()[1])
+    return available_memory() if device.type == "cpu" else None
 
 
 def how_many_fit(free_bytes: int, bytes_each: int) -> int:

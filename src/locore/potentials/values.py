@@ -12,14 +12,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from locore.constraints import Constant, Constraint, conjunction, negation
 from locore.kernel.chat import Prompt
 from locore.kernel.constraints.spelling import spelled
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.tokenizer import Tokenizer
-from locore.models import LanguageModel, load
+
+if TYPE_CHECKING:
+    from locore.models import LanguageModel
 
 Asked = Callable[[list[str]], Sequence[float]]  # texts in, a log-factor for each out
 NO_JSON = "potentials, predicates and experts are code and not data, so they have no JSON form: sample with locore.generate"
@@ -296,6 +298,8 @@ def expert(model: LanguageModel | str | Path, prompt: Prompt = "", weight: float
     Raises:
         InvalidArgument: the weight is no number. Errors of `locore.load` and of prompts.
     """
+    from locore.models import LanguageModel, load  # and torch, which whoever reads JSON can do without
+
     number_of(weight, "weight", "expert")
     base = model if isinstance(model, LanguageModel) else load(model)
     return Expert(base.prompted(prompt), weight)

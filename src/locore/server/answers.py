@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from locore.evidence import Guarantee
 from locore.server.errors import ApiError
 from locore.server.jobs import Bundle, Job
 from locore.server.schema import version
@@ -43,7 +42,7 @@ class Diagnostics(BaseModel):
     pareto_k: float | None
     verdict: str
     report: str
-    guarantee: Guarantee
+    guarantee: Literal["proper", "asymptotic", "biased", "mode"]  # `locore.evidence.Guarantee`, without torch
     sampler: str
     effort: Literal["low", "normal", "high"] | None
     num_particles: int

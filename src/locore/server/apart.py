@@ -7,6 +7,7 @@ worker's end is closed, the compile ends too.
 
 from __future__ import annotations
 
+import gc
 import io
 import math
 import os
@@ -218,10 +219,17 @@ def forking() -> socket.socket | None:
         os._exit(0)
 
 
+def look_for_garbage() -> None:
+    """From now on, and not in what is there already."""
+    gc.freeze()
+    gc.enable()
+
+
 def _fork_for_each(line: socket.socket) -> None:
     """A process for each socket that comes, until the worker is gone. The first one has the tokenizer."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
+    look_for_garbage()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forked ones
     tokenizer: Tokenizer | None = None
     while True:

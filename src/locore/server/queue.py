@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from locore.kernel.pipeline import drawn_seed
+from locore.kernel.request import drawn_seed
 from locore.server.access import Metrics
 from locore.server.errors import ApiError, shutting_down
 from locore.server.jobs import Bundle, Job, Request, Turns

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field, fields
 
 from locore.kernel.errors import InvalidArgument
+from locore.kernel.limits import available_memory
 
 SHORTEST_KEY = 16  # characters
 ROOM = 2  # times the places of a worker: the second half is for owners who have less than their share
@@ -128,11 +129,7 @@ class Settings:
 
 def usual_memory() -> int:
     """Three quarters of the memory that is free; where the system does not tell, there is no bound that it could be held to."""
-    import torch  # which takes seconds, and is not needed to read options
-
-    from locore.models.machine import free_bytes
-
-    return 3 * (free_bytes(torch.device("cpu")) or 2**62) // 4
+    return 3 * (available_memory() or 2**62) // 4
 
 
 def is_loopback(host: str) -> bool:

@@ -31,7 +31,7 @@ from locore.models import LanguageModel
 from locore.models.by_name import load_options
 from locore.models.machine import cores
 from locore.models.meeting import Meeting, can_meet
-from locore.server.apart import UNNOTICED, Apart, forking
+from locore.server.apart import UNNOTICED, Apart, forking, look_for_garbage
 from locore.server.compare import Comparison
 from locore.server.compute import Computer, Run
 from locore.server.settings import ROOM
@@ -326,9 +326,6 @@ def main() -> None:
         answers.write(json.dumps({"failed": str(error)}) + "\n")
         answers.flush()
         return
+    look_for_garbage()
     sys.setswitchinterval(SWITCH_SECONDS)
     worker.work()
-
-
-if __name__ == "__main__":
-    main()
