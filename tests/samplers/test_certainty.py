@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -27,10 +27,10 @@ CHAINS = ("isir", "particle-gibbs", "mcmc")  # slow here; their bounds are those
 SAMPLERS = [name for name in BY_NAME if name not in CHAINS]
 
 
-def sharp_model(seed, eos, zeros):
-    """Conditionals far from uniform; with `zeros` the first token is impossible."""
+def sharp_model(seed, eos, zeros, concentration=0.4):
+    """Conditionals far from uniform, the further the lower their concentration; with `zeros` the first token is impossible."""
     generator = np.random.default_rng(seed)
-    tables = [generator.dirichlet([0.4] * 3, size=(3,) * step) for step in range(LENGTH)]
+    tables = [generator.dirichlet([concentration] * 3, size=(3,) * step) + 1e-12 for step in range(LENGTH)]
     if zeros:
         for table in tables:
             table[..., 0] = 0.0
@@ -46,10 +46,11 @@ def particles_of(sampler, model, circuit, num, seed):
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 1000), st.booleans(), st.booleans(), st.integers(1, 40))
+@given(st.integers(0, 1000), st.booleans(), st.booleans(), st.integers(1, 40), st.sampled_from([0.4, 0.05]))
+@example(37, True, True, 1, 0.4)  # what was left was a difference in single precision: too small by a fiftieth
 @pytest.mark.parametrize("name", some(SAMPLERS, 5))
-def test_certain_bounds_hold_in_every_run(name, seed, eos, zeros, num):
-    model = sharp_model(seed, eos, zeros)
+def test_certain_bounds_hold_in_every_run(name, seed, eos, zeros, num, concentration):
+    model = sharp_model(seed, eos, zeros, concentration)
     circuit = compile(ALPHA, model, LENGTH)
     try:
         particles = particles_of(BY_NAME[name], model, circuit, num, seed)

@@ -44,7 +44,7 @@ EVENLY = 0.3  # share that goes evenly over the states where nothing is foreseen
 UNLIMITED = math.inf  # log of what is left unread, where that is not known
 RAREST = 1e12  # times that a child may count more than its weight
 PASS_NUMBERS = 2**25  # entries of tables that a pass reads
-CANCELLED = 1e-6  # of a row's weight: less may be lost when what was chosen is taken off in single precision
+LOST = 2**-22  # of a row's weight, for four and each nat of its logarithm: more than single precision loses in its sum
 
 
 @dataclass(frozen=True)
@@ -277,9 +277,10 @@ class Merit:
         if self._steered:
             return UNLIMITED
         left = selection.log_left
-        if self._plain is not None:
+        if self._plain is not None:  # by merit a child weighs more; where little is left, that is nearer than a difference
             share = (segment_logsumexp(weighed, row, len(self._plain)) - self._plain).exp().nan_to_num()
-            left = self._plain + (1 - share).clamp_min(CANCELLED).log()
+            lost = LOST * (4 + self._plain.abs().clamp_max(1 / LOST))
+            left = torch.minimum(left, self._plain + ((1 - share).clamp_min(0) + lost).log())
         return float(torch.logsumexp(left - self._over, 0))
 
     def log_masses(self, selection: Selection, weights: Tensor) -> Tensor | None:
