@@ -20,6 +20,7 @@ import locore
 from locore.models import LanguageModel
 from locore.samplers.twist import ngram
 from locore.samplers.twist.ngram import settle
+from locore.server.settings import CAN_FORK
 from tests.chatting import talking
 from tests.server.apart_alone import children
 
@@ -88,7 +89,7 @@ class Server:
     def workers(self) -> list[int]:
         """Process ids of its workers."""
         try:
-            return children(self.process.pid)
+            return [worker for child in children(self.process.pid) for worker in (children(child) if CAN_FORK else [child])]
         except OSError:
             pytest.skip("this system does not list the children of a process")
 

@@ -14,7 +14,8 @@ import pytest
 
 from locore.kernel.limits import Limits
 from locore.models.by_name import load
-from locore.server.apart import CAN_FORK, UNNOTICED, Apart, dumped, loaded
+from locore.server.apart import UNNOTICED, Apart, dumped, loaded
+from locore.server.settings import CAN_FORK
 from tests.server.apart_alone import CONSTRAINTS, busy
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="compiles are made in place here")

@@ -29,7 +29,6 @@ class Options:
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device
     threads: ThreadNumber = None
     workers: Annotated[int, typer.Option(help="Processes that sample, each with its own copy of the model.")] = Settings.workers
-    spare: Annotated[bool, typer.Option("--spare", help="A worker that dies is back sooner (250 MB).")] = False
     together: Annotated[int, typer.Option(help="Requests that a worker runs beside each other, in shared forward passes.")] = (
         Settings.together
     )

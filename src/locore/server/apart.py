@@ -14,7 +14,6 @@ import os
 import pickle
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,8 +27,8 @@ from locore.circuits import Circuit
 from locore.kernel.errors import BudgetExceeded, LocoreError
 from locore.kernel.limits import Limits, held_back, may_stop, watched
 from locore.kernel.tokenizer import Tokenizer
+from locore.server.settings import CAN_FORK
 
-CAN_FORK = sys.platform == "linux"  # elsewhere libraries may have begun threads when they were imported
 LOOK = 0.02  # seconds between looks at whether somebody still waits
 UNNOTICED = 0.25  # seconds of a processor that a compile may take in place, which most do
 NICE = 5  # of a compile: passes go first

@@ -6,18 +6,16 @@ import asyncio
 import json
 import logging
 import math
-import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from locore.kernel.errors import LocoreError
 from locore.kernel.limits import resident_memory
 from locore.server.access import Metrics
 from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, timed_out, worker_died
+from locore.server.fork_server import Forked, ForkServer, StartFailed
 from locore.server.jobs import Job
 from locore.server.offences import Offences
 from locore.server.settings import Settings
@@ -27,15 +25,8 @@ log = logging.getLogger("locore.server")
 FULL = 0.7  # of its memory: a worker with more takes nothing more until it has less
 FORGETTING_SECONDS = 10.0  # between two times that it is told to forget what it keeps
 LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
-LINE_BYTES = 2**28  # of one answer
 CRASHES, KILLS = 2, 3  # so many processes may a run see end by themselves, or by somebody from outside
-# It looks for garbage once it has a model: before, that takes a fifth of the time, and there is none.
-WORKER = "import gc; gc.disable(); from locore.server.worker import main; main()"
 FROM_OUTSIDE = (None, 0, -9, -15)  # exit codes of a process that somebody has ended, or something
-
-
-class StartFailed(LocoreError):
-    """The worker could not load its model."""
 
 
 @dataclass(frozen=True)
@@ -54,37 +45,6 @@ class Loss:
     suspected: float = math.inf
 
 
-class Spares:
-    """Makes processes for workers; where it keeps one, that has imported everything already and is told what to load."""
-
-    def __init__(self, keeps: bool) -> None:
-        self._keeps = keeps
-        self._next: asyncio.subprocess.Process | None = None
-
-    async def take(self) -> asyncio.subprocess.Process:
-        """One that waits for its options."""
-        found, self._next = self._next, None
-        return await _begun() if found is None or found.returncode is not None else found
-
-    async def store(self) -> None:
-        """Have one ready for the next time."""
-        if self._keeps and self._next is None:
-            self._next = await _begun()
-
-    async def stop(self) -> None:
-        """The one that is kept goes too."""
-        if self._next is not None and self._next.returncode is None:
-            self._next.kill()
-            await self._next.wait()
-
-
-async def _begun() -> asyncio.subprocess.Process:
-    pipe, command = asyncio.subprocess.PIPE, (sys.executable, "-c", WORKER)
-    # The key is the server's alone.
-    environment = {name: value for name, value in os.environ.items() if name != "LOCORE_API_KEY"}
-    return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LINE_BYTES, env=environment)
-
-
 class WorkerProcess:
     """One process with one model, which computes for several requests at a time.
 
@@ -101,19 +61,19 @@ class WorkerProcess:
         metrics: Metrics,
         offences: Offences | None = None,
         charge: Callable[[str, float], None] = lambda owner, seconds: None,
-        spares: Spares | None = None,
+        forks: ForkServer | None = None,
     ) -> None:
         """`charge` is told of each owner's seconds, while they are used."""
         self.settings = settings
         self.metrics = metrics
         self.offences = offences or Offences()
         self._charge = charge
-        self._spares = spares or Spares(False)
+        self._forks = forks or ForkServer()
         self.facts: dict[str, Any] | None = None
         self.restarts = -1
         self.jobs: dict[int, Job] = {}
         self.retired = False
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | Forked | None = None
         self._is_full, self._forgets_at = False, 0.0  # of memory
         self._table = True  # may a prepared table steer? As at the first start, whatever is prepared between two
 
@@ -131,11 +91,11 @@ class WorkerProcess:
         """Load the model.
 
         Raises:
-            StartFailed: it cannot be loaded.
+            StartFailed: it cannot be loaded, or there is no process for it.
         """
         names = ("model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "exact_batches")
         options = {**{name: getattr(self.settings, name) for name in names}, "table": self._table}
-        self._process = await self._spares.take()
+        self._process = await self._forks.started()
         self._send(options)
         self.restarts += 1
         first = await self._receive()
@@ -151,7 +111,6 @@ class WorkerProcess:
             )
         self.facts, self._table = first["ready"], first["ready"]["table"]
         log.info("a worker has loaded %s", self.settings.model_id)
-        await self._spares.store()
 
     async def stop(self) -> None:
         """Kill the process, if there is one."""

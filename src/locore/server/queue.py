@@ -18,9 +18,10 @@ from typing import Any
 from locore.kernel.request import drawn_seed
 from locore.server.access import Metrics
 from locore.server.errors import ApiError, shutting_down
+from locore.server.fork_server import ForkServer, StartFailed
 from locore.server.jobs import Bundle, Job, Request, Turns
 from locore.server.offences import Offences, digests_of
-from locore.server.process import Spares, StartFailed, WorkerProcess
+from locore.server.process import WorkerProcess
 from locore.server.settings import ROOM, Settings
 from locore.server.task import Task
 
@@ -39,7 +40,7 @@ class Queue:
         self.offences = Offences()
         self.failure: StartFailed | None = None  # of the first start; later ones are tried again
         self._turns = Turns()
-        self._spares = Spares(settings.spare)
+        self._forks = ForkServer()
         self.workers = [self._worker() for _ in range(settings.workers)]
         self._works: dict[WorkerProcess, asyncio.Task[None]] = {}
         self._reloading: asyncio.Task[None] | None = None
@@ -49,7 +50,7 @@ class Queue:
         self.refuses = False  # new requests, since the server stops
 
     def _worker(self) -> WorkerProcess:
-        return WorkerProcess(self.settings, self.metrics, self.offences, self._turns.charge, self._spares)
+        return WorkerProcess(self.settings, self.metrics, self.offences, self._turns.charge, self._forks)
 
     @property
     def facts(self) -> dict[str, Any] | None:
@@ -99,9 +100,9 @@ class Queue:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._spares.stop()
         for worker in self.workers:
             await worker.stop()
+        await self._forks.stop()
 
     def submit(self, tasks: list[Task], owner: str = "", **more: Any) -> Bundle:
         """The runs of a request, which wait for their turn. A request is taken as a whole or not at all.

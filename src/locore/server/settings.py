@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import sys
 from dataclasses import dataclass, field, fields
 
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import available_memory
 
+CAN_FORK = sys.platform == "linux"  # elsewhere libraries may have begun threads when they were imported
 SHORTEST_KEY = 16  # characters
 ROOM = 2  # times the places of a worker: the second half is for owners who have less than their share
 
@@ -30,7 +32,6 @@ class Settings:
         lm_tokens_per_minute: of each key; None for no limit.
         json_logs: a line of JSON for each request, for machines to read.
         workers: processes that sample, each with its own copy of the model.
-        spare: is a process kept that has imported everything, so that a worker that dies is there again soon?
         queue_size: requests of one key that may wait, or of one address where there are no keys; more get 429.
         together: requests that a worker runs beside each other, in shared forward passes; twice as many where owners come
             (keys, or addresses) who have less than their share.
@@ -70,7 +71,6 @@ class Settings:
     lm_tokens_per_minute: int | None = None
     json_logs: bool = False
     workers: int = 1
-    spare: bool = False
     queue_size: int = 64
     together: int = 16
     max_rows: int = 1024

@@ -1,0 +1,82 @@
+"""Workers' processes are forked from one: their ends are told, and nobody outlives whom it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from locore.server.fork_server import Forked, ForkServer
+from locore.server.settings import CAN_FORK, Settings
+from tests.server.apart_alone import children
+
+pytestmark = pytest.mark.skipif(not CAN_FORK, reason="workers are started one by one here")
+NAMES = ("model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "exact_batches")
+OPTIONS = {**{name: getattr(Settings(), name) for name in NAMES}, "table": False}
+
+
+async def loaded(process: Forked) -> Forked:
+    process.stdin.write(json.dumps(OPTIONS).encode() + b"\n")
+    assert "ready" in json.loads(await process.stdout.readline())
+    return process
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def _lives() -> None:
+    before, server = set(children(os.getpid())), ForkServer()
+    first, second = await asyncio.gather(server.started(), server.started())
+    (parent,) = set(children(os.getpid())) - before
+    assert sorted(children(parent)) == sorted([first.pid, second.pid])
+
+    await asyncio.gather(loaded(first), loaded(second))
+    first.kill()
+    assert await first.stdout.readline() == b""  # nobody else holds its lines
+    await first.wait()
+    assert first.returncode == -signal.SIGKILL and second.returncode is None
+
+    third = await server.started()
+    third.stdin.write(b"no options\n")
+    await third.wait()
+    assert third.returncode == 1
+    assert children(parent) == [second.pid]
+
+    os.kill(parent, signal.SIGKILL)  # its worker goes too: nobody could tell what becomes of it
+    await second.wait()
+    assert second.returncode == -signal.SIGKILL
+    await until(lambda: not Path(f"/proc/{second.pid}").exists())
+    fourth = await loaded(await server.started())
+    fourth.kill()
+    await fourth.wait()
+    await server.stop()
+    assert set(children(os.getpid())) == before
+
+
+def test_ends_are_told_and_nobody_outlives_whom_it_belongs_to():
+    asyncio.run(_lives())
+
+
+async def _left() -> int:
+    """The process id of a worker whose server is gone without a word."""
+    server = ForkServer()
+    process = await loaded(await server.started())
+    process.stdin.close()
+    assert server._line is not None
+    server._line.close()
+    return process.pid
+
+
+def test_a_worker_ends_where_its_server_is_gone():
+    async def main() -> None:
+        pid = await _left()
+        await until(lambda: not Path(f"/proc/{pid}").exists())
+
+    asyncio.run(main())
