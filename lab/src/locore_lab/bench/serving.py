@@ -120,9 +120,12 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def worker(self) -> int:
-        """The process that holds the model."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(children[0])
+        """The process that holds the model: what the server's own child has forked."""
+        return _first_child(_first_child(self.process.pid))
+
+
+def _first_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
 def body(model: str, number: int, mixed: bool = True) -> dict[str, Any]:
