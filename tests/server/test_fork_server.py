@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from locore.server.fork_server import Forked, ForkServer
+from locore.server import fork_server
+from locore.server.fork_server import Forked, ForkServer, StartFailed
 from locore.server.settings import CAN_FORK, Settings
 from tests.server.apart_alone import children
 
@@ -78,5 +79,32 @@ def test_a_worker_ends_where_its_server_is_gone():
     async def main() -> None:
         pid = await _left()
         await until(lambda: not Path(f"/proc/{pid}").exists())
+
+    asyncio.run(main())
+
+
+def test_a_process_that_cannot_fork_is_told(monkeypatch):
+    monkeypatch.setattr(fork_server, "FORK_SERVER", "raise SystemExit(3)")
+
+    async def main() -> None:
+        server = ForkServer()
+        for _ in range(2):
+            with pytest.raises(StartFailed, match="has ended"):
+                await server.started()
+        await server.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow  # imports everything once more
+def test_where_nothing_forks_workers_are_started_one_by_one(monkeypatch):
+    monkeypatch.setattr(fork_server, "CAN_FORK", False)
+
+    async def main() -> None:
+        process = await ForkServer().started()
+        await loaded(process)
+        process.kill()
+        await process.wait()
+        assert process.returncode == -signal.SIGKILL
 
     asyncio.run(main())
