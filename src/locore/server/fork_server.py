@@ -23,8 +23,6 @@ LINE_BYTES = 2**28  # of one answer
 # Nothing looks for garbage before there is a model: that would take a fifth of the time, and there is none.
 FORK_SERVER = "import gc; gc.disable(); from locore.server.fork_server import serve; serve()"
 WORKER = "import gc; gc.disable(); from locore.server.worker import main; main()"
-
-
 Channel = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -90,6 +88,8 @@ class ForkServer:
         own = await asyncio.open_connection(sock=lines, limit=LINE_BYTES)
         pid = await hears.readline()
         if not pid:
+            for channel in (own[1], unused):
+                channel.close()
             raise StartFailed("the process that makes workers has ended; the reason stands in the log.")
         return Forked(int(pid), own, (hears, unused))
 
