@@ -152,6 +152,7 @@ class CountedReader(LeftToRight):
     complete = None
     tabulated = False
     pictured = False
+    tables = ()  # what is here can be made again
 
     def __init__(
         self,
@@ -198,11 +199,6 @@ class CountedReader(LeftToRight):
         control = self.control
         tables = control.token_class.nbytes + 5 * control.table.nbytes
         return int(tables + 2 * control.num_states * control.num_counts * self.length)
-
-    @property
-    def tables(self) -> tuple[Tensor, ...]:
-        """None: what is here can be made again."""
-        return ()
 
     @property
     def rows(self) -> tuple[Tensor, ...]:

@@ -97,6 +97,7 @@ class Reached(LeftToRight):
     start = 0
     coaccessible = None
     complete = None
+    tables = ()  # what is here can be made again
 
     def __init__(self, steering: Steering, token_class: Tensor) -> None:
         """Nothing has been read.
@@ -127,11 +128,6 @@ class Reached(LeftToRight):
     def kinds(self) -> Sequence[int]:
         """Nothing is known to be alike."""
         return range(self.length)
-
-    @property
-    def tables(self) -> tuple[Tensor, ...]:
-        """None: what is here can be made again."""
-        return ()
 
     @property
     def num_bytes(self) -> int:

@@ -114,6 +114,7 @@ class JsonSchema(NestedLeaf):
     formats: str = "asserted"
     integers: str = Style.integers
     objects: str = Style.objects
+    tables_mislead = True  # brackets that are open are further away than an n-gram sees
 
     @cached_property
     def _style(self) -> Style:
@@ -151,11 +152,6 @@ class JsonSchema(NestedLeaf):
                 'Otherwise say objects="closed" and "maxLength"s, pass a smaller depth, or whitespace="spaced"; '
                 "limits=Limits(states=...) allows more."
             ) from error
-
-    @property
-    def tables_mislead(self) -> bool:
-        """Always: brackets that are open are further away than an n-gram sees."""
-        return True
 
     def places(self) -> Places:
         """Where the schema lets something stand."""

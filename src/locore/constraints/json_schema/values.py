@@ -110,42 +110,34 @@ class Value(Choice):
         return (reading.literal(kind.encode()),)
 
 
-class Gap(Symbol):
-    """Any number of these bytes."""
-
-    nullable = True
-
-    def __init__(self, of: bytes) -> None:
-        self._of = of
-
-    @cached_property
-    def cost(self) -> float:
-        """Nothing."""
-        return 0.0
-
-    @cached_property
-    def row(self) -> Row:
-        """Each of them, and more."""
-        return dict.fromkeys(self._of, ((self,),))
-
-
 class Optional(Symbol):
-    """A symbol, or nothing."""
+    """A symbol, or nothing, which costs nothing."""
 
     nullable = True
+    cost = 0.0
 
     def __init__(self, of: Symbol) -> None:
         self._of = of
 
     @cached_property
-    def cost(self) -> float:
-        """Nothing."""
-        return 0.0
-
-    @cached_property
     def row(self) -> Row:
         """That of the symbol."""
         return self._of.row
+
+
+class Gap(Symbol):
+    """Any number of these bytes."""
+
+    nullable = True
+    cost = 0.0
+
+    def __init__(self, of: bytes) -> None:
+        self._of = of
+
+    @cached_property
+    def row(self) -> Row:
+        """Each of them, and more."""
+        return dict.fromkeys(self._of, ((self,),))
 
 
 # Numbers.
