@@ -19,6 +19,7 @@ from locore.kernel.limits import Limits, check_progress, watched
 from locore.models.by_name import load
 from locore.server import apart
 
+LONG = 0.3  # seconds: more than a moment
 LIMITS = Limits(seconds=1.0, memory=500_000_000)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 12}}}
 CONSTRAINTS = {
@@ -40,26 +41,26 @@ def busy(seconds: float, asks: bool = True) -> None:
 
 def slowly(make: Callable[[], Circuit]) -> Circuit:
     """What it returns, after longer than a moment."""
-    busy(0.3)
+    busy(LONG)
     return make()
 
 
 def large() -> Circuit:
     """More memory at once than a compile may have, which nobody asks for."""
-    busy(0.3)
+    busy(LONG)
     raise AssertionError(len(bytearray(5_000_000_000)))
 
 
 def endless() -> Circuit:
     """Longer than a compile may take, without asking any more once it is apart."""
-    busy(0.3)
+    busy(LONG)
     busy(60.0, asks=False)
     raise AssertionError("it was to be ended")
 
 
 def broken() -> Circuit:
     """A fault of the library."""
-    busy(0.3)
+    busy(LONG)
     raise ZeroDivisionError("a fault")
 
 
@@ -87,8 +88,8 @@ def main() -> None:
     assert line is not None
     model, seconds = load("tiny"), list[float]()
     (fork,) = children(os.getpid())
-    made = apart.Apart(line, model.tokenizer, LIMITS, 2)
-    there, found = partial(made.made, "me", charge=seconds.append), dict[str, Any]()
+    compiles = apart.Apart(line, model.tokenizer, LIMITS, 2)
+    there, found = partial(compiles.made, "me", charge=seconds.append), dict[str, Any]()
     for name, constraint in CONSTRAINTS.items():
         make = partial(compile, constraint, model.tokenizer, 8, limits=LIMITS, use_cache=False)
         found[name] = [outcome(partial(_content, make)), outcome(partial(_content, partial(there, partial(slowly, make))))]

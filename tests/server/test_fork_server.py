@@ -12,12 +12,12 @@ import pytest
 
 from locore.server import fork_server
 from locore.server.fork_server import Forked, ForkServer, StartFailed
+from locore.server.process import OF_WORKERS
 from locore.server.settings import CAN_FORK, Settings
 from tests.server.apart_alone import children
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="workers are started one by one here")
-NAMES = ("model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "exact_batches")
-OPTIONS = {**{name: getattr(Settings(), name) for name in NAMES}, "table": False}
+OPTIONS = {**{name: getattr(Settings(), name) for name in OF_WORKERS}, "table": False}
 
 
 async def loaded(process: Forked) -> Forked:

@@ -25,6 +25,7 @@ log = logging.getLogger("locore.server")
 FULL = 0.7  # of its memory: a worker with more takes nothing more until it has less
 FORGETTING_SECONDS = 10.0  # between two times that it is told to forget what it keeps
 LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
+OF_WORKERS = "model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "exact_batches"
 CRASHES, KILLS = 2, 3  # so many processes may a run see end by themselves, or by somebody from outside
 FROM_OUTSIDE = (None, 0, -9, -15)  # exit codes of a process that somebody has ended, or something
 
@@ -93,8 +94,7 @@ class WorkerProcess:
         Raises:
             StartFailed: it cannot be loaded, or there is no process for it.
         """
-        names = ("model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "exact_batches")
-        options = {**{name: getattr(self.settings, name) for name in names}, "table": self._table}
+        options = {**{name: getattr(self.settings, name) for name in OF_WORKERS}, "table": self._table}
         self._process = await self._forks.started()
         self._send(options)
         self.restarts += 1
