@@ -15,6 +15,7 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal
 from locore.kernel.errors import BudgetExceeded, TimedOut
 from locore.kernel.limits import watched
+from locore.kernel.samplers import rounds
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel, Tempered, TopP
 from locore.samplers import Auto, SequentialMonteCarlo, Twisted, WithoutReplacement, auto, swor, without_replacement
@@ -24,7 +25,7 @@ from locore.samplers.twist.lessons import Lesson
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
-from tests.effort import THOROUGH, runs, some
+from tests.effort import THOROUGH, examples, runs, some
 from tests.samplers.one_round import one_round
 
 LENGTH = 4
@@ -102,10 +103,10 @@ def exact_law(monkeypatch, run, pooled=False):
         path = paths.pop()
         chosen, chance = list(path), [1.0]
 
-        def scripted(matrix, num, uniform, chosen=chosen, path=path, chance=chance, step=[0]):  # noqa: B006
-            merits = (matrix.shape, matrix.numpy().tobytes(), num)  # outcomes that begin alike select from the same
+        def scripted(matrix, num, uniform, *sparing, chosen=chosen, path=path, chance=chance, step=[0]):  # noqa: B006
+            merits = (matrix.shape, matrix.numpy().tobytes(), num, *sparing)  # outcomes that begin alike select from the same
             if merits not in known:
-                known[merits] = cells(matrix, num)
+                known[merits] = cells(matrix, len(real(matrix.clone(), num, uniform, *sparing).chosen))
             here, number = known[merits], step[0]
             step[0] += 1
             if number == len(chosen):
@@ -113,7 +114,7 @@ def exact_law(monkeypatch, run, pooled=False):
                 chosen.append(0)
             low, high = here[chosen[number]]
             chance[0] *= high - low
-            return real(matrix, num, (low + high) / 2)
+            return real(matrix, num, (low + high) / 2, *sparing)
 
         monkeypatch.setattr(swor, "select_in_place", scripted)
         found = run()
@@ -394,6 +395,47 @@ def test_drafts_are_recorded_as_the_model_says_them():
     assert tokens.shape == (7, LENGTH) and counts.positions == again.positions
     torch.testing.assert_close(counts.table().unigram, again.table().unigram)
     torch.testing.assert_close(counts.table().probs, again.table().probs)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 3), st.booleans(), st.integers(0, 99))
+def test_the_largest_are_those_of_a_sort(columns, num, rows, alike, seed):
+    numbers = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+    numbers = numbers.round() if alike else numbers
+    found, values = ngram.largest(numbers, num)
+    assert torch.equal(values, numbers.sort(-1, descending=True).values[:, :num])
+    assert torch.equal(values, numbers.gather(1, found))
+    assert all(len(set(row)) == len(row) for row in found.tolist())
+
+
+@pytest.mark.parametrize("wanted", [[0, 5, 299], [298], list(range(280, 300))])
+def test_what_a_constraint_singles_out_is_known_however_rare_it_is(wanted):
+    """Here a token follows with 1e-9, far behind the entries that are kept of a row; nothing is counted twice."""
+    p = torch.ones(300, dtype=torch.float64)
+    p[wanted] = 1e-9
+    p[299] = 30.0
+    p /= p.sum()
+    counts = NGramCounts(300, (), torch.tensor(wanted))
+    counts.add(torch.full((6,), -1), torch.full((6,), 7), p.log().expand(6, -1))
+    table = counts.table()
+    row = slice(int(table.start[1]), int(table.start[2]))
+    known = dict(zip(table.tokens[row].tolist(), table.probs[row].tolist(), strict=True))
+    share = 6 / (6 + ngram.SMOOTHING)
+    assert {v: known[v] for v in wanted} == pytest.approx({v: share * float(p[v]) for v in wanted}, rel=1e-5)
+    assert float(table.backoff[1]) + sum(known.values()) == pytest.approx(1)
+    assert len(known) == row.stop - row.start <= ngram.ROW_ENTRIES + len(wanted)
+
+
+def test_drafts_end_where_nothing_is_learned_any_more_and_what_is_certain_is_still_told(monkeypatch):
+    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
+    model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+    circuit = compile(Literal(11, frozenset({1})), model, 12)
+    told, drafted, real = [], [], NGramCounts.drafts
+    monkeypatch.setattr(rounds, "only", lambda tokens, *rest: told.append(tokens.shape[1]))
+    monkeypatch.setattr(NGramCounts, "drafts", lambda *args: drafted.append(args[3]) or real(*args))
+    Twisted(None)(model, circuit, 40, 40 * 11, torch.Generator().manual_seed(0))
+    assert drafted == [9]  # the last table is made at position 8, of what was read until then
+    assert set(told) >= set(range(1, 12))
 
 
 def test_two_records_together_change_neither():

@@ -19,7 +19,7 @@ from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import Twisted, WithoutReplacement
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE
-from locore.samplers.swor import STRETCHED, Size, _History, thinned
+from locore.samplers.swor import STRETCHED, Size, _History
 from locore.samplers.twist import lookahead
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
@@ -115,11 +115,18 @@ masses = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40).map(
 )
 
 
+def kept(log_weights, most, fine, spares=True):
+    """How many of so many are worth keeping."""
+    return len(selection.select_in_place(log_weights.clone(), most, 0.4, fine, spares).chosen)
+
+
 @settings(max_examples=examples(100), deadline=None)
-@given(masses, st.floats(1e-4, 1.0))
-def test_as_many_are_kept_as_thinning_to_a_threshold_keeps(w, threshold):
+@given(masses, st.floats(1e-4, 1.0), st.integers(1, 50))
+def test_as_many_are_kept_as_thinning_to_a_threshold_keeps(w, threshold, most):
     log_weights = torch.nn.functional.pad(w.log(), (0, 512 - len(w)), value=-math.inf)[None] + 3
-    assert thinned(log_weights, threshold) == pytest.approx(float((w / threshold).clamp_max(1).sum()))
+    mean = float((w / threshold).clamp_max(1).sum())
+    assert kept(log_weights, most, threshold) == min(most, math.ceil(mean - 1e-4))
+    assert kept(log_weights, most, threshold, False) == (len(w) if len(w) <= most else min(most, math.ceil(mean - 1e-4)))
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -139,9 +146,10 @@ def test_a_prefix_more_takes_the_square_of_the_threshold_off_the_variance(w, num
     assert float((w / more).clamp_max(1).sum()) == pytest.approx(num + 1)
 
 
-def test_what_weighs_nothing_and_what_weighs_alike_is_not_thinned():
-    assert thinned(torch.full((2, 512), -math.inf), 0.1) == pytest.approx(10)
-    assert thinned(torch.zeros(1, 1024), 1 / 50) == pytest.approx(50) and thinned(torch.zeros(1, 1024), 1e-4) >= 1024
+def test_what_weighs_nothing_is_not_kept_and_what_weighs_alike_is_not_thinned():
+    assert kept(torch.full((2, 512), -math.inf), 10, 0.1) == 0
+    assert kept(torch.zeros(1, 1024), 2000, 1 / 50) == 50
+    assert kept(torch.zeros(1, 1024), 2000, 1e-4) == kept(torch.zeros(1, 1024), 2000, 0.0) == 1024
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -26,23 +26,25 @@ from locore.kernel.circuits.left_to_right import DEAD, LeftToRight
 from locore.kernel.evidence.blocks import Kept, Lineage, Surprise
 from locore.kernel.evidence.record import Bounds
 from locore.kernel.models.base import LanguageModel
-from locore.kernel.numerics import NEG_INF, row_slices, segment_logsumexp
+from locore.kernel.numerics import NEG_INF, segment_logsumexp
 from locore.kernel.samplers.base import Ahead, Prefixes
 from locore.kernel.samplers.rounds import Round, Walk
-from locore.kernel.samplers.selection import STRETCH, Selection, padded_rows, select_in_place
+from locore.kernel.samplers.selection import Selection, padded_rows, select_in_place
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, Children, children_of
 
 JUDGED_BLOCKS, JUDGED_WIDTH = 2, 48  # blocks that judge each other, and prefixes in each from which that says something
 STRETCHED = 4  # times the width: what a position may keep if earlier ones kept less
 # With each prefix more the variance that a selection adds falls by the square of the share below which it thins. That is 1/e
-# where e are kept and nothing outweighs anything else; prefixes that bring less than a 64th of its square are not kept.
-FINE, HEAVIEST = 8, 256  # and of how many it is looked at one by one
+# where e are kept and nothing outweighs anything else; prefixes that bring less than a 64th of its square are not kept, unless
+# nothing was left so far, and nothing need be left now.
+FINE = 8
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
 # Is told the prefixes of each position before they are read on, and f64[num], their log weights.
 Watch = Callable[[Prefixes, Tensor], None]
 EVENLY = 0.3  # share that goes evenly over the states where nothing is foreseen, to that which goes by p
 UNLIMITED = math.inf  # log of what is left unread, where that is not known
 RAREST = 1e12  # times that a child may count more than its weight
+ROWS = 16  # of probabilities that are summed together
 PASS_NUMBERS = 2**25  # entries of tables that a pass reads
 LOST = 2**-22  # of a row's weight, for four and each nat of its logarithm: more than single precision loses in its sum
 
@@ -188,9 +190,8 @@ def walk(
         merit = Merit(prefixes, weights, children_of(ahead, prefixes, weights, history.defence()), bool(remaining))
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
         kept = size.kept(left, remaining, prefixes.going(), weights)
-        if remaining:
-            kept = merit.worth_keeping(kept, left / remaining, history.is_whole)
-        selection, row, token = merit.select(kept, uniform)
+        fine = 1 / (FINE * max(1.0, left / remaining)) if remaining else 0.0
+        selection, row, token = merit.select(kept, uniform, fine, not history.is_whole)
         prefixes = prefixes.extended(row, token)
         weighed = weights[row] + prefixes.token_scores[:, -1]
         history.add(merit.forecast(selection, weighed), row, merit.log_unread(selection, row, weighed))
@@ -220,7 +221,6 @@ class Merit:
         self._over = weights - prefixes.log_mass
         self._steered, self._worth = ahead.by_state is not None, ahead.by_prefix is not None
         rare = rarity(prefixes, weights) if not self._steered and defends else None
-        self._plain = None if rare is None else torch.empty(len(prefixes), dtype=torch.float64)
         self._matrix = self._filled(prefixes, weights, ahead, rare)
 
     def _filled(self, prefixes: Prefixes, weights: Tensor, children: Children, rare: Tensor | None) -> Tensor:
@@ -232,13 +232,13 @@ class Merit:
         if children.by_state is not None:
             ahead += children.by_state
         matrix = padded_rows(batch, vocab, device)
-        by_row, which = weights.to(device), which.to(device)
-        for part in row_slices(log_probs):
-            rows = matrix[part, :vocab]
-            rows.copy_(log_probs[part]).add_(by_row[part, None].to(rows.dtype)).add_(ahead[which[part]])
-            if more is not None and self._plain is not None:
-                self._plain[part] = torch.logsumexp(rows, 1).cpu().double()
-                rows.add_(more[which[part]])
+        by_row, which, plain = weights.to(device), which.to(device), []
+        for number, (weight, state) in enumerate(zip(weights.tolist(), which.tolist(), strict=True)):
+            merits = torch.add(log_probs[number], ahead[state], out=matrix[number, :vocab]).add_(weight)
+            if more is not None:
+                plain.append(torch.logsumexp(merits, 0))
+                merits.add_(more[state])
+        self._plain = torch.stack(plain).cpu().double() if plain else None
         if children.pairs is not None:
             row, token, value = (part.to(device) for part in children.pairs)
             value += by_row[row] + log_probs[row, token]
@@ -247,19 +247,10 @@ class Merit:
             matrix += children.by_prefix[:, None].to(matrix)
         return matrix
 
-    def worth_keeping(self, most: int, even: float, is_whole: bool) -> int:
-        """How many of so many are worth their LM tokens, where as many as `even` could be kept at each position; see `FINE`.
-
-        All, where nothing was left so far, and nothing need be left now.
-        """
-        if is_whole and int((self._matrix > NEG_INF).sum()) <= most:
-            return most
-        return min(most, math.ceil(thinned(self._matrix, 1 / (FINE * max(1.0, even))) - ROUNDED))
-
-    def select(self, most: int, uniform: float) -> tuple[Selection, Tensor, Tensor]:
-        """At most so many children, Long[chosen] the rows of their prefixes, and their tokens. It uses the matrix up."""
+    def select(self, most: int, uniform: float, fine: float, spares: bool) -> tuple[Selection, Tensor, Tensor]:
+        """At most so many children, Long[chosen] the rows of their prefixes, and their tokens; see `select_in_place`."""
         columns = self._matrix.shape[1]
-        selection = select_in_place(self._matrix, most, uniform)
+        selection = select_in_place(self._matrix, most, uniform, fine, spares)
         return selection, selection.chosen // columns, selection.chosen % columns
 
     def log_unread(self, selection: Selection, row: Tensor, weighed: Tensor) -> float:
@@ -302,16 +293,6 @@ class Merit:
         raised = (weighed + selection.log_raise)[selection.log_raise > 0]
         drawn = math.exp(float(torch.logsumexp(raised, 0)) - total) if len(raised) else 0.0
         return replace(selection, log_total=total, drawn=min(1.0, drawn))
-
-
-def thinned(log_weights: Tensor, threshold: float) -> float:
-    """How many are kept in the mean if what weighs less than a share of all is thinned to it; of a matrix as `padded_rows`."""
-    near = log_weights.view(-1, STRETCH)
-    near = near[near.amax(1).topk(min(HEAVIEST, len(near))).indices].view(-1)
-    total = torch.logsumexp(torch.logsumexp(log_weights, 1).double(), 0)
-    shares = (near.topk(min(HEAVIEST, len(near))).values - total).exp().nan_to_num()  # none where nothing weighs anything
-    heavy = shares[shares >= threshold]
-    return len(heavy) + max(0.0, 1 - float(heavy.sum())) / threshold
 
 
 def rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:
@@ -358,8 +339,8 @@ def _by_class(prefixes: Prefixes, reader: LeftToRight, weights: Tensor, which: T
     share[which, torch.arange(len(weights))] = (weights - weights.max()).exp().float()
     share = share.to(log_probs.device)
     tokens = torch.zeros(states, log_probs.shape[1], device=log_probs.device)
-    for part in row_slices(log_probs):
-        tokens += share[:, part] @ log_probs[part].float().exp()
+    for some, rows in zip(torch.split(share, ROWS, 1), torch.split(log_probs, ROWS), strict=True):
+        tokens.addmm_(some, rows.float().exp())
     classes = reader.classes_on(log_probs.device)
     number = reader.rows[prefixes.position].shape[1]
     return torch.zeros(states, number, device=log_probs.device).index_add_(1, classes, tokens).cpu()

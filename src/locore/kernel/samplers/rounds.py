@@ -32,6 +32,7 @@ Walk: TypeAlias = Generator[PlainPrefixes, float, T]  # yields what it wants to 
 def abreast(walks: Sequence[Walk[T]]) -> list[T]:
     """What each returns; all begin with the empty text of one prompted model, and go on by a token at a time."""
     done: dict[int, T] = {}
+    is_over = False  # has a round found its texts, of which those that go on know nothing?
     wanted = {number: next(walk) for number, walk in enumerate(walks)}
     while wanted:
         for number, share in zip(list(wanted), read_together(list(wanted.values())), strict=True):
@@ -39,8 +40,8 @@ def abreast(walks: Sequence[Walk[T]]) -> list[T]:
                 wanted[number] = walks[number].send(share)
             except StopIteration as end:
                 done[number] = end.value
-                del wanted[number]
-        if not done:
+                is_over |= isinstance(wanted.pop(number), Prefixes)
+        if not is_over:
             _settle(list(wanted.values()))
     return [done[number] for number in range(len(walks))]
 

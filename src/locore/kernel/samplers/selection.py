@@ -18,6 +18,7 @@ STRETCH = 512  # items
 UNDERFLOW = math.exp(-87)  # of the largest weight: what is below is lost in f32
 GOLDEN = (math.sqrt(5) - 1) / 2
 ALIKE = 1e-6  # relative: rows that weigh the same but for rounding
+ROUNDED = 1e-4  # of an item: more than single precision loses in a number of them
 CANCELLED = 1e-9  # of the total: a threshold below it was lost in differences
 
 
@@ -66,25 +67,35 @@ def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tenso
     return found.chosen, log_weights[found.chosen].double() + found.log_raise
 
 
-def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
+def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float = 0.0, spares: bool = False) -> Selection:
     """As `select`, for a matrix that is used up.
 
     Args:
         log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
             chosen unless there are too few others.
+        num: how many to choose, at most.
+        uniform: as in `select`.
+        fine: no more are chosen than thinning to this share of all weights leaves in the mean.
+        spares: does that hold too where there are no more than `num`?
     """
-    width = log_weights.shape[1]
-    maxima = log_weights.view(-1, STRETCH).amax(1)
+    weights, width = log_weights.view(-1, STRETCH), log_weights.shape[1]
+    maxima, rows, logs = weights.amax(1), len(log_weights), None
     if int((maxima > NEG_INF).sum()) <= num:
         possible = (log_weights.view(-1) > NEG_INF).nonzero()[:, 0]
         if len(possible) <= num:
-            return _all(log_weights, possible)
+            logs = log_weights.view(-1)[possible]
+            if not (fine and spares and len(possible)):
+                return _all(logs, possible, rows, width)
     top = maxima.max()
     step = rows_at_once(width, log_weights.device)
-    parts = [exp_(rows.sub_(top)).view(-1, STRETCH).sum(1, dtype=torch.float64) for rows in torch.split(log_weights, step)]
-    sums, weights = torch.cat(parts), log_weights.view(-1, STRETCH)
-    total, log_rows = float(sums.sum()), float(top) + sums.view(-1, width // STRETCH).sum(1).log()
-    large = _large(weights, sums, (maxima - top).exp(), num)
+    parts = [exp_(some.sub_(top)).view(-1, STRETCH).sum(1) for some in torch.split(log_weights, step)]
+    sums, maxima = torch.cat(parts).double(), (maxima - top).exp()
+    total, log_rows = float(sums.sum()), float(top) + sums.view(rows, -1).sum(1).log()
+    if fine:
+        num = min(num, _in_the_mean(weights, maxima, total, fine))
+        if logs is not None and len(logs) <= num:
+            return _all(logs, possible, rows, width)
+    large = _large(weights, sums, maxima, num)
     large, threshold = _set_apart(weights, sums, large, num)
     flat = weights.view(-1)
     small, times = _systematic(weights, sums, num - len(large), uniform, width)
@@ -93,17 +104,24 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float) -> Selection:
     raised = torch.cat([log_raise.new_zeros(len(large)), log_raise])[order]
     drawn = float(threshold) * (num - len(large)) / total
     _sum_without(weights, sums, small)
-    left = sums.view(-1, width // STRETCH).sum(1) + width * UNDERFLOW
+    left = sums.view(rows, -1).sum(1) + width * UNDERFLOW
     log_left, log_rows = float(top) + left.log().cpu(), log_rows.cpu()
     return Selection(chosen.cpu(), raised.cpu(), float(top) + math.log(total), drawn, log_left, log_rows)
 
 
-def _all(log_weights: Tensor, possible: Tensor) -> Selection:
-    """Nothing is left out of Long[possible]."""
-    kept, rows = log_weights.view(-1)[possible].double().cpu(), len(log_weights)
-    possible = possible.cpu()
+def _in_the_mean(weights: Tensor, maxima: Tensor, total: float, share: float) -> int:
+    """How many are kept in the mean if what weighs less than a share of the total is thinned to it."""
+    threshold = share * total
+    near = weights[maxima >= threshold]
+    heavy = near[near >= threshold].double()
+    return math.ceil(len(heavy) + max(0.0, 1 - float(heavy.sum()) / total) / share - ROUNDED)
+
+
+def _all(logs: Tensor, possible: Tensor, rows: int, width: int) -> Selection:
+    """Nothing is left out of Long[possible], which weigh Float[possible] in logs."""
+    kept, possible = logs.double().cpu(), possible.cpu()
     nothing = torch.full((rows,), NEG_INF, dtype=torch.float64)
-    log_rows = segment_logsumexp(kept, possible // log_weights.shape[1], rows)
+    log_rows = segment_logsumexp(kept, possible // width, rows)
     return Selection(possible, torch.zeros_like(kept), float(torch.logsumexp(kept, 0)), 0.0, nothing, log_rows)
 
 

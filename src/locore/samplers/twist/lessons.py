@@ -27,7 +27,7 @@ from locore.models import LanguageModel
 from locore.samplers.ahead import Children, children_of, last_tokens, product
 from locore.samplers.swor import ROUNDED, Size, size_of_steps, walk
 from locore.samplers.twist.counts import counts_ahead
-from locore.samplers.twist.lookahead import look_ahead
+from locore.samplers.twist.lookahead import look_ahead, singled_out
 from locore.samplers.twist.ngram import NGramCounts, NGramTable, prepare, prepared_table
 from locore.samplers.without_replacement import LESSONS, WORTH_A_TRIAL, Rounds, Trial, WithoutReplacement
 
@@ -59,7 +59,7 @@ class Lesson:
     @classmethod
     def taken(cls, model: LanguageModel, reader: LeftToRight, drafts: int, trial: int, generator: torch.Generator) -> Lesson:
         """So many drafts, and beside them a trial of so many prefixes; without one what the model says along the drafts."""
-        counts, tried = NGramCounts(model.vocab_size, model.tokenizer.eos_ids), Trial() if trial else None
+        counts, tried = counts_for(model, reader), Trial() if trial else None
         walks = [counts.drafts(model, drafts, reader.length, generator, tried is None)]
         if tried is not None:
             walks.append(tried.walk(model, reader, trial, generator))
@@ -121,11 +121,11 @@ def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None) -
     drafts = max(1, round(budget // run.price * DRAFT_SHARE)) if seen is None else 0
     if (drafts + number) * run.price > budget:
         return run.alike(number, budget, None)
-    counts = NGramCounts(run.model.vocab_size, run.model.tokenizer.eos_ids)
+    counts = counts_for(run.model, run.reader)
     lessons = _Lessons(run, counts if seen is None else seen.with_more(counts))
-    beside = [lessons.counts.drafts(run.model, drafts, run.reader.length, run.generator)] if drafts else []
+    beside = [lessons.counts.drafts(run.model, drafts, lessons.last + 1, run.generator)] if drafts else []
     run.twisted = True
-    rounds = run.made(number, budget - drafts * run.price, lessons.walk, beside=beside)
+    rounds = run.made(number, budget - drafts * lessons.last, lessons.walk, beside=beside)
     run.left_aside = lessons.left_aside
     return rounds
 
@@ -135,6 +135,7 @@ class _Lessons:
 
     Attributes:
         counts: what the model says behind the prefixes of all rounds, and along drafts.
+        last: position of the last table that is made; what comes later is not counted.
         left_aside: was it refuted in a round?
     """
 
@@ -142,6 +143,9 @@ class _Lessons:
         """Of this call; nothing is foreseen before something was counted."""
         self.counts, self._run, self.left_aside = counts, run, False
         self._next, self._ahead = max(1, min(FIRST, run.reader.length // 3)), self._of_counts() if counts.positions else None
+        self.last = self._next
+        while 2 * self.last < run.reader.length:
+            self.last *= 2
 
     def at(self, position: int) -> Ahead | None:
         """What is foreseen at a position, to all rounds the same."""
@@ -153,7 +157,8 @@ class _Lessons:
         return foresight(self.counts.table(), self._run.reader, self._run.model.device)
 
     def _record(self, prefixes: Prefixes, weights: Tensor) -> None:
-        self.counts.add(*last_tokens(prefixes.tokens), prefixes.log_probs)
+        if prefixes.position <= self.last and self._next <= self.last:
+            self.counts.add(*last_tokens(prefixes.tokens), prefixes.log_probs)
 
     def walk(self, size: Size) -> Walk[Round]:
         """A round that learns as it goes."""
@@ -231,6 +236,12 @@ def Twisted(  # noqa: N802  # a class once
 ) -> WithoutReplacement:
     """SMC without replacement that is steered by n-grams; `table` and `seen` are those of `NGrams`."""
     return WithoutReplacement(blocks, name, None, worth, NGrams(table, seen))
+
+
+def counts_for(model: LanguageModel, reader: LeftToRight) -> NGramCounts:
+    """Nothing counted yet, for those who look ahead in a reading with an outline."""
+    wanted = None if reader.outline is None else singled_out(reader.outline).nonzero()[:, 0]
+    return NGramCounts(model.vocab_size, model.tokenizer.eos_ids, wanted)
 
 
 def foresight(table: NGramTable, reader: LeftToRight, device: torch.device) -> Ahead:

@@ -24,9 +24,8 @@ from locore.circuits import DEAD, LeftToRight
 from locore.kernel.samplers.base import Prefixes
 from locore.samplers.ahead import Children, last_tokens, log_floor
 from locore.samplers.swor import rarity
-from locore.samplers.twist.ngram import NGramTable
+from locore.samplers.twist.ngram import ROW_ENTRIES, NGramTable
 
-ROW_ENTRIES = 64  # entries of a row that the backward pass reads, beside the tokens that the constraint singles out
 RELATIVE_FLOOR = 1e-12  # of the largest β at a position: what the table thinks impossible must stay possible
 MOST_SINGLED_OUT = 128  # such tokens
 NUMBERS = 40_000_000  # β values that are kept
@@ -315,7 +314,7 @@ class _Rows:
         # The column of each target context, then one for each class with context 0 after it.
         column_class = torch.cat([reader.token_class[last.clamp_min(0)], torch.arange(num_classes)])
         column_context = torch.cat([torch.arange(len(last)), torch.zeros(num_classes, dtype=torch.long)])
-        start, tokens, probs = _kept(table, _singled_out(reader))
+        start, tokens, probs = _kept(table, singled_out(reader))
         owner = torch.repeat_interleave(torch.arange(len(last)), start[1:] - start[:-1])
         following = table.after(last[owner], tokens)
         columns = torch.where(following > 0, following, len(last) + reader.token_class[tokens])
@@ -386,7 +385,8 @@ def _matrix(rows: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]
         return torch.sparse_csr_tensor(begins, columns, values, size, check_invariants=False)
 
 
-def _singled_out(reader: LeftToRight) -> Tensor:
+@lru_cache(maxsize=8)
+def singled_out(reader: LeftToRight) -> Tensor:
     """Bool[vocab]: tokens that the constraint treats almost individually; the rarest classes first, up to a limit."""
     sizes = torch.bincount(reader.token_class)
     size = sizes[reader.token_class]

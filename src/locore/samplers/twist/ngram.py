@@ -19,7 +19,7 @@ from torch import Tensor
 
 from locore.cache import cache_folder, read_tensors, write_tensors
 from locore.kernel.errors import CannotScore
-from locore.kernel.numerics import categorical, exp_, rows_at_once
+from locore.kernel.numerics import NEG_INF, categorical, exp_, row_slices
 from locore.kernel.samplers.base import PlainPrefixes
 from locore.kernel.samplers.rounds import Walk, abreast
 from locore.models import LanguageModel
@@ -27,6 +27,8 @@ from locore.samplers.ahead import last_tokens
 
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
+ROW_ENTRIES = 64  # of them that a look-ahead reads, beside the tokens that a constraint singles out
+STRETCH, ROWS = 64, 16  # tokens and distributions that are looked through together
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +131,13 @@ class NGramCounts:
     Attributes:
         vocab_size: number of tokens.
         eos_ids: ends; after one, the padding is certain.
+        wanted: Long[tokens], whose probabilities are kept however small they are, beside the `ROW_ENTRIES` largest; None where
+            it is not known who will ask, and more of the largest are kept.
     """
 
     vocab_size: int
     eos_ids: tuple[int, ...]
+    wanted: Tensor | None = None
     positions: int = 0
     # The two tokens before, the likeliest next tokens and their probabilities.
     _parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
@@ -143,15 +148,26 @@ class NGramCounts:
         live = torch.ones_like(second, dtype=torch.bool)
         for end in self.eos_ids:
             live &= second != end
-        rows = live.nonzero()[:, 0]
-        device = log_probs.device
-        for part in torch.split(rows, rows_at_once(self.vocab_size, device)):
-            probs = exp_(log_probs[part.to(device)].double())
-            total = probs.sum(0).cpu()
-            self._total = total if self._total is None else self._total + total
-            top = probs.topk(min(ENTRIES_PER_ROW, self.vocab_size))
-            self._parts.append((first[part], second[part], top.indices.cpu(), top.values.cpu()))
-        self.positions += len(rows)
+        if not bool(live.all()):
+            first, second, log_probs = first[live], second[live], log_probs[live.to(log_probs.device)]
+        total = log_probs.new_zeros(self.vocab_size, dtype=torch.promote_types(log_probs.dtype, torch.float32))
+        some = (torch.split(part, ROWS) for part in (first, second, log_probs))
+        for before, last, logs in zip(*some, strict=True):
+            tokens, kept = self._entries(logs)
+            self._parts.append((before, last, tokens.cpu(), exp_(kept.double()).cpu()))
+            for part in row_slices(logs):
+                total += logs[part].to(total.dtype).exp().sum(0)
+        self._total = total.double().cpu() if self._total is None else self._total + total.cpu()
+        self.positions += len(second)
+
+    def _entries(self, logs: Tensor) -> tuple[Tensor, Tensor]:
+        """Long and Float[rows, entries]: the tokens that are kept of each distribution, and their logs."""
+        if self.wanted is None:
+            return largest(logs, ENTRIES_PER_ROW)
+        wanted = self.wanted.to(logs.device)
+        tokens, values = largest(logs, ROW_ENTRIES)
+        values = values.masked_fill(torch.isin(tokens, wanted), NEG_INF)  # nothing is counted twice
+        return torch.cat([tokens, wanted.expand(len(logs), -1)], 1), torch.cat([values, logs[:, wanted]], 1)
 
     def drafts(
         self, model: LanguageModel, num: int, length: int, generator: torch.Generator, counting: bool = True
@@ -203,6 +219,25 @@ class NGramCounts:
         return NGramTable(total / total.sum(), single, pair_keys, rows.start, tokens, probs, rows.backoff, parent, size)
 
 
+def largest(rows: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """Long and Float[rows, at most num]: the columns of the largest numbers of each of Float[rows, columns], and these.
+
+    They lie in the stretches with the largest maxima, and few numbers are sorted faster than a vocabulary.
+    """
+    count = rows.shape[1] // STRETCH
+    if count <= num:
+        values, columns = rows.topk(min(num, rows.shape[1]))
+        return columns, values
+    stretches = rows[:, : count * STRETCH].reshape(len(rows), count, STRETCH)
+    chosen = stretches.amax(2).topk(num, sorted=False).indices
+    near = stretches.gather(1, chosen[:, :, None].expand(-1, -1, STRETCH)).flatten(1)
+    columns = (chosen[:, :, None] * STRETCH + torch.arange(STRETCH, device=rows.device)).flatten(1)
+    rest = torch.arange(count * STRETCH, rows.shape[1], device=rows.device).expand(len(rows), -1)
+    near, columns = torch.cat([near, rows[:, count * STRETCH :]], 1), torch.cat([columns, rest], 1)
+    values, place = near.topk(num)
+    return columns.gather(1, place), values
+
+
 @dataclass(frozen=True, eq=False)
 class _Entries:
     """The rows of all contexts; attributes as in `NGramTable`."""
@@ -220,6 +255,7 @@ def _merge(context: Tensor, position: Tensor, tokens: Tensor, probs: Tensor, num
     distinct, inverse = torch.unique(key, return_inverse=True)
     mass = torch.zeros(len(distinct), dtype=torch.float64)
     mass.index_add_(0, inverse, probs[position].flatten())
+    distinct, mass = distinct[mass > 0], mass[mass > 0]
     owner = distinct // vocab_size
     share = mass / (size[owner] + SMOOTHING)
     kept = torch.zeros(num_contexts, dtype=torch.float64).index_add_(0, owner, share)
