@@ -232,7 +232,7 @@ class Merit:
         if children.by_state is not None:
             ahead += children.by_state
         matrix = padded_rows(batch, vocab, device)
-        by_row, which, plain = weights.to(device), which.to(device), []
+        plain = []
         for number, (weight, state) in enumerate(zip(weights.tolist(), which.tolist(), strict=True)):
             merits = torch.add(log_probs[number], ahead[state], out=matrix[number, :vocab]).add_(weight)
             if more is not None:
@@ -240,6 +240,7 @@ class Merit:
                 merits.add_(more[state])
         self._plain = torch.stack(plain).cpu().double() if plain else None
         if children.pairs is not None:
+            by_row, which = weights.to(device), which.to(device)
             row, token, value = (part.to(device) for part in children.pairs)
             value += by_row[row] + log_probs[row, token]
             matrix[row, token] = torch.where(ahead[which[row], token] == NEG_INF, NEG_INF, value)
