@@ -91,12 +91,7 @@ BAD_CALLS = {
         "got LlamaForCausalLM",
         "HuggingFaceModel.from_module",
     ),
-    "no tokenizer": (
-        lambda m: locore.holds(SUN, " sun"),
-        InvalidArgument,
-        "needs a tokenizer",
-        "or model.tokenizer",
-    ),
+    "no tokenizer": (lambda m: locore.holds(SUN, " sun"), InvalidArgument, "needs a tokenizer", "or model.tokenizer"),
     "a tokenizer of transformers": (
         lambda m: locore.holds(SUN, " sun", AutoTokenizer.from_pretrained(TINY)),
         InvalidArgument,

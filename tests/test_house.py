@@ -11,9 +11,7 @@ from tests.house import MEASURES, MODULES
 from tests.test_layers import ROWS, own_part
 
 # Modules below the samplers that name one of them in what they say or ask: how many strings.
-HINTS = {
-    "models.engines.vllm": 1,
-}
+HINTS = {"models.engines.vllm": 1}
 # Pairs of files of which one says of what type the other is; nothing is imported twice when they run.
 CIRCLES_OF_TYPES = [
     ["constraints.json_schema.names", "constraints.json_schema.objects"],

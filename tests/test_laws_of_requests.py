@@ -59,10 +59,7 @@ LAWS = {
     "top_p": ({"top_p": 0.7}, lambda model: TopP(model, 0.7)),
     "top_k": ({"top_k": 2}, lambda model: TopK(model, 2)),
     "min_p": ({"min_p": 0.2}, lambda model: MinP(model, 0.2)),
-    "penalties": (
-        {"frequency_penalty": 0.5, "presence_penalty": -0.3},
-        lambda model: Penalised(model, 0.5, -0.3),
-    ),
+    "penalties": ({"frequency_penalty": 0.5, "presence_penalty": -0.3}, lambda model: Penalised(model, 0.5, -0.3)),
     "bias": ({"logit_bias": {1: 2.0}}, lambda model: Biased(model, {1: 2.0})),
     "all": (
         {"temperature": 2.0, "top_p": 0.9, "top_k": 4, "min_p": 0.01, "logit_bias": {0: -1.0}, "presence_penalty": 0.5},

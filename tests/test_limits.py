@@ -64,8 +64,7 @@ def test_a_schema_that_is_followed_has_no_automaton_to_limit():
 
 def test_a_message_names_the_limit_and_a_remedy():
     with pytest.raises(
-        BudgetExceeded,
-        match=r"limit of 40; raise it with .*limits=Limits\(states=\.\.\.\), or ask for less: .*phrases",
+        BudgetExceeded, match=r"limit of 40; raise it with .*limits=Limits\(states=\.\.\.\), or ask for less: .*phrases"
     ):
         compile(ban(words(100)), LETTERS, 20, limits=Limits(states=40), use_cache=False)
     with pytest.raises(BudgetExceeded, match=r"limit of 1e-09 seconds; raise it with .*limits=Limits\(seconds=\.\.\.\)"):

@@ -41,8 +41,7 @@ def compiled(path, length, target=2, **options):
 
 # OEIS A007764 (rook's moves) and A140518 (king's moves).
 @pytest.mark.parametrize(
-    ("neighbours", "counts"),
-    [(4, [2, 12, 184, 8512, 1262816, 575780564, 789360053252]), (8, [5, 235, 96371, 447544629])],
+    ("neighbours", "counts"), [(4, [2, 12, 184, 8512, 1262816, 575780564, 789360053252]), (8, [5, 235, 96371, 447544629])]
 )
 def test_known_numbers_of_paths_of_square_grids(neighbours, counts):
     for side, number in enumerate(counts, 2):

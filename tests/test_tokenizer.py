@@ -7,15 +7,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import (
-    AddedToken,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -88,10 +80,7 @@ def real(stories260k):
     return AutoTokenizer.from_pretrained(stories260k)
 
 
-@pytest.fixture(
-    scope="module",
-    params=["byte level", "nfc", "prefix space", "always", "first", "never", "real"],
-)
+@pytest.fixture(scope="module", params=["byte level", "nfc", "prefix space", "always", "first", "never", "real"])
 def hf(request):
     match request.param:
         case "byte level":

@@ -15,14 +15,8 @@ from locore import (
     server as server,
     testing as testing,
 )
-from locore.kernel.chat import (
-    Message as Message,
-    Prompt as Prompt,
-)
-from locore.classification import (
-    Classification as Classification,
-    classify as classify,
-)
+from locore.kernel.chat import Message as Message, Prompt as Prompt
+from locore.classification import Classification as Classification, classify as classify
 from locore.compilers import compile as compile
 from locore.constraints import (
     Constraint as Constraint,
@@ -59,25 +53,10 @@ from locore.generate import (
 )
 from locore.kernel.limits import Limits as Limits
 from locore.models import load as load
-from locore.audit import (
-    Audit as Audit,
-    AuditRow as AuditRow,
-    audit as audit,
-)
-from locore.odds import (
-    LogOdds as LogOdds,
-    log_odds as log_odds,
-)
-from locore.parsing import (
-    Answer as Answer,
-    parse as parse,
-    parse_many as parse_many,
-)
-from locore.rollouts import (
-    Rollouts as Rollouts,
-    rollouts as rollouts,
-    trl_rollouts as trl_rollouts,
-)
+from locore.audit import Audit as Audit, AuditRow as AuditRow, audit as audit
+from locore.odds import LogOdds as LogOdds, log_odds as log_odds
+from locore.parsing import Answer as Answer, parse as parse, parse_many as parse_many
+from locore.rollouts import Rollouts as Rollouts, rollouts as rollouts, trl_rollouts as trl_rollouts
 from locore.potentials import (
     bonus as bonus,
     expert as expert,
@@ -96,11 +75,7 @@ from locore.puzzles.combinatorial import (
     sudoku as sudoku,
     token_sum as token_sum,
 )
-from locore.puzzles.paths import (
-    grid as grid,
-    simple_moves as simple_moves,
-    simple_path as simple_path,
-)
+from locore.puzzles.paths import grid as grid, simple_moves as simple_moves, simple_path as simple_path
 from locore.kernel.request import Seconds as Seconds
 from locore.samplers.twist.ngram import prepare as prepare
 from locore.kernel.tokenizer import Tokenizer as Tokenizer

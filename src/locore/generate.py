@@ -179,11 +179,7 @@ def sample(
 
 
 def stream(
-    model: LanguageModel | str | Path,
-    prompt: Prompt,
-    constraint: Constraint | Term,
-    max_new_tokens: int = 20,
-    **options: Any,
+    model: LanguageModel | str | Path, prompt: Prompt, constraint: Constraint | Term, max_new_tokens: int = 20, **options: Any
 ) -> Stream:
     """One text as `sample` draws it, piece by piece: each is what has become certain of the draw, and is never taken back.
 
@@ -224,10 +220,7 @@ def stream(
 
 
 def holds(
-    constraint: Constraint | Term,
-    text: str,
-    tokenizer: Tokenizer | LanguageModel | None = None,
-    prompt: Prompt | None = None,
+    constraint: Constraint | Term, text: str, tokenizer: Tokenizer | LanguageModel | None = None, prompt: Prompt | None = None
 ) -> bool:
     """Does a finished text satisfy a constraint? Checked plainly, without automata, on the canonical tokens of the text.
 

@@ -292,13 +292,7 @@ class Lazy:
         return local.scatter(-1, own, kept)
 
 
-KERNELS: dict[str, Kernel] = {
-    "exact": Exact(),
-    "topk": TopK(),
-    "window": Window(),
-    "forward": Forward(),
-    "lazy": Lazy(),
-}
+KERNELS: dict[str, Kernel] = {"exact": Exact(), "topk": TopK(), "window": Window(), "forward": Forward(), "lazy": Lazy()}
 
 
 def kernel_by_name(kernel: str | Kernel) -> Kernel:

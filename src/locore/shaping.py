@@ -156,12 +156,7 @@ def aimed(aim: Target, request: Request) -> Target:
 
 
 def asked_for(
-    request: Request,
-    base: LanguageModel,
-    prompt: Prompt,
-    aim: Target,
-    sampler: Sampler,
-    complete: Constraint | None = None,
+    request: Request, base: LanguageModel, prompt: Prompt, aim: Target, sampler: Sampler, complete: Constraint | None = None
 ) -> Particles:
     """What a request asks for, by any number of runs; the most probable texts come first.
 

@@ -109,8 +109,7 @@ def test_one_audit_against_another(few: list[str], tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
-    [(["--resume"], "--out"), (["--against", "nowhere"], "holds no audit"), (["--max-tokens", "0"], "from 1")],
+    ("more", "said"), [(["--resume"], "--out"), (["--against", "nowhere"], "holds no audit"), (["--max-tokens", "0"], "from 1")]
 )
 def test_what_makes_no_sense_is_said(asked: list[str], more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*asked, *more]) == 2

@@ -25,10 +25,7 @@ def layered(rows, final, token_class):
         flags = ((row >= 0) & flags[np.maximum(row, 0)]).any(1)
         live.append(flags)
     reader = TableReader(
-        torch.tensor(token_class),
-        tuple(torch.tensor(r) for r in rows),
-        tuple(torch.tensor(f) for f in reversed(live)),
-        0,
+        torch.tensor(token_class), tuple(torch.tensor(r) for r in rows), tuple(torch.tensor(f) for f in reversed(live)), 0
     )
     return Circuit(reader)
 

@@ -32,12 +32,7 @@ def leaves(length, vocab_size):
     bounds = st.tuples(st.integers(0, length), st.none() | st.integers(0, length))
     return st.one_of(
         st.builds(Literal, position, tokens),
-        st.builds(
-            lambda where, t, b: Count(tuple(sorted(where)), t, *b),
-            st.sets(position, min_size=1),
-            tokens,
-            bounds,
-        ),
+        st.builds(lambda where, t, b: Count(tuple(sorted(where)), t, *b), st.sets(position, min_size=1), tokens, bounds),
         st.builds(ban, st.lists(words, min_size=1, max_size=3)),
         st.builds(contains, words),
         st.builds(ends_with, words),

@@ -81,12 +81,7 @@ def programs():
             st.builds(lambda a, b: both(lambda t, a, b: a(t) | b(t), a, b), inner, inner),
             st.builds(lambda a, b: both(lambda t, a, b: a(t) == b(t), a, b), inner, inner),
             st.builds(lambda a, b: both(lambda t, a, b: a(t) != b(t), a, b), inner, inner),
-            st.builds(
-                lambda a, b, c: both(lambda t, a, b, c: b(t) if a(t) else c(t), a, b, c),
-                inner,
-                inner,
-                inner,
-            ),
+            st.builds(lambda a, b, c: both(lambda t, a, b, c: b(t) if a(t) else c(t), a, b, c), inner, inner, inner),
             st.builds(lambda a, b: both(lambda t, a, b: all(x(t) for x in (a, b)), a, b), inner, inner),
             st.builds(lambda a, b: both(lambda t, a, b: any([a(t), b(t), b(t)]), a, b), inner, inner),
         )

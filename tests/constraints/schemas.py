@@ -80,10 +80,7 @@ def _containers(inner):
         lambda pair: {"type": "array", "items": pair[0], "uniqueItems": True, **pair[1]}
     )
     objects = st.builds(
-        _object,
-        st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
-        st.sets(st.sampled_from(NAMES)),
-        st.booleans(),
+        _object, st.dictionaries(st.sampled_from(NAMES), inner, max_size=3), st.sets(st.sampled_from(NAMES)), st.booleans()
     )
     unions = st.lists(inner, min_size=1, max_size=2).map(lambda parts: {"anyOf": parts, "description": "one of"})
     return arrays | distinct | objects | unions

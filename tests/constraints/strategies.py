@@ -31,11 +31,7 @@ def leaves():
         st.builds(Constant, st.booleans()),
         st.builds(token, POSITIONS, st.sets(IDS)),
         st.builds(
-            count_tokens,
-            st.sets(IDS),
-            st.lists(POSITIONS, unique=True),
-            st.integers(0, 3),
-            st.none() | st.integers(0, 3),
+            count_tokens, st.sets(IDS), st.lists(POSITIONS, unique=True), st.integers(0, 3), st.none() | st.integers(0, 3)
         ),
         st.builds(ban, st.lists(TEXTS, min_size=1, max_size=2), st.sampled_from(["text", "tokens"])),
         st.builds(contains, TEXTS),

@@ -28,10 +28,7 @@ def test_round_trip(a):
 def test_forms_omit_defaults():
     assert ban(["a"]).to_json() == {"type": "ban", "phrases": ["a"]}
     assert ban("a", "tokens").to_json() == {"type": "ban", "phrases": ["a"], "level": "tokens"}
-    assert (~token(2, [5, 4])).to_json() == {
-        "type": "not",
-        "of": {"type": "token", "position": 2, "in": [4, 5]},
-    }
+    assert (~token(2, [5, 4])).to_json() == {"type": "not", "of": {"type": "token", "position": 2, "in": [4, 5]}}
     counted = {"type": "count_tokens", "positions": [0, 1], "in": [3], "at_most": 1}
     assert count_tokens(3, [0, 1], at_most=1).to_json() == counted
     phrases = contains_tokens([[1, 2]])

@@ -140,12 +140,7 @@ def test_every_code_point_is_compared_in_its_form():
 
 @pytest.mark.parametrize(
     "text, place",
-    [
-        ("A nai\u0308ve plan", 2),
-        ("A naïve  plan", 2),
-        ("A\u00a0naïve\nplan.", 2),
-        ("nai\u0308 nai\u0308ve\u00a0\u2003plan", 5),
-    ],
+    [("A nai\u0308ve plan", 2), ("A naïve  plan", 2), ("A\u00a0naïve\nplan.", 2), ("nai\u0308 nai\u0308ve\u00a0\u2003plan", 5)],
 )
 def test_a_ban_is_not_passed_by_writing_it_otherwise(text, place):
     assert not locore.holds(ban("naïve plan", normalise=True), text, BYTES)

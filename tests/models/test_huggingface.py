@@ -68,10 +68,7 @@ def test_packed_is_batched():
     candidates = torch.arange(12 * 20).view(12, 20) % zoo.VOCAB
     for tokens in zoo.ending_sequences(packed, num=6, length=12):
         torch.testing.assert_close(
-            packed.neighbours(tokens, candidates),
-            batched.neighbours(tokens, candidates),
-            rtol=0,
-            atol=1e-4,
+            packed.neighbours(tokens, candidates), batched.neighbours(tokens, candidates), rtol=0, atol=1e-4
         )
 
 

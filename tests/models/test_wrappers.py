@@ -76,12 +76,7 @@ def test_full_support():
 
 def test_prompts_reach_the_base():
     chain = zoo.markov()
-    for wrapped in (
-        Tempered(chain, 0.7),
-        TopP(chain, 0.7),
-        TopK(chain, 2),
-        Mixture(TopK(chain, 1), chain, 0.5),
-    ):
+    for wrapped in (Tempered(chain, 0.7), TopP(chain, 0.7), TopK(chain, 2), Mixture(TopK(chain, 1), chain, 0.5)):
         assert wrapped.base is not None
         around = type(wrapped)
         assert isinstance(wrapped.prompted([1]), around)

@@ -63,10 +63,7 @@ ARCHITECTURES = {
     "sliding": (lambda: transformers.MistralConfig(**_SHAPE, sliding_window=3), True, False, False),
     "hybrid sliding": (
         lambda: transformers.Gemma3TextConfig(
-            **_SHAPE,
-            head_dim=8,
-            sliding_window=3,
-            layer_types=["sliding_attention", "full_attention"],
+            **_SHAPE, head_dim=8, sliding_window=3, layer_types=["sliding_attention", "full_attention"]
         ),
         True,
         False,

@@ -128,13 +128,7 @@ def test_a_full_queue_says_when_to_come_again(fragile):
 @pytest.mark.slow
 def test_a_request_that_takes_too_much_memory_is_told(fragile):
     """4,096 rows of 2,048 probabilities, many times: 1.7 GB."""
-    large = {
-        **QUICK,
-        "constraint": {"type": "true"},
-        "max_tokens": 50,
-        "num_particles": 4096,
-        "sampler": "masked",
-    }
+    large = {**QUICK, "constraint": {"type": "true"}, "max_tokens": 50, "num_particles": 4096, "sampler": "masked"}
     status, headers, body = fragile.post(large)
     assert (status, body["error"]["code"], headers["x-should-retry"]) == (500, "out_of_memory", "false")
     fragile.wait()

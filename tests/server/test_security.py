@@ -27,8 +27,7 @@ SECRET = "xyzzy-secret-prompt"
     ],
 )
 @pytest.mark.parametrize(
-    "given",
-    [None, "", "Bearer", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", KEY, f"bearer{KEY}", "Bearer \xe4\xf6", "Basic YTpi"],
+    "given", [None, "", "Bearer", f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", KEY, f"bearer{KEY}", "Bearer \xe4\xf6", "Basic YTpi"]
 )
 def test_without_the_key_nothing_is_told(server, path, given):
     headers = {"Authorization": given or ""}

@@ -16,15 +16,7 @@ from locore.models import TableModel
 from locore.samplers.masking import read
 from tests.effort import runs, some
 
-from .chains import (
-    DRAWS,
-    check_budgets_seeds_and_scores,
-    check_matrix,
-    exact_draws,
-    fits,
-    problem,
-    run,
-)
+from .chains import DRAWS, check_budgets_seeds_and_scores, check_matrix, exact_draws, fits, problem, run
 
 ANYTIME = {
     "i-SIR of 2": IteratedSIR(particles=2),

@@ -27,16 +27,7 @@ from locore.samplers.masking import read, regrown
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import runs, some
 
-from .chains import (
-    DRAWS,
-    LENGTH,
-    check_budgets_seeds_and_scores,
-    check_matrix,
-    exact_draws,
-    fits,
-    problem,
-    run,
-)
+from .chains import DRAWS, LENGTH, check_budgets_seeds_and_scores, check_matrix, exact_draws, fits, problem, run
 
 WINDOWS = {
     "1, exact": WindowMove(1, Exact(floor=0.0)),

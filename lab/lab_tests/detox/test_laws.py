@@ -143,11 +143,7 @@ READINGS = (
     Reading(3, 0.7),
     *(
         pytest.param(reading, marks=pytest.mark.slow)
-        for reading in (
-            Reading(2, 0.7, own=True),
-            Reading(2, 0.7, own=True, rest=-2.0),
-            Reading(1, 1.0, own=True, rest=-300.0),
-        )
+        for reading in (Reading(2, 0.7, own=True), Reading(2, 0.7, own=True, rest=-2.0), Reading(1, 1.0, own=True, rest=-300.0))
     ),
     Reading(2, 0.7, own=True, rest=-2.0, law="nucleus"),
     Reading(1, 0.7, own=True, rest=-2.0, banned=2),

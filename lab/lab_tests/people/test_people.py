@@ -115,12 +115,7 @@ def test_temperatures_are_graded_by_their_first_texts(tmp_path):
     assert len(_key(tmp_path / "temperatures")) == len(WISHES)
     run("table", tmp_path, heat=True)
     table = (tmp_path / "temperatures" / "table.md").read_text()
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
-        "| 0.3",
-        "| 0.5",
-        "| 0.7",
-        "| 1",
-    ]
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| 0.3", "| 0.5", "| 0.7", "| 1"]
 
 
 def test_what_is_wrong_is_said(tmp_path):

@@ -28,13 +28,7 @@ from locore_lab.sudoku.methods import (
     prompt_of,
     request_to,
 )
-from locore_lab.sudoku.puzzles import (
-    Puzzle,
-    generate_puzzles,
-    opened,
-    pattern,
-    random_grid,
-)
+from locore_lab.sudoku.puzzles import Puzzle, generate_puzzles, opened, pattern, random_grid
 from locore_lab.sudoku.train import Size, encode, make_network, make_tokenizer
 from scipy import stats
 from tokenizers import Tokenizer as FastTokenizer

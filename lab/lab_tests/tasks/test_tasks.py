@@ -460,14 +460,7 @@ def test_of_runs_that_cost_the_same_the_largest_budget_counts(cost, expected):
 
 def test_the_default_call_is_compared_with_budgets_that_are_no_larger_than_what_it_spends():
     def row(sampler, budget, spent, rmse):
-        return {
-            "problem": "p",
-            "sampler": sampler,
-            "budget": budget,
-            "lm_tokens": spent,
-            "rmse": rmse,
-            "rmse_error": 0.1,
-        }
+        return {"problem": "p", "sampler": sampler, "budget": budget, "lm_tokens": spent, "rmse": rmse, "rmse_error": 0.1}
 
     rows = [row(DEFAULT, 250, 1_800.0, 0.9), row("auto", 1_000, 990.0, 0.4), row("auto", 4_000, 3_990.0, 0.1)]
     assert default_against(rows, DEFAULT, 1_000) == [("p", 0.9, 0.4, pytest.approx(2 * math.sqrt(0.02)))]

@@ -10,7 +10,7 @@ from torch import Tensor
 from locore.circuits.blocks import FIRST_LEAF, LinkedBlocks
 from locore.circuits.upward import LINEAR, LOG, Semiring, Values, evaluate
 from locore.kernel.circuits.nodes import Weights
-from locore.kernel.numerics import CACHED, NEG_INF, scatter_logaddexp_
+from locore.kernel.numerics import CACHED, NEG_INF
 
 STRETCH = 512  # tokens that are added up before anything is searched
 
@@ -147,12 +147,16 @@ def _flows(chain: LinkedBlocks, values: Values) -> Tensor:
 
 
 def _add(flow: Tensor, slots: Tensor, values: Tensor, semiring: Semiring) -> None:
-    """Add to slots, which may repeat."""
+    """Add to slots, which may repeat; of logs, −inf is an exact zero and never makes a NaN."""
     if semiring is LINEAR:
         flow.index_add_(0, slots, values)
         return
     distinct, which = torch.unique(slots, return_inverse=True)
-    flow[distinct] = scatter_logaddexp_(flow[distinct], which, values)
+    before, index = flow[distinct], which[:, None].expand(values.shape)
+    top = before.scatter_reduce(0, index, values, "amax")
+    shift = torch.where(top == NEG_INF, 0.0, top)
+    mass = (before - shift).exp_().scatter_add_(0, index, (values - shift[which]).exp_())
+    flow[distinct] = mass.log_().add_(shift)
 
 
 def allowed_by_conditioning(chain: LinkedBlocks, prefix: Tensor) -> Tensor:

@@ -209,18 +209,14 @@ def _count(number: int) -> str:
     return digits if len(digits) <= LONG_DIGITS else f"{digits} (≈ 10^{math.log10(number):.1f})"
 
 
-def info(
-    model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "tiny",
-) -> None:
+def info(model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "tiny") -> None:
     """Say what is known of a model: its size, where it comes from, its licence, and where its weights are kept."""
     with working("loading the model"):
         loaded = locore.load(model)
     print(loaded.info or f"{model}\n  an engine with {loaded.tokenizer.vocab_size:,} tokens, which says no more of itself")
 
 
-def prepare(
-    model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "tiny",
-) -> None:
+def prepare(model: Annotated[str, typer.Argument(help=MODEL_HELP)] = "tiny") -> None:
     """Make the n-gram table of a model, once; the samplers "auto" and "twisted" are much more exact with it."""
     with Progress("LM tokens") as bar:
         prepared = locore.prepare(locore.load(model), progress=lambda done, all_: bar.show(done, 0, all_))

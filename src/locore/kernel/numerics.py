@@ -55,23 +55,6 @@ def segment_logsumexp(values: Tensor, segment: Tensor, num_segments: int) -> Ten
     return mass.log_().add_(shift)
 
 
-def scatter_logaddexp_(target: Tensor, rows: Tensor, values: Tensor) -> Tensor:
-    """Add `values` into rows of `target` in log space, in place; rows may repeat.
-
-    Args:
-        target: Float[rows, batch], natural logs.
-        rows: Long[items].
-        values: Float[items, batch], natural logs.
-    """
-    index = rows[:, None].expand(values.shape)
-    top = target.clone().scatter_reduce_(0, index, values, "amax")
-    shift = torch.where(top == NEG_INF, 0.0, top)
-    mass = (target - shift).exp_()
-    mass.scatter_add_(0, index, (values - shift.index_select(0, rows)).exp_())
-    target.copy_(mass.log_().add_(shift))
-    return target
-
-
 def distinct(values: Tensor) -> tuple[Tensor, Tensor]:
     """A row for each distinct value of Long[num, ...], in increasing order, and Long[num], which of these each row is."""
     unique, which = torch.unique(values, dim=0, return_inverse=True)

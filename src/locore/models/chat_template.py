@@ -211,11 +211,7 @@ class ChatTemplate:
         goes_on = messages[-1]["role"] == "assistant"
         return str(
             self._tokenizer.apply_chat_template(
-                messages,
-                tokenize=False,
-                add_generation_prompt=not goes_on,
-                continue_final_message=goes_on,
-                **self._options,
+                messages, tokenize=False, add_generation_prompt=not goes_on, continue_final_message=goes_on, **self._options
             )
         )
 

@@ -222,13 +222,7 @@ def target_of(what: object) -> Target | None:
     return Target(what, ()) if isinstance(what, Constraint) else None
 
 
-def potential(
-    f: Asked,
-    *,
-    prefix: Asked | None = None,
-    weight: float = 1.0,
-    bound: float | None = None,
-) -> Potential:
+def potential(f: Asked, *, prefix: Asked | None = None, weight: float = 1.0, bound: float | None = None) -> Potential:
     """A soft preference: texts are multiplied by exp(weight · f(text)).
 
     Multiply it with a constraint, `ban("awful") * potential(reward)`, or give it to `generate` alone.
@@ -257,10 +251,7 @@ def potential(
 
 
 def predicate(
-    f: Callable[[str], bool],
-    *,
-    prefix: Callable[[str], bool] | None = None,
-    timeout: float | None = 10.0,
+    f: Callable[[str], bool], *, prefix: Callable[[str], bool] | None = None, timeout: float | None = 10.0
 ) -> Potential:
     """A yes or no in plain Python: "the SQL runs", "the code parses".
 

@@ -60,11 +60,7 @@ def read(model: LanguageModel, circuit: Circuit, tokens: Tensor) -> Masked:
     """Score sequences Long[num, time] that satisfy α, and what masking would pay for them."""
     together = max(1, NUMBERS // (tokens.shape[1] * model.vocab_size))
     parts = [_read(model, circuit.reader, part) for part in torch.split(tokens, together)]
-    return Masked(
-        tokens,
-        torch.cat([part.token_scores for part in parts]),
-        torch.cat([part.log_masses for part in parts]),
-    )
+    return Masked(tokens, torch.cat([part.token_scores for part in parts]), torch.cat([part.log_masses for part in parts]))
 
 
 def _read(model: LanguageModel, reader: LeftToRight | None, tokens: Tensor) -> Masked:

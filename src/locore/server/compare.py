@@ -190,10 +190,7 @@ def sides_apart(ours: Particles, masked: Particles | None) -> Message:
         return {"divergence": None, "divergence_error": None}
     weights = masked.log_weights
     error = math.hypot(float(weights.std()) / math.sqrt(len(weights)), ours.log_evidence_error)
-    return {
-        "divergence": ours.log_evidence - float(weights.mean()),
-        "divergence_error": None if math.isnan(error) else error,
-    }
+    return {"divergence": ours.log_evidence - float(weights.mean()), "divergence_error": None if math.isnan(error) else error}
 
 
 def texts(ours: Particles, masked: Particles | None, circuit: Circuit) -> Message:

@@ -54,12 +54,7 @@ class AWRS:
     ahead: Ahead | None = field(default=None, compare=False, repr=False)
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: Circuit,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """`num_particles` particles, or as many as the budget pays for; equal ones are merged. See `Sampler`."""
         check_threshold(self.ess_threshold)

@@ -109,9 +109,7 @@ def finished_shards(folder: Path, shards: int) -> Row:
     ),
 )
 def run(
-    rows: int = 60,
-    turns: int = 5,
-    scanned: Annotated[int, "bytes of input for the speed of the first pass"] = 2**28,
+    rows: int = 60, turns: int = 5, scanned: Annotated[int, "bytes of input for the speed of the first pass"] = 2**28
 ) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -51,9 +51,7 @@ def roads(model: Any, tokens: int, rows: int) -> dict[str, Callable[[], object]]
     ),
 )
 def run(
-    model: Annotated[str, "a folder"],
-    tokens: Annotated[int, "of a text"] = 20,
-    runs: Annotated[int, "the cheapest counts"] = 5,
+    model: Annotated[str, "a folder"], tokens: Annotated[int, "of a text"] = 20, runs: Annotated[int, "the cheapest counts"] = 5
 ) -> Iterator[Case]:
     before = process_bytes("VmRSS")
     engine, load = timed(lambda: opened(model))

@@ -43,10 +43,7 @@ BATCHES, BATCH_TOKENS = 4, 2_000  # of each sampler
 DOUBTFUL = 0.003  # chance of a disagreement from which there is no truth
 LEAST_ERROR = 1e-6
 MEMORY = 2**30  # bytes, for contexts that batches share
-SAMPLERS: dict[str, Sampler] = {
-    "SMC": SequentialMonteCarlo(blocks=1),
-    "twisted": Twisted(table=None, blocks=1),
-}
+SAMPLERS: dict[str, Sampler] = {"SMC": SequentialMonteCarlo(blocks=1), "twisted": Twisted(table=None, blocks=1)}
 
 
 @dataclass(frozen=True)

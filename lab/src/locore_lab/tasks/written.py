@@ -51,10 +51,7 @@ DOG = {
 }
 
 
-FAMILIES: dict[str, Family] = {
-    "keyword": "keywords",
-    "infill": "infilling",
-}  # by how names begin, if otherwise
+FAMILIES: dict[str, Family] = {"keyword": "keywords", "infill": "infilling"}  # by how names begin, if otherwise
 
 
 def _asked(name: str, prompt: str, constraint: Constraint, length: int, *features: Feature, chat: bool = True) -> Problem:

@@ -57,10 +57,7 @@ def _llama(vocab: int, heads: int, intermediate: int, layers: int) -> LlamaConfi
 
 
 RECIPES = {
-    "tiny": Recipe(
-        _llama(2048, heads=4, intermediate=768, layers=4),
-        Path(locore.__file__).parent / "assets" / "tiny",
-    ),
+    "tiny": Recipe(_llama(2048, heads=4, intermediate=768, layers=4), Path(locore.__file__).parent / "assets" / "tiny"),
     "judge": Recipe(
         GPT2Config(
             vocab_size=1024,

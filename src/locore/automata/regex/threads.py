@@ -151,10 +151,7 @@ class Matcher:
         opened = thread.opened if opened is None else opened
         reads = frozenset[int]() if cell is None else cell.reads
         return Thread(
-            cell,
-            tuple(one for one in values if one[0] in reads),
-            tuple(one for one in opened if one[0] in reads),
-            thread.looks,
+            cell, tuple(one for one in values if one[0] in reads), tuple(one for one in opened if one[0] in reads), thread.looks
         )
 
     def _ready(self, threads: Iterable[Thread], before: str, following: str) -> list[Thread]:

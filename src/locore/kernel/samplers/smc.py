@@ -80,12 +80,7 @@ class SequentialMonteCarlo(Promises):
         return max(num_particles, self.blocks)
 
     def __call__(
-        self,
-        model: LanguageModel,
-        circuit: HasReading,
-        num_particles: int,
-        budget: int | None,
-        generator: torch.Generator,
+        self, model: LanguageModel, circuit: HasReading, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
         """`num_particles` particles, or as many as the budget pays for; equal ones are merged. See `Sampler`."""
         check_threshold(self.ess_threshold)

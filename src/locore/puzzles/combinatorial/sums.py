@@ -257,12 +257,7 @@ def _bounds(low: int | None, high: int | None) -> str:
 
 
 register("digit_sum", digit_sum, {"positions": list_of(read_integer)}, _BOUNDS)
-register(
-    "token_sum",
-    token_sum,
-    {"positions": list_of(read_integer), "values": list_of(list_of(read_integer))},
-    _BOUNDS,
-)
+register("token_sum", token_sum, {"positions": list_of(read_integer), "values": list_of(list_of(read_integer))}, _BOUNDS)
 
 
 def exactly(k: int, of: Iterable[Constraint]) -> HowMany:

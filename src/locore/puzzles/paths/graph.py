@@ -284,8 +284,5 @@ def read_vertex(value: Any, path: str) -> Any:
 
 
 register(
-    "simple_path",
-    simple_path,
-    {"graph": read_graph, "source": read_vertex, "target": read_vertex},
-    {"tokens": _read_tokens},
+    "simple_path", simple_path, {"graph": read_graph, "source": read_vertex, "target": read_vertex}, {"tokens": _read_tokens}
 )
