@@ -174,7 +174,8 @@ def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind, vocab, blocks
     seen, tables, real = None if kind is None else Lesson(seen_of(kind, model, 3)), [], NGramCounts.table
     sampler = Twisted(None, blocks=blocks, seen=seen)
     monkeypatch.setattr(NGramCounts, "table", lambda counts: tables.append(counts.positions) or real(counts))
-    expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, 4, None, torch.Generator()), pooled=True)
+    num = 4 if blocks == 1 or seen else 6  # a draft, and two prefixes for each round
+    expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, num, None, torch.Generator()), pooled=True)
     assert len(set(tables)) > 1  # it learned on the way
     assert_proper(expected, total, model, circuit)
 
@@ -436,6 +437,16 @@ def test_drafts_end_where_nothing_is_learned_any_more_and_what_is_certain_is_sti
     Twisted(None)(model, circuit, 40, 40 * 11, torch.Generator().manual_seed(0))
     assert drafted == [9]  # the last table is made at position 8, of what was read until then
     assert set(told) >= set(range(1, 12))
+
+
+@pytest.mark.parametrize("prefixes", [1, 2, 3])
+def test_a_single_prefix_learns_nothing_of_itself(prefixes):
+    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
+    model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+    circuit = compile(Literal(11, frozenset({1})), model, 12)
+    samplers = Twisted(None), WithoutReplacement()
+    learned, plain = (one(model, circuit, prefixes, None, torch.Generator().manual_seed(3)) for one in samplers)
+    assert torch.equal(learned.tokens, plain.tokens) == (prefixes < 3)
 
 
 def test_two_records_together_change_neither():
