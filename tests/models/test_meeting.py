@@ -1,6 +1,8 @@
 """Requests that meet for a forward pass get what they get alone."""
 
 import threading
+import time
+from contextlib import nullcontext, suppress
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch
 from locore.kernel.errors import CannotScore, Interrupted
 from locore.kernel.limits import watched
 from locore.kernel.models.base import LanguageModel
-from locore.models import HuggingFaceModel, joined
+from locore.models import HuggingFaceModel, joined, meeting
 from locore.models.attention import Tails
 from locore.models.joined import Part
 from locore.models.meeting import Meeting, together
@@ -300,6 +302,68 @@ def test_rows_are_shared_by_owner_however_many_requests_one_has():
         thread.join(60)
     rows = dict(seen)["one"]
     assert rows <= 3 * 24, seen  # it wanted 24; of 168 in all it would have been among the last
+
+
+def run_beside(number: int, work) -> None:
+    threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_one_thread_computes_at_a_time(monkeypatch):
+    monkeypatch.setattr(meeting, "TURN", 60.0)
+    turns, inside, most = meeting._Turns(), [], []
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            turns.take()
+            inside.append(number)
+            time.sleep(1e-5)
+            most.append(len(inside))
+            inside.remove(number)
+            turns.give()
+
+    run_beside(8, work)
+    assert len(most) == 400 and max(most) == 1
+
+
+def test_nobody_waits_long_for_a_thread_that_computes_on_and_on():
+    turns, done = meeting._Turns(), []
+    turns.take()  # and never gives
+    run_beside(8, lambda number: (turns.take(), done.append(number), turns.give()))
+    assert sorted(done) == list(range(8))
+
+
+def test_a_turn_ends_with_the_thread_that_has_it(monkeypatch):
+    """Stopped, finished, held back, or never there: what comes next has to wait for nobody."""
+    monkeypatch.setattr(meeting, "TURN", 60.0)
+    model = zoo.double_llama()
+    met = Meeting(model)
+
+    def work(number: int) -> None:
+        stops = iter([False] * 9 + [True] * 99)
+
+        def check() -> None:
+            if number == 2 and next(stops):
+                raise Interrupted("enough")
+
+        with nullcontext() if number == 0 else met.attended(), watched(check), suppress(Interrupted):
+            cursor = met.model.prompted(PROMPTS[number % 3]).begin(2)
+            for _ in range(6):
+                with met.missed():
+                    pass
+                cursor = cursor.advance(torch.zeros(2, dtype=torch.long))
+            with met.missed():
+                pass
+
+    for number in range(3):
+        run_beside(1, lambda _, number=number: work(number))
+        assert met._turns._whose == 0
+    run_beside(4, work)
+    assert met._turns._whose == 0
 
 
 def test_who_stops_one_thread_does_not_stop_the_others():

@@ -38,6 +38,7 @@ Use = Callable[[float], None]
 T = TypeVar("T")
 LONG = 6.0  # times the shortest pass: what a pass of several owners may take
 FEWEST = 32  # rows that such a pass may have in any case
+TURN = 0.02  # seconds that a thread computes alone
 AHEAD = 2  # times the number that runs together: how many may have begun before the first of them is done
 
 
@@ -78,6 +79,32 @@ class _Ticket:
 _Piece = tuple[_Ticket, Part]
 
 
+class _Turns:
+    """One thread computes at a time, and nobody waits long for one that computes on and on.
+
+    Threads of one interpreter that compute side by side hand its lock to each other at every operation: for sixteen clients of a
+    small model on two cores that took twice the processor time, and half as many were answered in a second.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._whose, self._since = 0, 0.0
+
+    def take(self) -> None:
+        """Wait until nobody computes, or whoever does has done so for long; then it goes on beside others."""
+        with self._changed:
+            while self._whose and (left := self._since + TURN - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._whose, self._since = threading.get_ident(), time.monotonic()
+
+    def give(self) -> None:
+        """Let the next one compute."""
+        with self._changed:
+            if self._whose == threading.get_ident():
+                self._whose = 0
+                self._changed.notify()
+
+
 class Meeting:
     """Where threads that read one model wait for each other.
 
@@ -114,6 +141,7 @@ class Meeting:
         self._sums: dict[Hashable, int] = {}  # of each owner
         self._use: dict[int, Use] = {}
         self._away = 0  # threads for which nobody waits
+        self._turns = _Turns()
         self._waiting: list[_Ticket] = []
         self._busy = self._closed = False
 
@@ -133,6 +161,7 @@ class Meeting:
             mine = self._had.setdefault(owner, {})
             mine[me], self._owner[me] = min(mine.values(), default=0), owner
         try:
+            self._take_turn()
             yield
         finally:
             with self._changed:
@@ -140,6 +169,7 @@ class Meeting:
                 if not mine:
                     del self._had[owner], self._sums[owner]
                 self._changed.notify_all()
+            self._turns.give()
 
     @contextmanager
     def missed(self) -> Iterator[None]:
@@ -147,11 +177,18 @@ class Meeting:
         me = threading.get_ident()
         with self._changed:
             self._away += me in self._owner
+        self._turns.give()
         try:
             yield
         finally:
+            self._take_turn()
             with self._changed:
                 self._away -= me in self._owner
+
+    def _take_turn(self) -> None:
+        """Compute after the others, if this thread takes part."""
+        if threading.get_ident() in self._owner:
+            self._turns.take()
 
     def close(self) -> None:
         """Whoever waits, or comes later, is sent away."""
@@ -166,6 +203,7 @@ class Meeting:
             Interrupted: the meeting was closed.
         """
         ticket = _Ticket(Part(prompt, tails, tokens), threading.get_ident(), time.monotonic())
+        self._turns.give()
         with self._changed:
             self._waiting.append(ticket)  # nobody else need wake: if this was the last to come, it makes the pass itself
         try:
@@ -174,11 +212,14 @@ class Meeting:
                 with self._changed:
                     pieces = self._taken(ticket)
                 if pieces:
+                    self._take_turn()
                     self._pass(pieces)
+                    self._turns.give()
         finally:
             with self._changed:
                 if ticket in self._waiting:  # it was stopped
                     self._waiting.remove(ticket)
+            self._take_turn()
         return ticket.result()
 
     def _taken(self, mine: _Ticket) -> list[_Piece]:
