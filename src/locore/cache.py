@@ -36,17 +36,12 @@ class Kept(Generic[K, V]):
             most: that all sizes together may be.
             size: of one value; what is larger than all may be is not kept.
         """
-        self._most, self._size, self._total = most, size, 0.0
+        self._most, self._size, self.total = most, size, 0.0  # all sizes together
         self._values: OrderedDict[K, tuple[V, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._values)
-
-    @property
-    def total(self) -> float:
-        """All sizes together."""
-        return self._total
 
     def get(self, key: K) -> V | None:
         """What was put there; None if nothing was, or it is gone."""
@@ -63,7 +58,7 @@ class Kept(Generic[K, V]):
         if size > self._most:
             return value
         with self._lock:
-            self._total += size - self._values.pop(key, (value, 0.0))[1]
+            self.total += size - self._values.pop(key, (value, 0.0))[1]
             self._values[key] = value, size
             self._drop()
         return value
@@ -75,19 +70,19 @@ class Kept(Generic[K, V]):
             for key in [key for key, size in sizes.items() if size > self._most]:
                 del self._values[key], sizes[key]
             self._values = OrderedDict((key, (self._values[key][0], size)) for key, size in sizes.items())
-            self._total = sum(sizes.values())
+            self.total = sum(sizes.values())
             self._drop()
 
     def _drop(self) -> None:
         """What was not used for longest, until the rest fits."""
-        while self._total > self._most:
-            self._total -= self._values.popitem(last=False)[1][1]
+        while self.total > self._most:
+            self.total -= self._values.popitem(last=False)[1][1]
 
     def clear(self) -> None:
         """Keep nothing any more."""
         with self._lock:
             self._values.clear()
-            self._total = 0.0
+            self.total = 0.0
 
 
 def cache_folder() -> Path:

@@ -366,6 +366,28 @@ def test_a_turn_ends_with_the_thread_that_has_it(monkeypatch):
     assert met._turns._whose == 0
 
 
+def test_a_stranger_waits_for_nobodys_turn(monkeypatch):
+    """One owner's thread computes for as long as the other's needs for all its steps."""
+    monkeypatch.setattr(meeting, "TURN", 60.0)
+    met, there, over = Meeting(zoo.double_llama(), patience=0.01), threading.Event(), threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            with met.attended("one"):
+                there.set()
+                assert over.wait(30)
+            return
+        assert there.wait(30)
+        with met.attended("other"):
+            cursor = met.model.prompted(PROMPTS[0]).begin(2)
+            for _ in range(3):
+                cursor = cursor.advance(torch.zeros(2, dtype=torch.long))
+        over.set()
+
+    run_beside(2, work)
+    assert over.is_set() and met._turns._whose == 0
+
+
 def test_who_stops_one_thread_does_not_stop_the_others():
     name = next(name for name in JOINING if zoo.huggingface(name, eos_ids=()).causal.joins)
     model = zoo.huggingface(name, eos_ids=())

@@ -4,9 +4,9 @@ Each request runs in a thread of its own, written as if it were alone: it knows 
 numbers, and gets the same log-probabilities up to rounding. Where it needs the model it waits until all others do or have left,
 and the last one to come makes one pass for everybody. Rows of requests that have ended leave, those of new ones enter.
 
-Where requests are of strangers, nobody waits long for one that computes something else: patience is a share of what a pass
-takes. Those whose owner has had the fewest rows come first, and beside others a request is read in pieces that take no longer
-than a few small passes, so that nobody waits for all rows of a large one.
+Those of one owner compute in turns between passes. Where they are of strangers, nobody waits long for one that computes
+something else: patience is a share of what a pass takes. Those whose owner has had the fewest rows come first, and beside
+others a request is read in pieces that take no longer than a few small passes, so nobody waits for all rows of a large one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ T = TypeVar("T")
 LONG = 6.0  # times the shortest pass: what a pass of several owners may take
 FEWEST = 32  # rows that such a pass may have in any case
 TURN = 0.02  # seconds that a thread computes alone
+FRIENDS = 4.0  # times as long threads of one owner wait for each other, if there is no other
 AHEAD = 2  # times the number that runs together: how many may have begun before the first of them is done
 
 
@@ -80,11 +81,7 @@ _Piece = tuple[_Ticket, Part]
 
 
 class _Turns:
-    """One thread computes at a time, and nobody waits long for one that computes on and on.
-
-    Threads of one interpreter that compute side by side hand its lock to each other at every operation: for sixteen clients of a
-    small model on two cores that took twice the processor time, and half as many were answered in a second.
-    """
+    """One thread computes at a time: side by side they hand Python's lock to each other at every operation."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -186,8 +183,8 @@ class Meeting:
                 self._away -= me in self._owner
 
     def _take_turn(self) -> None:
-        """Compute after the others, if this thread takes part."""
-        if threading.get_ident() in self._owner:
+        """Compute after the others, if this thread takes part. Strangers wait for nobody's turn."""
+        if threading.get_ident() in self._owner and len(self._had) == 1:
             self._turns.take()
 
     def close(self) -> None:
@@ -242,8 +239,11 @@ class Meeting:
             return math.inf
         if len(self._waiting) >= len(self._owner) - self._away:
             return 0.0
-        oldest = min(ticket.since for ticket in self._waiting)
-        return self._patience * self._last + oldest - time.monotonic() if self._patience < math.inf else math.inf
+        oldest, patience = (
+            min(ticket.since for ticket in self._waiting),
+            self._patience * (FRIENDS if len(self._had) == 1 else 1),
+        )
+        return patience * self._last + oldest - time.monotonic() if patience < math.inf else math.inf
 
     def _next_rows(self) -> list[_Piece]:
         """The pieces of one pass: of those owners first who have had the fewest rows, as many as may be."""

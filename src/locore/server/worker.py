@@ -45,7 +45,7 @@ HELD_SECONDS = 0.05  # for which a run beyond its owner's share holds back, at e
 SWITCH_SECONDS = 0.0005  # for which a thread keeps Python while others wait for it: passes are many short steps
 SLICE, PAUSE = 0.02, 0.06  # seconds of a longer one, while others read the model, and between two of them
 BREATH = 0.001  # seconds in which another compile can take its turn
-PATIENCE = 4.0  # passes, of which a shared one saves some: how long requests wait for others that compute in their turn
+PATIENCE = 1.0  # of a pass, which is what a shared one saves: how long requests wait for others that compute something else
 
 
 class Stopped(BaseException):

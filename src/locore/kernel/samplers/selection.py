@@ -74,7 +74,6 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
         log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
             chosen unless there are too few others.
         num: how many to choose, at most.
-        uniform: as in `select`.
         fine: no more are chosen than thinning to this share of all weights leaves in the mean.
         spares: does that hold too where there are no more than `num`?
     """
@@ -92,7 +91,9 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
     sums, maxima = torch.cat(parts).double(), (maxima - top).exp()
     total, log_rows = float(sums.sum()), float(top) + sums.view(rows, -1).sum(1).log()
     if fine:
-        num = min(num, _in_the_mean(weights, maxima, total, fine))
+        near = weights[maxima >= fine * total]
+        heavy = near[near >= fine * total].double()
+        num = min(num, math.ceil(len(heavy) + max(0.0, 1 - float(heavy.sum()) / total) / fine - ROUNDED))
         if logs is not None and len(logs) <= num:
             return _all(logs, possible, rows, width)
     large = _large(weights, sums, maxima, num)
@@ -107,14 +108,6 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
     left = sums.view(rows, -1).sum(1) + width * UNDERFLOW
     log_left, log_rows = float(top) + left.log().cpu(), log_rows.cpu()
     return Selection(chosen.cpu(), raised.cpu(), float(top) + math.log(total), drawn, log_left, log_rows)
-
-
-def _in_the_mean(weights: Tensor, maxima: Tensor, total: float, share: float) -> int:
-    """How many are kept in the mean if what weighs less than a share of the total is thinned to it."""
-    threshold = share * total
-    near = weights[maxima >= threshold]
-    heavy = near[near >= threshold].double()
-    return math.ceil(len(heavy) + max(0.0, 1 - float(heavy.sum()) / total) / share - ROUNDED)
 
 
 def _all(logs: Tensor, possible: Tensor, rows: int, width: int) -> Selection:

@@ -117,8 +117,7 @@ class NGrams:
 def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None) -> list[Round]:
     """Rounds that learn as they go, from each other and from drafts beside them, where these were not seen before.
 
-    Without foresight where the budget does not leave two prefixes to each round: with one at a position, what steers it is what
-    it said itself, and of paths on maps it found one cheapest in nine, where two found four in five.
+    Without foresight where the budget does not leave two prefixes to each round: one would be steered by what it said itself.
     """
     drafts = max(1, round(budget // run.price * DRAFT_SHARE)) if seen is None else 0
     if (drafts + LEAST * number) * run.price > budget:

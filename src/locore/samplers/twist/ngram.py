@@ -131,8 +131,7 @@ class NGramCounts:
     Attributes:
         vocab_size: number of tokens.
         eos_ids: ends; after one, the padding is certain.
-        wanted: Long[tokens], whose probabilities are kept however small they are, beside the `ROW_ENTRIES` largest; None where
-            it is not known who will ask, and more of the largest are kept.
+        wanted: Long[tokens], which are kept beside the `ROW_ENTRIES` largest; None, where nobody knows who will ask, for more.
     """
 
     vocab_size: int
@@ -220,10 +219,7 @@ class NGramCounts:
 
 
 def largest(rows: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """Long and Float[rows, at most num]: the columns of the largest numbers of each of Float[rows, columns], and these.
-
-    They lie in the stretches with the largest maxima, and few numbers are sorted faster than a vocabulary.
-    """
+    """Long and Float[rows, at most num]: the columns of the largest of Float[rows, columns], and these; faster than `topk`."""
     count = rows.shape[1] // STRETCH
     if count <= num:
         values, columns = rows.topk(min(num, rows.shape[1]))
@@ -365,18 +361,15 @@ def _path(model: LanguageModel, positions: int) -> Path | None:
 
 
 def _make(model: LanguageModel, positions: int, progress: Callable[[int, int], None] | None = None) -> tuple[NGramTable, int]:
-    length = _longest(model)
-    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
-    generator = torch.Generator().manual_seed(SEED)
-    spent = 0
-    if progress is not None:
-        progress(0, positions)
+    length, generator = _longest(model), torch.Generator().manual_seed(SEED)
+    counts, spent = NGramCounts(model.vocab_size, model.tokenizer.eos_ids), 0
+    tell = progress or (lambda done, wanted: None)
+    tell(0, positions)
     while counts.positions < positions:
         before = counts.positions
         counts.draft(model, BATCH, length, generator)
         spent += counts.positions - before
-        if progress is not None:
-            progress(min(counts.positions, positions), positions)
+        tell(min(counts.positions, positions), positions)
     return counts.table(), spent
 
 
