@@ -239,10 +239,8 @@ class Meeting:
             return math.inf
         if len(self._waiting) >= len(self._owner) - self._away:
             return 0.0
-        oldest, patience = (
-            min(ticket.since for ticket in self._waiting),
-            self._patience * (FRIENDS if len(self._had) == 1 else 1),
-        )
+        oldest = min(ticket.since for ticket in self._waiting)
+        patience = self._patience * (FRIENDS if len(self._had) == 1 else 1)
         return patience * self._last + oldest - time.monotonic() if patience < math.inf else math.inf
 
     def _next_rows(self) -> list[_Piece]:
