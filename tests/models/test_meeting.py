@@ -21,6 +21,16 @@ JOINING = [name for name, (*_, shares) in zoo.ARCHITECTURES.items() if shares]
 PROMPTS = ((1, 7, 3), (2,), (5, 5, 5, 1, 0, 4))
 
 
+def run_beside(given, work) -> None:
+    """A thread for each of these."""
+    threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in given]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def parts_of(model: HuggingFaceModel, rows=(3, 1, 4)) -> list[Part]:
     """Rows behind prompts of different lengths."""
     found = []
@@ -72,11 +82,7 @@ def walks(model: HuggingFaceModel, meeting: Meeting, lengths: list[int]) -> list
                 cursor = cursor.advance(torch.tensor([step % zoo.VOCAB, number % zoo.VOCAB]))
             found[number] = cursor.log_probs
 
-    threads = [threading.Thread(target=walk, args=(number,), daemon=True) for number in range(len(lengths))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_beside(range(len(lengths)), walk)
     return [one for one in found if one is not None]
 
 
@@ -134,11 +140,7 @@ def test_a_failure_reaches_everyone_and_leaves_nobody_waiting(monkeypatch):
                 seen.append(str(error))
 
     ready = threading.Barrier(3)
-    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_beside(range(3), ask)
     assert seen == ["broken"] * 3
 
 
@@ -218,11 +220,7 @@ def test_a_pass_has_so_many_rows_and_everybody_gets_the_same(most_rows):
         with meeting.attended():
             found[num] = walk(meeting.model, num)
 
-    threads = [threading.Thread(target=attend, args=(num,)) for num in range(1, 7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_beside(range(1, 7), attend)
     assert meeting.rows <= meeting.passes * most_rows
     for num in range(1, 7):
         torch.testing.assert_close(found[num], walk(model, num), rtol=0, atol=1e-4)
@@ -243,11 +241,7 @@ def test_where_batches_are_exact_each_has_the_bits_that_it_has_alone():
                     cursor = cursor.advance((torch.arange(num) + step) % model.vocab_size)
                 kept[num] = cursor.log_probs
 
-        threads = [threading.Thread(target=attend, args=(num,)) for num in numbers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        run_beside(numbers, attend)
         return kept
 
     together = found(range(1, 9), exact=True)
@@ -271,11 +265,7 @@ def test_beside_others_a_large_request_is_read_in_pieces_and_holds_up_no_small_o
                 cursor = cursor.advance((torch.arange(num) + step) % model.vocab_size)
             ends.append((num, meeting.passes))
 
-    threads = [threading.Thread(target=attend, args=args) for args in ((1, 3), (64, 3))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_beside(((1, 3), (64, 3)), lambda args: attend(*args))
     (small, few), (large, all_passes) = ends
     assert (small, large) == (1, 64) and few <= 8 < 20 <= all_passes
 
@@ -295,22 +285,9 @@ def test_rows_are_shared_by_owner_however_many_requests_one_has():
                 cursor = cursor.advance((torch.arange(4) + step) % model.vocab_size)
             seen.append((owner, meeting.rows))
 
-    threads = [threading.Thread(target=attend, args=(owner,)) for owner in ["many"] * 6 + ["one"]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_beside(["many"] * 6 + ["one"], attend)
     rows = dict(seen)["one"]
     assert rows <= 3 * 24, seen  # it wanted 24; of 168 in all it would have been among the last
-
-
-def run_beside(number: int, work) -> None:
-    threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_one_thread_computes_at_a_time(monkeypatch):
@@ -326,14 +303,14 @@ def test_one_thread_computes_at_a_time(monkeypatch):
             inside.remove(number)
             turns.give()
 
-    run_beside(8, work)
+    run_beside(range(8), work)
     assert len(most) == 400 and max(most) == 1
 
 
 def test_nobody_waits_long_for_a_thread_that_computes_on_and_on():
     turns, done = meeting._Turns(), []
     turns.take()  # and never gives
-    run_beside(8, lambda number: (turns.take(), done.append(number), turns.give()))
+    run_beside(range(8), lambda number: (turns.take(), done.append(number), turns.give()))
     assert sorted(done) == list(range(8))
 
 
@@ -360,9 +337,9 @@ def test_a_turn_ends_with_the_thread_that_has_it(monkeypatch):
                 pass
 
     for number in range(3):
-        run_beside(1, lambda _, number=number: work(number))
+        run_beside([number], work)
         assert met._turns._whose == 0
-    run_beside(4, work)
+    run_beside(range(4), work)
     assert met._turns._whose == 0
 
 
@@ -384,7 +361,7 @@ def test_a_stranger_waits_for_nobodys_turn(monkeypatch):
                 cursor = cursor.advance(torch.zeros(2, dtype=torch.long))
         over.set()
 
-    run_beside(2, work)
+    run_beside(range(2), work)
     assert over.is_set() and met._turns._whose == 0
 
 
@@ -412,9 +389,5 @@ def test_who_stops_one_thread_does_not_stop_the_others():
             except Stopped:
                 ends.append("stopped")
 
-    threads = [threading.Thread(target=attend, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_beside(range(4), attend)
     assert sorted(map(str, ends)) == ["1", "2", "3", "stopped"]

@@ -36,6 +36,12 @@ def small(eos, length=3):
     return TableModel.random(3, length, seed=11, eos=eos, concentration=0.7)
 
 
+def chain():
+    """Of six tokens, for texts of any length."""
+    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
+    return MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+
+
 def learned_from(rows, vocab, eos_ids=()):
     """A table whose every context was followed by this distribution."""
     counts = NGramCounts(vocab, eos_ids)
@@ -313,8 +319,7 @@ def test_a_call_that_is_ended_in_the_middle_is_proper_or_says_so(steps):
 @pytest.mark.parametrize(("length", "least"), some([(8, 6), (12, 10)], several=True))
 def test_that_nothing_was_foreseen_before_anything_was_learned_is_no_surprise(length, least):
     """p(α) is e^-11 and e^-22, which the first table says at once; forecasts that begin with 1 would be off by as much."""
-    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
-    model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+    model = chain()
     circuit = compile(Count(tuple(range(length)), frozenset({1}), least), model, length)
     for seed in range(3):
         draws = Twisted(None)(model, circuit, 80, None, torch.Generator().manual_seed(seed))
@@ -377,8 +382,7 @@ def test_no_budget_is_exceeded(budget, num, blocks, eos, forced):
 
 def test_what_forced_tokens_leave_is_spent_later():
     """Two of seven steps are forced: the others may keep more prefixes, and cost no more than all would."""
-    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
-    model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+    model = chain()
     circuit = compile(Literal(0, frozenset({1})) & Literal(1, frozenset({2})) & Literal(7, frozenset({3})), model, 8)
     counted = Counted(model)
     found = one_round(counted, circuit.reader, swor.Size(20, wanted=5), torch.Generator().manual_seed(0))
@@ -428,8 +432,7 @@ def test_what_a_constraint_singles_out_is_known_however_rare_it_is(wanted):
 
 
 def test_drafts_end_where_nothing_is_learned_any_more_and_what_is_certain_is_still_told(monkeypatch):
-    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
-    model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+    model = chain()
     circuit = compile(Literal(11, frozenset({1})), model, 12)
     told, drafted, real = [], [], NGramCounts.drafts
     monkeypatch.setattr(rounds, "only", lambda tokens, *rest: told.append(tokens.shape[1]))
@@ -441,8 +444,7 @@ def test_drafts_end_where_nothing_is_learned_any_more_and_what_is_certain_is_sti
 
 @pytest.mark.parametrize("prefixes", [1, 2, 3])
 def test_a_single_prefix_learns_nothing_of_itself(prefixes):
-    transition = torch.softmax(torch.randn(6, 6, generator=torch.Generator().manual_seed(1)), -1).double()
-    model = MarkovModel(torch.full((6,), 1 / 6).double(), transition)
+    model = chain()
     circuit = compile(Literal(11, frozenset({1})), model, 12)
     samplers = Twisted(None), WithoutReplacement()
     learned, plain = (one(model, circuit, prefixes, None, torch.Generator().manual_seed(3)) for one in samplers)

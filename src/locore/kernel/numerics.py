@@ -23,9 +23,9 @@ def rows_at_once(width: int, device: torch.device) -> int:
     return max(1, (CACHED if device.type == "cpu" else ELSEWHERE) // width)
 
 
-def row_slices(matrix: Tensor) -> Iterator[slice]:
-    """The rows that are worked on together, one after the other."""
-    step = rows_at_once(matrix.shape[1], matrix.device)
+def row_slices(matrix: Tensor, least: int = 1) -> Iterator[slice]:
+    """The rows that are worked on together, one after the other; at least so many where each slice has a cost of its own."""
+    step = max(least, rows_at_once(matrix.shape[1], matrix.device))
     return (slice(first, first + step) for first in range(0, len(matrix), step))
 
 

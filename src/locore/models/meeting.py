@@ -184,8 +184,12 @@ class Meeting:
 
     def _take_turn(self) -> None:
         """Compute after the others, if this thread takes part. Strangers wait for nobody's turn."""
-        if threading.get_ident() in self._owner and len(self._had) == 1:
+        if threading.get_ident() in self._owner and not self._are_strangers:
             self._turns.take()
+
+    @property
+    def _are_strangers(self) -> bool:
+        return len(self._had) > 1
 
     def close(self) -> None:
         """Whoever waits, or comes later, is sent away."""
@@ -240,13 +244,13 @@ class Meeting:
         if len(self._waiting) >= len(self._owner) - self._away:
             return 0.0
         oldest = min(ticket.since for ticket in self._waiting)
-        patience = self._patience * (FRIENDS if len(self._had) == 1 else 1)
+        patience = self._patience * (1 if self._are_strangers else FRIENDS)
         return patience * self._last + oldest - time.monotonic() if patience < math.inf else math.inf
 
     def _next_rows(self) -> list[_Piece]:
         """The pieces of one pass: of those owners first who have had the fewest rows, as many as may be."""
-        pieces, several = list[_Piece](), len(self._had) > 1
-        room = self._piece if several and not self._exact else self._most_rows
+        pieces = list[_Piece]()
+        room = self._piece if self._are_strangers and not self._exact else self._most_rows
         for ticket in sorted(self._waiting, key=self._rows_had):
             if room <= 0:
                 break

@@ -26,7 +26,7 @@ from locore.kernel.circuits.left_to_right import DEAD, LeftToRight
 from locore.kernel.evidence.blocks import Kept, Lineage, Surprise
 from locore.kernel.evidence.record import Bounds
 from locore.kernel.models.base import LanguageModel
-from locore.kernel.numerics import NEG_INF, segment_logsumexp
+from locore.kernel.numerics import NEG_INF, row_slices, segment_logsumexp
 from locore.kernel.samplers.base import Ahead, Prefixes
 from locore.kernel.samplers.rounds import Round, Walk
 from locore.kernel.samplers.selection import Selection, padded_rows, select_in_place
@@ -44,7 +44,7 @@ Watch = Callable[[Prefixes, Tensor], None]
 EVENLY = 0.3  # share that goes evenly over the states where nothing is foreseen, to that which goes by p
 UNLIMITED = math.inf  # log of what is left unread, where that is not known
 RAREST = 1e12  # times that a child may count more than its weight
-ROWS = 16  # of probabilities that are summed together
+ROWS = 16  # of probabilities, at least, that are summed together
 PASS_NUMBERS = 2**25  # entries of tables that a pass reads
 LOST = 2**-22  # of a row's weight, for four and each nat of its logarithm: more than single precision loses in its sum
 
@@ -340,8 +340,8 @@ def _by_class(prefixes: Prefixes, reader: LeftToRight, weights: Tensor, which: T
     share[which, torch.arange(len(weights))] = (weights - weights.max()).exp().float()
     share = share.to(log_probs.device)
     tokens = torch.zeros(states, log_probs.shape[1], device=log_probs.device)
-    for some, rows in zip(torch.split(share, ROWS, 1), torch.split(log_probs, ROWS), strict=True):
-        tokens.addmm_(some, rows.float().exp())
+    for part in row_slices(log_probs, ROWS):
+        tokens.addmm_(share[:, part], log_probs[part].float().exp())
     classes = reader.classes_on(log_probs.device)
     number = reader.rows[prefixes.position].shape[1]
     return torch.zeros(states, number, device=log_probs.device).index_add_(1, classes, tokens).cpu()

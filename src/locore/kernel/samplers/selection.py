@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from locore.kernel.numerics import NEG_INF, exp_, rows_at_once, segment_logsumexp
+from locore.kernel.numerics import NEG_INF, exp_, row_slices, segment_logsumexp
 
 STRETCH = 512  # items
 UNDERFLOW = math.exp(-87)  # of the largest weight: what is below is lost in f32
@@ -86,8 +86,7 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
             if not (fine and spares and len(possible)):
                 return _all(logs, possible, rows, width)
     top = maxima.max()
-    step = rows_at_once(width, log_weights.device)
-    parts = [exp_(some.sub_(top)).view(-1, STRETCH).sum(1) for some in torch.split(log_weights, step)]
+    parts = [exp_(log_weights[part].sub_(top)).view(-1, STRETCH).sum(1) for part in row_slices(log_weights)]
     sums, maxima = torch.cat(parts).double(), (maxima - top).exp()
     total, log_rows = float(sums.sum()), float(top) + sums.view(rows, -1).sum(1).log()
     if fine:

@@ -158,7 +158,7 @@ class _Lessons:
         return foresight(self.counts.table(), self._run.reader, self._run.model.device)
 
     def _record(self, prefixes: Prefixes, weights: Tensor) -> None:
-        if prefixes.position <= self.last and self._next <= self.last:
+        if prefixes.position <= self.last and self._next <= self.last:  # rounds that refuted a table ask for no other
             self.counts.add(*last_tokens(prefixes.tokens), prefixes.log_probs)
 
     def walk(self, size: Size) -> Walk[Round]:

@@ -28,7 +28,7 @@ from locore.samplers.ahead import last_tokens
 SMOOTHING = 2.0  # κ, pseudo-positions of the lower order in every row
 ENTRIES_PER_ROW = 256  # largest probabilities kept of each recorded distribution
 ROW_ENTRIES = 64  # of them that a look-ahead reads, beside the tokens that a constraint singles out
-STRETCH, ROWS = 64, 16  # tokens and distributions that are looked through together
+STRETCH, ROWS = 64, 16  # tokens, and distributions at least, that are looked through together
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +150,11 @@ class NGramCounts:
         if not bool(live.all()):
             first, second, log_probs = first[live], second[live], log_probs[live.to(log_probs.device)]
         total = log_probs.new_zeros(self.vocab_size, dtype=torch.promote_types(log_probs.dtype, torch.float32))
-        some = (torch.split(part, ROWS) for part in (first, second, log_probs))
-        for before, last, logs in zip(*some, strict=True):
-            tokens, kept = self._entries(logs)
-            self._parts.append((before, last, tokens.cpu(), exp_(kept.double()).cpu()))
-            for part in row_slices(logs):
-                total += logs[part].to(total.dtype).exp().sum(0)
+        for part in row_slices(log_probs, ROWS):
+            tokens, kept = self._entries(log_probs[part])
+            self._parts.append((first[part], second[part], tokens.cpu(), exp_(kept.double()).cpu()))
+        for part in row_slices(log_probs):
+            total += log_probs[part].to(total.dtype).exp().sum(0)
         self._total = total.double().cpu() if self._total is None else self._total + total.cpu()
         self.positions += len(second)
 
@@ -362,15 +361,13 @@ def _path(model: LanguageModel, positions: int) -> Path | None:
 
 def _make(model: LanguageModel, positions: int, progress: Callable[[int, int], None] | None = None) -> tuple[NGramTable, int]:
     length, generator = _longest(model), torch.Generator().manual_seed(SEED)
-    counts, spent = NGramCounts(model.vocab_size, model.tokenizer.eos_ids), 0
+    counts = NGramCounts(model.vocab_size, model.tokenizer.eos_ids)
     tell = progress or (lambda done, wanted: None)
     tell(0, positions)
     while counts.positions < positions:
-        before = counts.positions
         counts.draft(model, BATCH, length, generator)
-        spent += counts.positions - before
         tell(min(counts.positions, positions), positions)
-    return counts.table(), spent
+    return counts.table(), counts.positions
 
 
 def _longest(model: LanguageModel) -> int:
