@@ -1,4 +1,7 @@
-"""Compiles apart without a server, for test_apart: `python -m tests.server.apart_alone` forks before anything has threads."""
+"""Reading and compiling apart without a server, for test_apart.
+
+`python -m tests.server.apart_alone` forks before anything has threads.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ from locore.constraints import contains, json_schema, regex, word_count
 from locore.kernel.errors import LocoreError
 from locore.kernel.limits import Limits, check_progress, watched
 from locore.models.by_name import load
+from locore.potentials import Target
 from locore.server import apart
+from locore.server.apart import Value
+from locore.server.compute import read
+from locore.server.task import Task
 
 LONG = 0.3  # seconds: more than a moment
 LIMITS = Limits(seconds=1.0, memory=500_000_000)
@@ -31,6 +38,19 @@ CONSTRAINTS = {
 }
 
 
+def lark(rules: int) -> str:
+    """A chain of rules."""
+    return "\n".join(["start: r0", *(f"r{i}: r{i + 1}" for i in range(rules)), f'r{rules}: "a"'])
+
+
+TASKS = {name: Task("It was", 8, constraint.to_json()) for name, constraint in CONSTRAINTS.items()} | {
+    "stop and bad words": Task("It was", 8, contains(" dog").to_json(), stop=["."], bad_words=["cat"]),
+    "a chain of rules": Task("It was", 8, {"type": "grammar", "text": lark(300)}),
+    "a long constant": Task("It was", 8, {"type": "json_schema", "schema": {"const": "ab" * 400}}),
+    "no pattern": Task("It was", 8, {"type": "regex", "pattern": "("}),
+}
+
+
 def busy(seconds: float, asks: bool = True) -> None:
     """Work that may be stopped, or none."""
     begun = time.thread_time()
@@ -39,7 +59,7 @@ def busy(seconds: float, asks: bool = True) -> None:
             check_progress("a hog", "take less")
 
 
-def slowly(make: Callable[[], Circuit]) -> Circuit:
+def slowly(make: Callable[[], Value]) -> Value:
     """What it returns, after longer than a moment."""
     busy(LONG)
     return make()
@@ -93,6 +113,12 @@ def main() -> None:
     for name, constraint in CONSTRAINTS.items():
         make = partial(compile, constraint, model.tokenizer, 8, limits=LIMITS, use_cache=False)
         found[name] = [outcome(partial(_content, make)), outcome(partial(_content, partial(there, partial(slowly, make))))]
+    for name, task in TASKS.items():
+        reading = partial(read, task, model.tokenizer, LIMITS)
+        found[name + ", read"] = [
+            outcome(partial(_meaning, reading)),
+            outcome(partial(_meaning, partial(there, partial(slowly, reading)))),
+        ]
     found["seconds"] = seconds
     for make in (large, endless, broken):
         found[make.__name__] = outcome(partial(there, make))
@@ -109,6 +135,12 @@ def main() -> None:
     os.kill(fork, signal.SIGKILL)
     found["without"] = outcome(partial(there, partial(slowly, partial(int, 7))))
     print(json.dumps(found))
+
+
+def _meaning(reading: Callable[[], Target]) -> str:
+    """What it says and how many texts satisfy it."""
+    aim = reading()
+    return f"{aim!r} {_content(partial(compile, aim.constraint, load('tiny').tokenizer, 8, limits=LIMITS, use_cache=False))}"
 
 
 def _content(make: Callable[[], Circuit]) -> str:

@@ -1,4 +1,4 @@
-"""What takes long is compiled in a process of its own: the same circuits, the same errors, and nothing left behind."""
+"""What takes long is read and compiled in a process of its own: the same circuits, the same errors, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from locore.kernel.limits import Limits
 from locore.models.by_name import load
 from locore.server.apart import UNNOTICED, Apart, dumped, loaded
+from locore.server.compute import read
 from locore.server.settings import CAN_FORK
-from tests.server.apart_alone import CONSTRAINTS, LONG, busy
+from tests.constraints.strategies import constraints
+from tests.server.apart_alone import CONSTRAINTS, LIMITS, LONG, TASKS, busy
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="compiles are made in place here")
 
@@ -34,8 +37,27 @@ def test_it_is_what_would_be_made_in_place(found, name):
     assert here == there
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_what_is_read_elsewhere_means_the_same(found, name):
+    here, there = found[name + ", read"]
+    assert here == there
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "no pattern"])
+def test_what_was_read_can_be_sent(name):
+    tokenizer = load("tiny").tokenizer
+    aim = read(TASKS[name], tokenizer, LIMITS)
+    assert repr(loaded(dumped(aim, tokenizer), tokenizer)) == repr(aim)
+
+
+@given(constraints())
+def test_any_constraint_can_be_sent(constraint):
+    tokenizer = load("tiny").tokenizer
+    assert loaded(dumped(constraint, tokenizer), tokenizer) == constraint
+
+
 def test_what_it_took_elsewhere_is_told(found):
-    assert all(LONG <= seconds < 10 for seconds in found["seconds"][: len(CONSTRAINTS)])
+    assert all(LONG <= seconds < 10 for seconds in found["seconds"][: len(CONSTRAINTS) + len(TASKS)])
 
 
 def test_the_system_ends_what_asks_nobody(found):

@@ -1,8 +1,8 @@
-"""Compiling in processes of its own: what takes longer than a moment is in the way neither of passes nor of the worker.
+"""Reading and compiling constraints in processes of their own: what takes long is not in the way of passes, or of the worker.
 
-A worker forks once before it has threads or a model. That process is told the tokenizer, and forks for each compile, which so
-begins at once, may end at any time, and leaves nothing behind. Bytes come and go through a socket of each compile; when the
-worker's end is closed, the compile ends too.
+A worker forks once before it has threads or a model. That process is told the tokenizer, and forks for each task, which so
+begins at once, may end at any time, and leaves nothing behind. Bytes come and go through a socket of each; when the
+worker's end is closed, the task ends too.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from locore.circuits import Circuit
 from locore.kernel.errors import BudgetExceeded, LocoreError
 from locore.kernel.limits import Limits, held_back, may_stop, watched
 from locore.kernel.tokenizer import Tokenizer
 from locore.server.settings import CAN_FORK
 
 LOOK = 0.02  # seconds between looks at whether somebody still waits
-UNNOTICED = 0.25  # seconds of a processor that a compile may take in place, which most do
-NICE = 5  # of a compile: passes go first
-SLACK = 1.5  # times the bytes that a compile may take: where its process is ended by the system
+UNNOTICED = 0.25  # seconds of a processor that it may take in place, which is enough for most
+NICE = 5  # of its process: passes go first
+SLACK = 1.5  # times the bytes that it may take: where its process is ended by the system
 LATE = 2.0  # seconds after its time that it is
-ENDED = "compiling it was ended by the system, as is what takes too much memory or time; ask for less."
-Make = Callable[[], Circuit]
+ENDED = "reading or compiling it was ended by the system, as is what takes too much memory or time; ask for less."
+Value = TypeVar("Value")  # a constraint that was read, or a circuit
 
 
 class TooLong(BaseException):
@@ -79,34 +78,34 @@ def loaded(content: bytes, tokenizer: Tokenizer) -> Any:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What became of a compile.
+class Done(Generic[Value]):
+    """What became of it.
 
     Attributes:
-        circuit: None where there is none.
+        value: None where there is none.
         error: why there is none; None: it cannot be sent, and is to be made where it is wanted.
         seconds: of a processor.
     """
 
-    circuit: Circuit | None
+    value: Value | None
     error: LocoreError | None
     seconds: float
 
 
 class Apart:
-    """Has circuits made that take long.
+    """Has made elsewhere what takes long.
 
     Args:
         line: to the process that forks; None: all is made in place.
         tokenizer: of the model.
-        limits: of one compile.
-        places: compiles beside each other.
+        limits: of each.
+        places: of those that are made beside each other.
     """
 
     def __init__(self, line: socket.socket | None, tokenizer: Tokenizer, limits: Limits, places: int) -> None:
         self._line, self._tokenizer, self._limits, self._places = line, tokenizer, limits, places
         self._changing = threading.Condition()
-        self._owners: set[str] = set()  # whose compiles are being made: one of each
+        self._owners: set[str] = set()  # for whom something is made: one of each
         if line is not None:
             try:
                 content = pickle.dumps(tokenizer)
@@ -115,11 +114,11 @@ class Apart:
             except Exception:  # a tokenizer of somebody's own
                 self._line = None
 
-    def made(self, owner: str, make: Make, charge: Callable[[float], None]) -> Circuit:
+    def made(self, owner: str, make: Callable[[], Value], charge: Callable[[float], None]) -> Value:
         """What `make` returns, in place if it takes no longer than a moment.
 
         Args:
-            owner: who wants it; of each one compile at a time is made apart.
+            owner: who wants it; of each one at a time is made apart.
             charge: is told the seconds of a processor that it took elsewhere.
 
         Raises:
@@ -143,7 +142,7 @@ class Apart:
         charge(done.seconds)
         if done.error is not None:
             raise done.error
-        return make() if done.circuit is None else done.circuit
+        return make() if done.value is None else done.value
 
     @contextmanager
     def _place(self, owner: str) -> Iterator[None]:
@@ -168,7 +167,7 @@ class Apart:
                 self._changing.wait(LOOK)
             return is_free
 
-    def _done(self, make: Make) -> Done:
+    def _done(self, make: Callable[[], Value]) -> Done[Value]:
         try:
             asked = dumped((make, self._limits), self._tokenizer)
         except Exception:  # a constraint of somebody's own
@@ -179,7 +178,7 @@ class Apart:
                 line.send_bytes(asked)
                 while not line.poll(LOOK):
                     may_stop()
-                done: Done = loaded(line.recv_bytes(), self._tokenizer)
+                done: Done[Value] = loaded(line.recv_bytes(), self._tokenizer)
                 return done
         except EOFError:
             return Done(None, BudgetExceeded(ENDED), 0.0)
@@ -196,7 +195,7 @@ class Apart:
             yield connection
 
 
-# In the process that forks, and in those that compile.
+# In the process that forks, and in those that it forks.
 
 
 def forking() -> socket.socket | None:
@@ -240,20 +239,20 @@ def _fork_for_each(line: socket.socket) -> None:
                 tokenizer = pickle.loads(given.recv_bytes())
             elif os.fork() == 0:
                 line.close()
-                _compile(given, tokenizer)
+                _make(given, tokenizer)
                 os._exit(0)
 
 
-def _compile(line: Connection, tokenizer: Tokenizer) -> None:
-    """In a process of its own: one circuit."""
+def _make(line: Connection, tokenizer: Tokenizer) -> None:
+    """In a process of its own: one circuit, or one constraint."""
     os.nice(NICE)
     asked = line.recv_bytes()
-    circuit, error = None, None  # type: Circuit | None, LocoreError | None
+    value, error = None, None  # type: Any, LocoreError | None
     try:
         make, limits = loaded(asked, tokenizer)
         _bound(limits)
         with watched(_wanted(line)):
-            circuit = make()
+            value = make()
     except LocoreError as raised:
         error = raised
     except MemoryError:
@@ -262,7 +261,7 @@ def _compile(line: Connection, tokenizer: Tokenizer) -> None:
         pass
     seconds = time.process_time()
     try:
-        done = dumped(Done(circuit, error, seconds), tokenizer)
+        done = dumped(Done(value, error, seconds), tokenizer)
     except Exception:  # it holds what no other process can have
         done = dumped(Done(None, None, seconds), tokenizer)
     with suppress(OSError):
@@ -270,7 +269,7 @@ def _compile(line: Connection, tokenizer: Tokenizer) -> None:
 
 
 def _wanted(line: Connection) -> Callable[[], None]:
-    """Ends the process once the other end is closed; what passes take of the processor is no time of the compile."""
+    """Ends the process once the other end is closed; what passes take of the processor is no time of its own."""
     waited = time.monotonic() - time.process_time()
 
     def check() -> None:

@@ -66,13 +66,13 @@ class Run:
         aim: what the whole text must satisfy, a stop string included, with its bonuses.
     """
 
-    def __init__(self, computer: Computer, task: Task, model: LanguageModel) -> None:
+    def __init__(self, computer: Computer, task: Task, model: LanguageModel, aim: Target | None = None) -> None:
         self.task = task
         self.limits = computer.limits
         self._fingerprint = computer.fingerprint
         self.tokenizer = model.tokenizer
         self.prompt = _ids(model, task)
-        self.aim = aim_of(task, model.tokenizer)
+        self.aim = read(task, model.tokenizer, computer.limits) if aim is None else aim
         law = task.law.suggested({} if model.info is None else model.info.sampling)
         self._model = shaped(model, law, tuple(task.stop))
         self._compilations = Compilations()
@@ -188,13 +188,22 @@ def _ids(model: LanguageModel, task: Task) -> list[int]:
     return list(prompt_ids(model.tokenizer, task.prompt))
 
 
-def aim_of(task: Task, tokenizer: Tokenizer) -> Target:
+def read(task: Task, tokenizer: Tokenizer, limits: Limits) -> Target:
     """What the whole text must satisfy, a stop string and what follows it included.
 
     Args:
         task: which may want its stop string constrained; that takes a model that ends there.
         tokenizer: of the model.
+        limits: reading a constraint may take as long as compiling it.
+
+    Raises:
+        LocoreError: it means nothing, or is too large.
     """
+    with limits.enforced():
+        return _aim(task, tokenizer)
+
+
+def _aim(task: Task, tokenizer: Tokenizer) -> Target:
     wanted = target_of(locore.from_json(task.constraint))
     assert wanted is not None  # a constraint or a product
     wanted = told(wanted, tokenizer, task.prompt)

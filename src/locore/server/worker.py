@@ -33,7 +33,7 @@ from locore.models.machine import cores
 from locore.models.meeting import Meeting, can_meet
 from locore.server.apart import UNNOTICED, Apart, forking, look_for_garbage
 from locore.server.compare import Comparison
-from locore.server.compute import Computer, Run
+from locore.server.compute import Computer, Run, read
 from locore.server.settings import ROOM
 from locore.server.task import BEGUN, Task
 
@@ -258,9 +258,11 @@ class Worker:
         may_stop()
         meeting = self._meeting
         model: LanguageModel = self._computer.model if meeting is None else meeting.model
-        with self._computer.limits.enforced():  # reading a constraint may take as long as compiling it
-            run = Run(self._computer, task, model)
-            with stored.made_by(partial(self._apart.made, owner, charge=progress.used_elsewhere)):
+        made = partial(self._apart.made, owner, charge=progress.used_elsewhere)
+        limits = self._computer.limits
+        with limits.enforced():
+            run = Run(self._computer, task, model, made(partial(read, task, model.tokenizer, limits)))
+            with stored.made_by(made):
                 run.circuit  # noqa: B018  (compiled before anybody waits for this request)
         compiled()
         with nullcontext() if meeting is None else meeting.attended(owner, progress.used_elsewhere):
