@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -88,6 +89,7 @@ def test_a_deadline_is_kept_and_the_worker_survives(fragile):
     workers = fragile.workers()
     status, headers, body = fragile.post(LONG)
     assert (status, body["error"]["code"], headers["x-should-retry"]) == (504, "timeout", "false")
+    assert int(re.search(r"spent ([\d,]+) LM tokens", body["error"]["message"])[1].replace(",", "")) > 0
     assert fragile.post(QUICK)[0] == 200
     assert fragile.workers() == workers
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from locore.server.access import Metrics
 from locore.server.answers import server_sent_events
-from locore.server.errors import timed_out
 from locore.server.jobs import Bundle, Job
 from locore.server.queue import Queue
 from locore.server.settings import Settings
@@ -82,12 +81,25 @@ async def _streamed(end) -> list[str]:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_only_what_is_new_is_told(fails):
-    parts = asyncio.run(_streamed(lambda job: job.fail(timed_out(1)) if fails else job.succeed({"a": 1})))
+    parts = asyncio.run(_streamed(lambda job: job.time_out() if fails else job.succeed({"a": 1})))
     told = [json.loads(part[6:]) for part in parts[:-1] if part.startswith("data: ")]
     assert [event.get("state") for event in told[:3]] == [2, 1, "running"]
     assert parts.count(": keep-alive\n\n") == 2
     assert "error" in told[-1] if fails else told[-1] == {"a": 1}
     assert parts[-1] == "data: [DONE]\n\n"
+
+
+def test_who_is_too_late_hears_what_the_time_went_for():
+    async def told(begins: bool) -> str:
+        job = Job(Task("", 1), 60.0)
+        if begins:
+            job.begin()
+            job.progress = {**job.progress, "lm_tokens": 12_345}
+        job.time_out()
+        return str(job.answer.exception())
+
+    assert asyncio.run(told(False)).startswith("504: not begun within 60 seconds")
+    assert "within 60 seconds: it waited for" in (late := asyncio.run(told(True))) and "spent 12,345 LM tokens" in late
 
 
 class _Recorder:

@@ -77,14 +77,16 @@ def from_worker(kind: str, message: str, constrained_by: str = "constraint") -> 
     return ApiError(500, "internal error; the log of the server has its traceback.", "internal_error", headers=NO_RETRY)
 
 
-def timed_out(seconds: float) -> ApiError:
-    """504."""
-    return ApiError(
-        504,
-        f"no answer within {seconds:g} seconds; ask for fewer tokens or particles, or set a budget.",
-        "timeout",
-        headers=NO_RETRY,
-    )
+def timed_out(seconds: float, waited: float | None, lm_tokens: int) -> ApiError:
+    """504: so much of these seconds it waited for others, None for all, and then it spent so many LM tokens."""
+    if waited is None:
+        message = f"not begun within {seconds:g} seconds, others came first; ask again later."
+    else:
+        message = (
+            f"no answer within {seconds:g} seconds: it waited for {waited:.2g}, and then spent {lm_tokens:,} LM tokens; "
+            "ask for fewer tokens or particles, or set a budget below that."
+        )
+    return ApiError(504, message, "timeout", headers=NO_RETRY)
 
 
 def worker_died() -> ApiError:

@@ -72,8 +72,8 @@ class Job:
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         # Nobody may be left to fetch it.
         self.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
-        self._deadline = time.monotonic() + seconds
-        timer = loop.call_later(seconds, lambda: self.fail(timed_out(seconds)))
+        self._came, self._seconds, self._waited = time.monotonic(), seconds, None  # type: float, float, float | None
+        timer = loop.call_later(seconds, self.time_out)
         self.when_done(timer.cancel)
 
     @property
@@ -99,7 +99,7 @@ class Job:
     @property
     def overdue(self) -> float:
         """Seconds since its deadline, negative before it."""
-        return time.monotonic() - self._deadline
+        return time.monotonic() - self._came - self._seconds
 
     def when_done(self, call: Callable[[], object]) -> None:
         """Call this once it has its answer."""
@@ -116,6 +116,11 @@ class Job:
             for call in self._listeners:
                 call()
         return None
+
+    def begin(self) -> None:
+        """A process computes it."""
+        self.progress = BEGUN
+        self._waited = self._waited or time.monotonic() - self._came
 
     def begin_again(self) -> None:
         """The process that computed it has ended: from its seed it comes to the same."""
@@ -139,6 +144,10 @@ class Job:
         """An error instead."""
         if not self.answer.done():
             self.answer.set_exception(error)
+
+    def time_out(self) -> None:
+        """Its deadline has come."""
+        self.fail(timed_out(self._seconds, self._waited, self.progress["lm_tokens"]))
 
     def leave(self) -> None:
         """The client has left."""

@@ -14,12 +14,11 @@ from typing import Any
 
 from locore.kernel.limits import resident_memory
 from locore.server.access import Metrics
-from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, timed_out, worker_died
+from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, worker_died
 from locore.server.fork_server import Forked, ForkServer, StartFailed
 from locore.server.jobs import Job
 from locore.server.offences import Offences
 from locore.server.settings import Settings
-from locore.server.task import BEGUN
 
 log = logging.getLogger("locore.server")
 FULL = 0.7  # of its memory: a worker with more takes nothing more until it has less
@@ -122,7 +121,8 @@ class WorkerProcess:
 
     def take(self, job: Job) -> None:
         """Compute this too."""
-        self.jobs[job.number], job.progress = job, BEGUN
+        self.jobs[job.number] = job
+        job.begin()
         self._send({"id": job.number, "owner": job.owner, "task": job.task.to_json()})
 
     def has_room(self, job: Job, times: int = 1) -> bool:
@@ -190,7 +190,7 @@ class WorkerProcess:
         overdue = {number for number, job in self.jobs.items() if job.overdue > self.settings.grace}
         if overdue:
             log.warning("worker killed: a request did not stop %g seconds after the deadline", self.settings.grace)
-            return Loss(timed_out(self.settings.timeout), overdue)
+            return Loss(worker_died(), overdue)  # these have had their answer
         memory, most = self._memory(), self.settings.worker_memory
         if memory > most:
             log.warning("worker killed: it took more than %d bytes of memory", most)
