@@ -157,8 +157,9 @@ class Needs:
         found: _Counted | None = known.get(key)
         if found is None:
             far = walk.longest + 1
-            alone, needed = self._alone(kind.unbounded(0))
-            bounded = self._alone(kind.unbounded(far))[1]
+            alone, needed, states = self._alone(kind.unbounded(0))
+            _, bounded, others = self._alone(kind.unbounded(far))
+            needed, bounded = needed[states], bounded[others]
             is_read = np.isfinite(bounded)  # the symbol has not come to its end
             characters = np.where(is_read, far + np.where(is_read, needed, 0) - np.where(is_read, bounded, 0), 0)
             costs = alone.costs.copy()
@@ -169,8 +170,8 @@ class Needs:
             found = known.put(key, _Counted(costs, read, alone.ends.nodes, characters[parents].astype(np.int64)))
         return found
 
-    def _alone(self, symbol: Symbol) -> tuple[Relative, NDArray[np.float64]]:
-        """What a symbol needs with nothing below, also behind each beginning of a token: Float64[nodes]."""
+    def _alone(self, symbol: Symbol) -> tuple[Relative, NDArray[np.float64], Int32]:
+        """What a symbol needs with nothing below; and in each state, Int32[nodes] of which beginnings of tokens lead to."""
         automaton, walk = self._automaton, self._walk
 
         def step(states: Int32, symbols: Nodes) -> Int32:
@@ -182,14 +183,14 @@ class Needs:
             return after
 
         states = walk.states(automaton.state_of(symbol), step)
-        needed = np.append(automaton.costs[: automaton.num_states], np.inf)[states]  # DEAD is the last one
+        needed = np.append(automaton.costs[: automaton.num_states], np.inf)  # DEAD is the last one
         is_met = np.zeros(automaton.num_states + 1, dtype=np.bool_)
         is_met[states] = True
         may_end = np.zeros_like(is_met)
         may_end[[state for state in np.flatnonzero(is_met[:-1]).tolist() if automaton.accepts_at(state)]] = True
         costs = np.full(walk.size, NEVER)
-        costs[walk.tokens] = np.minimum(walk.ends(needed), float(NEVER)).astype(np.uint16)
-        return Relative(costs, Branch(walk, np.flatnonzero(may_end[states]))), needed
+        costs[walk.tokens] = np.minimum(needed, float(NEVER)).astype(np.uint16)[walk.ends(states)]
+        return Relative(costs, Branch(walk, np.flatnonzero(may_end[states]))), needed, states
 
     def _above(self, alone: Relative, below: Cell | None, writing: _Writing) -> Costs:
         """What a symbol needs on top of a cell."""

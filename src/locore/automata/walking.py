@@ -104,13 +104,12 @@ class Walk:
         """Int32[nodes]: the state behind each beginning of a token, DEAD where none can come."""
         after = np.full(self.trie.num_nodes, DEAD, dtype=np.int32)
         after[0] = start
-        nodes = np.zeros(1, dtype=np.int64)
-        while len(nodes):
-            parents = np.repeat(nodes, self._counts[nodes])
-            nodes, symbols = self.children(nodes)
-            targets = step(after[parents], symbols)
-            after[nodes] = targets
-            nodes = nodes[targets != DEAD]
+        for parents, symbols, children in self.trie.levels:
+            before = after[parents]
+            alive = before != DEAD
+            if not alive.any():
+                break
+            after[children[0] : children[-1] + 1][alive] = step(before[alive], symbols[alive])  # they are neighbours
         return after
 
     def ends(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -16,6 +16,7 @@ from os.path import isfile as is_file  # false for what is no name at all
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from urllib.parse import urldefrag, urljoin
 
 import typer
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 THREADS_HELP = "Threads of the arithmetic; as many as pay by default, measured when the model is loaded."
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
+SCHEMA = ("option --json-schema", "write a schema, or the name of a file with one")
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
 ThreadNumber = Annotated[int | None, typer.Option("--threads", help=THREADS_HELP)]
@@ -162,7 +164,7 @@ class Said:
             raise InvalidConstraint("--over goes with --contains, --ban, --contains-pattern or --ban-pattern.")
         parts += mentions if self.over is None else [mention.over(self.over) for mention in mentions]
         parts += [locore.regex(self.regex)] if self.regex is not None else []
-        parts += [locore.json_schema(_read_schema(self.json_schema))] if self.json_schema is not None else []
+        parts += [_read_schema(self.json_schema)] if self.json_schema is not None else []
         parts += [locore.choice(self.choice)] if self.choice else []
         parts += [locore.starts_with(self.starts_with)] if self.starts_with is not None else []
         parts += [locore.ends_with(self.ends_with)] if self.ends_with is not None else []
@@ -179,10 +181,35 @@ class Said:
         return together
 
 
-def _read_schema(value: str) -> Any:
-    """A schema that is given as JSON, or the name of a file with it."""
-    text = value if value.lstrip()[:1] in ("{", "t", "f") and not is_file(value) else read_text(value.removeprefix("@"))
-    return parse_json(text, "option --json-schema", "write a schema, or the name of a file with one")
+def _read_schema(value: str) -> Constraint:
+    """Of a schema that is given as JSON, or the name of a file with it, which may refer to files beside it."""
+    if value.lstrip()[:1] in ("{", "t", "f") and not is_file(value):
+        return locore.json_schema(parse_json(value, *SCHEMA))
+    path = Path(value.removeprefix("@"))
+    schema = parse_json(read_text(str(path)), *SCHEMA)
+    return locore.json_schema(schema, documents=_beside(schema, path.parent))
+
+
+def _beside(schema: Any, folder: Path) -> dict[str, Any]:
+    """Schemas in a folder that a schema in it, or one of them, refers to; by URI."""
+    top = str(schema.get("$id", "")) if isinstance(schema, dict) else ""
+    start, found, todo = top[: top.rfind("/") + 1], dict[str, Any](), [(top, schema)]
+    for base, content in todo:  # grows while it is read
+        for reference in _references(content):
+            uri = urldefrag(urljoin(base, reference)).url
+            path = folder / uri.removeprefix(start)
+            is_inside = path.resolve().is_relative_to(folder.resolve())
+            if uri not in (*found, top) and uri.startswith(start) and is_inside and is_file(str(path)):
+                found[uri] = parse_json(read_text(str(path)), str(path), "a schema is JSON")
+                todo.append((uri, found[uri]))
+    return found
+
+
+def _references(content: Any) -> Iterator[str]:
+    for key, value in content.items() if isinstance(content, dict) else enumerate(content if isinstance(content, list) else ()):
+        if key in ("$ref", "$dynamicRef") and isinstance(value, str):
+            yield value
+        yield from _references(value)
 
 
 def _pattern(value: str) -> Pattern:

@@ -52,6 +52,7 @@ from locore.kernel.constraints.structure import fold
 from locore.kernel.limits import check_progress, check_states, check_table
 from locore.kernel.plugins import cached_property
 
+SHORT = 64  # bytes of a text
 ENDED, FIRST = 0, 1  # the state of a finished text, and that of the empty one; state s of the automaton is s + FIRST
 
 
@@ -176,7 +177,8 @@ class Spelling:
                 check_progress("finding the tokens of a long text", "use shorter texts")
                 ends = range(start + 1, min(len(text), start + self._longest) + 1)
                 least[start] = min((1 + least[end] for end in ends if text[start:end] in self._tokens), default=math.inf)
-            self._known[text] = least[0]
+            known = len(text) if len(text) <= SHORT else 1  # what a text ends with is asked for as well
+            self._known.update((text[start:], least[start]) for start in range(known))
         return self._known[text]
 
 

@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import gc
 import json
 import lzma
 import random
@@ -50,6 +51,7 @@ class SchemaCase:
     instances: tuple[str, ...]
     valid: tuple[bool, ...]
     formats: bool  # do the instances mean `format` to be asserted?
+    documents: dict[str, Any] = field(default_factory=dict)  # that the schema may refer to, by URI
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Tally:
         """Put one case through an engine."""
         self.cases += 1
         length = max(map(len, tokens), default=0) + SPARE
-        asked = Constrained(case.name, "json", case.schema, (), length, (",", ":"), case.formats)
+        asked = Constrained(case.name, "json", case.schema, (), length, (",", ":"), case.formats, case.documents)
         start = CLOCK()
         try:
             compiled = engine.compile(asked)
@@ -118,13 +120,23 @@ class Tally:
 def official(folder: Path) -> Iterator[tuple[str, SchemaCase]]:
     """The required groups of draft 2020-12, where formats are annotations; and those of formats, asserted."""
     base = folder / "test-suite" / "tests" / "draft2020-12"
+    documents = dict(_remotes(folder / "test-suite" / "remotes"))
     for suite, path, formats in (("required", base, False), ("formats", base / "optional" / "format", True)):
         for file in sorted(path.glob("*.json")):
             for group in json.loads(file.read_text()):
                 tests = [(_compact(test["data"]), test["valid"]) for test in group["tests"]]
                 written = [(text, valid) for text, valid in tests if _is_unicode(text)]
                 texts, valid = zip(*written, strict=True)
-                yield suite, SchemaCase(f"{file.stem}: {group['description']}", group["schema"], texts, valid, formats)
+                name = f"{file.stem}: {group['description']}"
+                yield suite, SchemaCase(name, group["schema"], texts, valid, formats, documents)
+
+
+def _remotes(folder: Path) -> Iterator[tuple[str, Any]]:
+    """What the suite wants to be known beforehand, at its addresses: what is for all drafts, and for this one."""
+    for path in sorted(folder.rglob("*.json")):
+        name = path.relative_to(folder).as_posix()
+        if not name.startswith(("draft", "v1/")) or name.startswith("draft2020-12/"):
+            yield f"http://localhost:1234/{name}", json.loads(path.read_text())
 
 
 def maskbench(folder: Path, number: int, seed: int) -> Iterator[tuple[str, SchemaCase]]:
@@ -163,6 +175,7 @@ def run(
     known = [*official(data), *maskbench(data, cases, seed)]
     tokens = [[vocabulary.tokenizer.encode(text) for text in case.instances] for _, case in known]
     tallies: list[Tally] = []
+    gc.freeze()  # the cases are no garbage of an engine
     for make in makers.values():
         made = make(vocabulary)
         found: dict[str, Tally] = {}

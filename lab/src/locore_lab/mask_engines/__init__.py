@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -64,6 +64,7 @@ class Constrained:
     length: int
     separators: tuple[str, str] = (", ", ": ")  # of JSON, between items and after keys
     formats: bool = False  # is `format` asserted, where an engine lets one choose?
+    documents: dict[str, Any] = field(default_factory=dict)  # by URI, where an engine takes others than the schema
 
     def alpha(self, **spelling: Any) -> locore.Constraint:
         """The constraint for Locore, new at every call; JSON is spelled like this."""
@@ -74,7 +75,8 @@ class Constrained:
         if self.kind in ("lark", "gbnf"):
             return locore.grammar(self.what, self.kind)  # type: ignore[arg-type]
         spelling = spelling or {"whitespace": "single", "order": "schema"}
-        return locore.json_schema(self.what, formats="asserted" if self.formats else "annotations", **spelling)
+        formats: Any = "asserted" if self.formats else "annotations"
+        return locore.json_schema(self.what, formats=formats, documents=self.documents, **spelling)
 
 
 def constraints(words: Path) -> list[Constrained]:

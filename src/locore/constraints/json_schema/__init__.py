@@ -40,6 +40,7 @@ def json_schema(
     formats: OneOf["asserted", "annotations"] = "asserted",
     integers: OneOf["digits", "any"] = "digits",
     objects: OneOf["open", "closed"] = "open",
+    documents: Mapping[str, Any] | None = None,
 ) -> JsonSchema:
     """The whole text is a JSON value that is valid for a schema (JSON Schema, drafts 4 to 2020-12, by `$schema`).
 
@@ -65,6 +66,7 @@ def json_schema(
         objects: "closed": they have no properties but those that the schema lists, unless it says itself what others may be
             (`additionalProperties`, `patternProperties`, `unevaluatedProperties`) or lists none; "open": as by the standard,
             whatever the schema does not exclude.
+        documents: other schemas that it refers to, by URI; nothing is fetched.
 
     Raises:
         UnsupportedKeyword: a keyword is not supported; the message has its place, a JSON pointer.
@@ -79,22 +81,16 @@ def json_schema(
             raise InvalidConstraint(
                 'integers="any" is for schemas: of a type whole numbers have digits alone, as it reads them'
             )
-    try:
-        text = json.dumps(schema, allow_nan=False, ensure_ascii=False)
-        text.encode()
-        plain = json.loads(text) == schema
-    except RecursionError as error:
-        raise InvalidConstraint("the schema of json_schema is nested too deep to be read; name its parts with $defs") from error
-    except (TypeError, ValueError) as error:
-        raise InvalidConstraint(f"json_schema needs a schema of plain JSON values: {error}") from error
-    if not plain:
-        raise InvalidConstraint("json_schema needs a schema of plain JSON values: dicts with string keys, lists, no tuples")
+    text = _text(schema, "a schema")
     if not isinstance(depth, int) or isinstance(depth, bool) or not SHALLOWEST <= depth <= DEEPEST:
         raise InvalidConstraint(f"depth of json_schema must be a number from {SHALLOWEST} to {DEEPEST}, got {depth!r}")
     if formats not in FORMATS:
         raise InvalidConstraint(f"formats of json_schema must be one of {', '.join(FORMATS)}; got {formats!r}")
     require_jsonschema()
-    leaf = JsonSchema(text, depth=depth, formats=formats, **vars(style))
+    if documents is not None and not isinstance(documents, Mapping):
+        raise InvalidConstraint(f"documents of json_schema must be a dict of schemas by URI, got {type(documents).__name__}")
+    others = _text(dict(documents or {}), "documents")
+    leaf = JsonSchema(text, depth=depth, formats=formats, documents=others, **vars(style))
     try:
         leaf.read.survey()
     except RecursionError as error:
@@ -102,9 +98,24 @@ def json_schema(
     return leaf
 
 
+def _text(value: Any, what: str) -> str:
+    """As JSON, from which an equal value is read."""
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        plain = json.loads(text) == value
+    except RecursionError as error:
+        raise InvalidConstraint("the schema of json_schema is nested too deep to be read; name its parts with $defs") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidConstraint(f"json_schema needs {what} of plain JSON values: {error}") from error
+    if not plain:
+        raise InvalidConstraint(f"json_schema needs {what} of plain JSON values: dicts with string keys, lists, no tuples")
+    return text
+
+
 @dataclass(frozen=True, eq=False)
 class JsonSchema(NestedLeaf):
-    """The whole text is valid for `schema`, which is kept as JSON text."""
+    """The whole text is valid for `schema`, which is kept as JSON text, as are the `documents` that it refers to."""
 
     schema: str
     whitespace: str = Style.whitespace
@@ -114,6 +125,7 @@ class JsonSchema(NestedLeaf):
     formats: str = "asserted"
     integers: str = Style.integers
     objects: str = Style.objects
+    documents: str = "{}"
     tables_mislead = True  # brackets that are open are further away than an n-gram sees
 
     @cached_property
@@ -123,7 +135,7 @@ class JsonSchema(NestedLeaf):
     @cached_property
     def read(self) -> Schema:
         """The schema, read."""
-        return _read(self.schema, self._style, self.depth, self.formats)
+        return _read(self.schema, self.documents, self._style, self.depth, self.formats)
 
     @cached_property
     def _followed(self) -> Pushdown:
@@ -136,7 +148,7 @@ class JsonSchema(NestedLeaf):
 
     def follow(self) -> Follow:
         """Makes an automaton of the valid texts whose states are made when they are first reached; it can be pickled."""
-        return partial(_reading, self.schema, self._style, self.depth, self.formats)
+        return partial(_reading, self.schema, self.documents, self._style, self.depth, self.formats)
 
     def automaton_within(self, most: int) -> Automaton:
         """The minimal automaton, if no more than so many states have to be looked at."""
@@ -181,7 +193,7 @@ class JsonSchema(NestedLeaf):
 
     @cached_property
     def _check(self) -> Check:
-        return Check(self.schema, self.formats == "asserted")
+        return Check(self.schema, self.documents, self.formats == "asserted")
 
     def accepts(self, text: bytes) -> bool:
         """Is it one of the texts? By the automaton, state by state."""
@@ -197,20 +209,27 @@ class JsonSchema(NestedLeaf):
         options = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "schema"}
         usual = {field.name: field.default for field in fields(self) if field.name != "schema"}
         given = {name: value for name, value in options.items() if value != usual[name]}
+        if "documents" in given:
+            given["documents"] = json.loads(self.documents)
         return {"type": "json_schema", "schema": json.loads(self.schema), **given}
 
 
 @lru_cache(maxsize=8)
-def _read(schema: str, style: Style, depth: int, formats: str) -> Schema:
-    return Schema(json.loads(schema), style, depth, formats == "asserted")
+def _read(schema: str, documents: str, style: Style, depth: int, formats: str) -> Schema:
+    return Schema(json.loads(schema), json.loads(documents), style, depth, formats == "asserted")
 
 
-def _reading(schema: str, style: Style, depth: int, formats: str, measure: Measure) -> Pushdown:
-    return _read(schema, style, depth, formats).reading(measure)
+def _reading(schema: str, documents: str, style: Style, depth: int, formats: str, measure: Measure) -> Pushdown:
+    return _read(schema, documents, style, depth, formats).reading(measure)
 
 
 @described({"type": ["object", "boolean"]})
 def _read_schema(value: Any, path: str) -> Any:
+    return value
+
+
+@described({"type": "object", "additionalProperties": {"type": ["object", "boolean"]}})
+def _read_documents(value: Any, path: str) -> Any:
     return value
 
 
@@ -226,5 +245,6 @@ register(
         "formats": read_string,
         "integers": read_string,
         "objects": read_string,
+        "documents": _read_documents,
     },
 )

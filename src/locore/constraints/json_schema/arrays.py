@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Any
 
-from locore.automata.pushdown import NEVER, Choice, Sequence, cost_of
+from locore.automata.pushdown import NEVER, Sequence, cost_of
+from locore.constraints.json_schema.containers import Container
 from locore.constraints.json_schema.facts import (
     Distinct,
     Fact,
@@ -25,7 +26,6 @@ from locore.constraints.json_schema.facts import (
 )
 from locore.constraints.json_schema.scalars import numbers, strings
 from locore.constraints.json_schema.values import Goals, Reading, Value, joined
-from locore.kernel.plugins import cached_property
 
 State = tuple[int, tuple[int, ...], frozenset[str]]  # items so far, how many held, and those of which no other may be
 MOST_VALUES = 64  # of items that have to differ
@@ -33,16 +33,9 @@ MOST_VALUES = 64  # of items that have to differ
 
 def array(reading: Reading, facts: tuple[Fact, ...], depth: int, level: int) -> Sequence:
     """An array of which these facts hold."""
-    plan = plan_of(reading, facts)
-    arrays: Arrays = reading.once((Arrays, plan, depth, level), Arrays, reading, plan, depth, level)
+    plan = reading.plan(Plan, facts)
+    arrays: Arrays = reading.once((Arrays, plan, depth, level), Arrays, reading, plan, depth, level, b"]")
     return (reading.literal(b"["), arrays.rest((0, plan.none_held, frozenset()), True))
-
-
-def plan_of(reading: Reading, facts: tuple[Fact, ...]) -> Plan:
-    """What facts say of an array."""
-    reading = reading.scalars  # the same in all layouts
-    plan: Plan = reading.once((Plan, facts), Plan, reading, facts)
-    return plan
 
 
 class Plan:
@@ -163,26 +156,10 @@ def plain(number: Any) -> Any:
     return Decimal(number.numerator) / Decimal(number.denominator)
 
 
-class Arrays:
+class Arrays(Container):
     """The symbols of the arrays of a plan at one depth."""
 
-    def __init__(self, reading: Reading, plan: Plan, depth: int, level: int) -> None:
-        self.reading, self.plan, self._depth, self._level = reading, plan, depth, level
-        self._costs: dict[tuple[State, bool], float] = {}
-        close = reading.literal(b"]")
-        self.first = reading.gap(level + 1)
-        self.next = (*reading.gap(), reading.literal(b","), *reading.gap(level + 1, ","))
-        self.end = (*reading.gap(level), close)
-        self.empty = (*reading.gap(), close)
-
-    def rest(self, state: State, is_first: bool) -> ArrayRest:
-        """The rest of an array after some items."""
-        found: ArrayRest = self.reading.once((ArrayRest, self, state, is_first), ArrayRest, self, state, is_first)
-        return found
-
-    def value(self, goals: Goals) -> Value:
-        """Of an item."""
-        return self.reading.value(goals, self._depth, self._level + 1)
+    plan: Plan
 
     def is_complete(self, state: State) -> bool:
         """May the array end here?"""
@@ -223,13 +200,14 @@ class Arrays:
                 options.append([(fact.goal.opposite(), number), *more])
         return product(*options)
 
-    def rest_cost(self, state: State, is_first: bool) -> float:
-        """Of the cheapest way to go on to the last bracket."""
-        key = state, is_first
-        if key not in self._costs:
-            plain = not self.plan.held and self.plan.values is None
-            self._costs[key] = self._counted(state, is_first) if plain else self._searched(state, is_first)
-        return self._costs[key]
+    def more(self, state: State) -> Iterator[Sequence]:
+        """One more item, and the rest."""
+        ways = ((value, self.rest(after, False)) for value, after in self.after(state))
+        return (way for way in ways if cost_of(way) != NEVER)
+
+    def _rest_cost(self, state: State, is_first: bool) -> float:
+        plain = not self.plan.held and self.plan.values is None
+        return self._counted(state, is_first) if plain else self._searched(state, is_first)
 
     def _counted(self, state: State, is_first: bool) -> float:
         plan, count = self.plan, state[0]
@@ -254,26 +232,3 @@ class Arrays:
             if after != state and value.cost != NEVER:
                 found = min(found, value.cost + self.rest_cost(after, False))
         return found + cost_of(self.first if is_first else self.next)
-
-
-class ArrayRest(Choice):
-    """The rest of an array, with its last bracket."""
-
-    def __init__(self, arrays: Arrays, state: State, is_first: bool) -> None:
-        self._arrays, self._state, self._is_first = arrays, state, is_first
-
-    @cached_property
-    def cost(self) -> float:
-        """Counted where nothing has to be searched."""
-        return self._arrays.rest_cost(self._state, self._is_first)
-
-    @cached_property
-    def ways(self) -> tuple[Sequence, ...]:
-        """Its end, or one more item."""
-        arrays, state = self._arrays, self._state
-        found: list[Sequence] = []
-        if arrays.is_complete(state):
-            found.append(arrays.empty if self._is_first else arrays.end)
-        before = arrays.first if self._is_first else arrays.next
-        found += [(*before, value, arrays.rest(after, False)) for value, after in arrays.after(state)]
-        return tuple(way for way in found if cost_of(way) != NEVER)

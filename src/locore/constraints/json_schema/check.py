@@ -26,13 +26,14 @@ def require_jsonschema() -> None:
 class Check:
     """Judges texts by their values; of a name that is written twice the last value counts, as in Python's `json`."""
 
-    def __init__(self, schema: str, formats: bool) -> None:
+    def __init__(self, schema: str, documents: str, formats: bool) -> None:
         """Of a schema as JSON text.
 
         Args:
+            documents: that it refers to, by URI, as JSON text.
             formats: is `format` asserted?
         """
-        self._schema = json.loads(schema, parse_float=Decimal)
+        self._schema, self._others = (json.loads(text, parse_float=Decimal) for text in (schema, documents))
         self._formats = formats
 
     def holds(self, text: str) -> bool:
@@ -48,9 +49,8 @@ class Check:
         import attrs
         import jsonschema
         from jsonschema.validators import extend
-        from jsonschema_specifications import REGISTRY
 
-        document = Document(self._schema)
+        document = Document(self._schema, self._others)
         names = {4: "Draft4Validator", 6: "Draft6Validator", 7: "Draft7Validator", 2019: "Draft201909Validator"}
         base = getattr(jsonschema, names.get(document.draft, "Draft202012Validator"))
         types = base.TYPE_CHECKER.redefine("number", _is_number)
@@ -69,7 +69,7 @@ class Check:
         validator = extend(base, rules, type_checker=types)
         # Its own would go on with another validator below a `$schema` in a part.
         validator.evolve = lambda self, **changes: attrs.evolve(self, **changes)
-        return validator(self._schema, registry=REGISTRY)
+        return validator(self._schema, registry=document.registry)
 
 
 def _is_number(_: Any, value: Any) -> bool:

@@ -5,7 +5,7 @@ References are followed by the library `referencing`, which `jsonschema` itself 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from reprlib import repr as shortened
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 
 LATEST = 2020
+REMEDY = "give the document by its URI in documents=, or copy the part into $defs"
 DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": LATEST}
 
 
@@ -125,16 +126,20 @@ def is_number(value: Any) -> bool:
 
 
 class Document:
-    """A whole schema.
+    """A whole schema, with the other documents that it refers to.
 
     Attributes:
         root: its top.
         draft: that which `$schema` names; the latest where there is none.
         lenient: no draft is named, so that keywords of older ones keep their meaning.
+        registry: of `referencing`, with the other documents.
     """
 
-    def __init__(self, schema: Any) -> None:
-        """Of a schema as `json.loads` gives it.
+    def __init__(self, schema: Any, others: Mapping[str, Any]) -> None:
+        """Of schemas as `json.loads` gives them.
+
+        Args:
+            others: by URI.
 
         Raises:
             InvalidConstraint: `$schema` is unknown.
@@ -145,13 +150,16 @@ class Document:
         if isinstance(schema, dict) and "$schema" in schema:
             self.draft, self.lenient = _draft_of(schema["$schema"]), False
         self._specification = _specification(self.draft)
-        self._is_dynamic = any(word in ("$dynamicRef", "$recursiveRef") for word in _words(schema))
+        self._is_dynamic = any(word in ("$dynamicRef", "$recursiveRef") for word in _words([schema, *others.values()]))
         resource: Any = self._specification.create_resource(schema)
         try:
-            resolver = _registry().with_resource("", resource).resolver_with_root(resource)
+            self.registry = _registry().with_resources(
+                (uri, self._specification.create_resource(content)) for uri, content in others.items()
+            )
+            resolver = self.registry.with_resource("", resource).resolver_with_root(resource)
             self.root = self.node(schema, "", resolver, at_root=True)
         except (ValueError, AttributeError, TypeError) as error:
-            raise InvalidConstraint(f"the $id of a JSON schema cannot be read: {error}") from error
+            raise InvalidConstraint(f"the $id of a JSON schema, or a URI of its documents, cannot be read: {error}") from error
 
     def node(self, content: Any, pointer: str, resolver: Any, at_root: bool = False) -> Node:
         """The node of a part; always the same one."""
@@ -182,11 +190,11 @@ class Document:
         try:
             found = lookup_recursive_ref(node.resolver) if keyword == "$recursiveRef" else node.resolver.lookup(reference)
         except Unretrievable:
-            node.refuse(f"{reference!r} is in another document, and none is fetched; copy it into $defs", keyword)
+            node.refuse(f"{reference!r} is in another document, and none is fetched; {REMEDY}", keyword)
         except (Unresolvable, ValueError, AttributeError, TypeError, KeyError, IndexError):
             if reference.startswith("#"):
                 node.wrong("a reference to a part of the schema that exists", keyword)
-            node.refuse(f"{reference!r} is not a part of this schema, and nothing is fetched; copy it into $defs", keyword)
+            node.refuse(f"{reference!r} is not a part of this schema, and nothing is fetched; {REMEDY}", keyword)
         if not isinstance(found.contents, dict | bool):
             node.wrong("a reference to a schema: an object, true or false", keyword)
         pointer = reference[1:] if reference.startswith("#") else reference

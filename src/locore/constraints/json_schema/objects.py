@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import product as every_pair
 
-from locore.automata.pushdown import NEVER, Choice, Sequence, Texts, cost_of
+from locore.automata.pushdown import NEVER, Sequence, Texts, cost_of
 from locore.automata.walking import IS_PLAIN
+from locore.constraints.json_schema.containers import Container
 from locore.constraints.json_schema.facts import Fact
 from locore.constraints.json_schema.names import TrieNode, name_at, trie, words_below
-from locore.constraints.json_schema.properties import Label, Plan, State, plan_of
-from locore.constraints.json_schema.values import Goals, Reading, Value, joined
+from locore.constraints.json_schema.properties import Label, Plan, State
+from locore.constraints.json_schema.values import Reading, Value, joined
 from locore.kernel.plugins import cached_property
 
 
 def object_(reading: Reading, facts: tuple[Fact, ...], depth: int, level: int) -> Sequence:
     """An object of which these facts hold."""
-    plan = plan_of(reading, facts)
+    plan = reading.plan(Plan, facts)
     key = Objects, plan, depth, level
     objects: Objects = reading.once(key, Objects, reading, plan, depth, level)
     return (reading.literal(b"{"), objects.rest((0, 0, plan.all_missing, frozenset()), True))
 
 
-class Objects:
+class Objects(Container):
     """The symbols of the objects of a plan at one depth."""
 
+    plan: Plan
+
     def __init__(self, reading: Reading, plan: Plan, depth: int, level: int) -> None:
-        self.reading, self.plan, self._depth, self._level = reading, plan, depth, level
-        self._costs: dict[tuple[State, bool], float] = {}
+        super().__init__(reading, plan, depth, level, b"}", (reading.literal(b'"'),))
         self._listed_costs: dict[State, dict[int, float]] = {}
         self._name_costs: dict[tuple[int, int], float] = {}
         self._spelled: dict[int, tuple[Texts, list[int]] | None] = {}
         self._values: dict[int | Label, Value] = {}
         self._whole: dict[int, float] = {}
-        self.close = reading.literal(b"}")
         self.colon = (*reading.gap(), reading.literal(b":"), *reading.gap(after=":"))
-        self.first = (*reading.gap(level + 1), reading.literal(b'"'))
-        self.next = (*reading.gap(), reading.literal(b","), *reading.gap(level + 1, ","), reading.literal(b'"'))
-        self.end = (*reading.gap(level), self.close)
-        self.empty = (*reading.gap(), self.close)
 
     @cached_property
     def root(self) -> TrieNode:
@@ -52,16 +50,6 @@ class Objects:
             node.below = [number for number in node.below if can[number]]
             pending += node.children.values()
         return root
-
-    def value(self, goals: Goals) -> Value:
-        """Of a property."""
-        return self.reading.value(goals, self._depth, self._level + 1)
-
-    def rest(self, state: State, is_first: bool) -> ObjectRest:
-        """The rest of an object after some properties."""
-        key = ObjectRest, self, state, is_first
-        found: ObjectRest = self.reading.once(key, ObjectRest, self, state, is_first)
-        return found
 
     def may_come(self, number: int | None, state: State) -> bool:
         """May a listed name (None: another one) come next? Not too late, nor before one that is required and then would be."""
@@ -139,20 +127,19 @@ class Objects:
             found = self._name_costs[number, start] = self.reading.measure(text)
         return found
 
-    def rest_cost(self, state: State, is_first: bool) -> float:
-        """Of the cheapest way to go on to the last bracket."""
-        key = state, is_first
-        if key not in self._costs:
-            self._costs[key] = NEVER if self.plan.impossible else self._rest_cost(state, is_first)
-        return self._costs[key]
-
     def is_complete(self, state: State) -> bool:
         """May the object end here?"""
         seen, count, missing, _ = state
         return not (self.plan.required & ~seen or missing) and count >= self.plan.least
 
+    def more(self, state: State) -> Iterable[Sequence]:
+        """One more property, from its name on."""
+        return name_at(self, state, b"", self.root, 0)
+
     def _rest_cost(self, state: State, is_first: bool) -> float:
         seen, count, missing, _ = state
+        if self.plan.impossible:
+            return NEVER
         if missing:
             return self._searched_cost(state, is_first)
         plan = self.plan
@@ -217,26 +204,3 @@ class Objects:
 
 def _bits(mask: int) -> list[int]:
     return [number for number in range(mask.bit_length()) if mask >> number & 1]
-
-
-class ObjectRest(Choice):
-    """The rest of an object, with its last bracket."""
-
-    def __init__(self, objects: Objects, state: State, is_first: bool) -> None:
-        self._objects, self._state, self._is_first = objects, state, is_first
-
-    @cached_property
-    def cost(self) -> float:
-        """Counted, not searched."""
-        return self._objects.rest_cost(self._state, self._is_first)
-
-    @cached_property
-    def ways(self) -> tuple[Sequence, ...]:
-        """Its end, or one more property."""
-        objects, state = self._objects, self._state
-        found: list[Sequence] = []
-        if objects.is_complete(state):
-            found.append(objects.empty if self._is_first else objects.end)
-        before = objects.first if self._is_first else objects.next
-        found += [(*before, *way) for way in name_at(objects, state, b"", objects.root, 0)]
-        return tuple(found)

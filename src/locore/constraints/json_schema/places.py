@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from locore.automata.pushdown import NEVER
-from locore.constraints.json_schema.arrays import plan_of as plan_of_array
+from locore.constraints.json_schema.arrays import Plan as ArrayPlan
 from locore.constraints.json_schema.facts import Goal, Valid
-from locore.constraints.json_schema.properties import plan_of
+from locore.constraints.json_schema.properties import Plan as ObjectPlan
 from locore.constraints.json_schema.reader import Schema
 from locore.constraints.json_schema.values import Goals, Reading
 
@@ -27,7 +27,7 @@ def _inside(reading: Reading, goals: Goals, step: str, names: dict[str, None], d
     found: list[Goals] = []
     for shape in reading.shapes.of(goals) if depth > 0 else ():
         if "object" in shape.kinds:
-            plan = plan_of(reading, shape.of("object"))
+            plan = reading.plan(ObjectPlan, shape.of("object"))
             names |= {name: None for number, name in enumerate(plan.listed) if plan.available[number]}
             if step in plan.number:
                 found += [plan.goals[plan.number[step]]] * plan.available[plan.number[step]]
@@ -35,7 +35,7 @@ def _inside(reading: Reading, goals: Goals, step: str, names: dict[str, None], d
                 scanners = ((label, plan.scanner(frozenset({label}))) for label in plan.labels)
                 found += [plan.goals_by(label) for label, scanner in scanners if scanner is None or scanner.accepts(step)]
         if "array" in shape.kinds and step.isdecimal():
-            items = plan_of_array(reading, shape.of("array"))
+            items = reading.plan(ArrayPlan, shape.of("array"))
             if items.most is None or int(step) < items.most:
                 found.append(items.goals(int(step)))
     return [one for one in dict.fromkeys(found) if reading.value(one, depth - 1, 0).cost != NEVER]

@@ -38,13 +38,6 @@ MOST_NAME_STATES = 20_000
 MOST_NAMES = 64  # that are listed where a pattern says which there are
 
 
-def plan_of(reading: Reading, facts: tuple[Fact, ...]) -> Plan:
-    """What facts say of an object."""
-    reading = reading.scalars  # the same in all layouts
-    plan: Plan = reading.once((Plan, facts), Plan, reading, facts)
-    return plan
-
-
 class Plan:
     """What facts say of an object, name by name.
 

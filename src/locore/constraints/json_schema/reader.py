@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from locore.automata.pushdown import Choice, Measure, Pushdown, Sequence
@@ -33,15 +33,16 @@ class Schema:
         nests: is there no end to how deep values may nest? Known after `survey`.
     """
 
-    def __init__(self, schema: Any, style: Style, depth: int, formats: bool) -> None:
-        """Of a schema as `json.loads` gives it.
+    def __init__(self, schema: Any, others: Mapping[str, Any], style: Style, depth: int, formats: bool) -> None:
+        """Of schemas as `json.loads` gives them.
 
         Args:
+            others: documents that it refers to, by URI.
             depth: how many arrays and objects may be inside each other.
             formats: is `format` asserted?
         """
         self.style, self.depth = style, depth
-        self.document = Document(schema)
+        self.document = Document(schema, others)
         self.rules = Rules(self.document, formats, style.objects == "closed")
         self.shapes = Shapes(self.rules)
         self.nests = False
@@ -101,9 +102,9 @@ def parts_of(reading: Reading, goals: Goals) -> Iterator[Goals]:
     """What the items and properties of a value have to meet."""
     for shape in reading.shapes.of(goals):
         if "array" in shape.kinds:
-            yield from arrays.plan_of(reading, shape.of("array")).parts()
+            yield from reading.plan(arrays.Plan, shape.of("array")).parts()
         if "object" in shape.kinds:
-            yield from properties.plan_of(reading, shape.of("object")).parts()
+            yield from reading.plan(properties.Plan, shape.of("object")).parts()
         if "string" in shape.kinds:
             string_of(reading, shape.of("string"))
         if "number" in shape.kinds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from locore.automata.pushdown import NEVER, Choice, Kind, Literal, Measure, Row, Sequence, Symbol, cost_of
 from locore.automata.regex.scanner import DEAD, Scanner
@@ -14,6 +14,7 @@ from locore.constraints.json_schema.shapes import Shape, Shapes
 from locore.constraints.json_schema.style import INDENT, WHITESPACE, Style
 from locore.kernel.plugins import cached_property
 
+P = TypeVar("P")
 Goals = tuple[Goal, ...]  # each once, in the order of the schema
 # "array" and "object": of a reading, what is known of the value, how deep its parts may nest, and how far they are indented.
 Containers = Mapping[str, Callable[["Reading", tuple[Fact, ...], int, int], Sequence]]
@@ -53,6 +54,12 @@ class Reading:
         if key not in self._made:
             self._made[key] = make(*arguments)
         return self._made[key]
+
+    def plan(self, kind: Callable[[Reading, tuple[Fact, ...]], P], facts: tuple[Fact, ...]) -> P:
+        """What facts say of an array or an object, which is the same in all layouts."""
+        reading = self.scalars
+        found: P = reading.once((kind, facts), kind, reading, facts)
+        return found
 
     def literal(self, text: bytes) -> Literal:
         """Exactly these bytes."""
