@@ -101,3 +101,19 @@ def test_and_nothing_outside_of_its_folder(tmp_path):
     (tmp_path / "inside" / "b.json").write_text(json.dumps({"$ref": "../a.json"}))
     code, said = _generated(tmp_path / "inside" / "b.json")
     assert code != 0 and "'../a.json' is not a part of this schema" in said
+
+
+def test_a_file_that_is_no_json_is_told(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"$ref": "b.json"}))
+    (tmp_path / "b.json").write_text('{"type": ')
+    code, said = _generated(tmp_path / "a.json")
+    assert code != 0 and "b.json" in said and "a schema is JSON" in said
+
+
+@pytest.mark.parametrize("reference", ["http://[", "a\0b", "", "x" * 5_000, "%zz", "//", "http://x:y/"])
+def test_what_is_no_address_is_told(tmp_path, reference):
+    (tmp_path / "a.json").write_text(json.dumps({"$ref": reference}))
+    code, said = _generated(tmp_path / "a.json")
+    assert code != 0 and said.startswith("error: ")
+    with pytest.raises((InvalidConstraint, UnsupportedKeyword)):
+        json_schema({"$ref": "a"}, documents={reference: {"type": "strin"}})

@@ -193,16 +193,21 @@ def _read_schema(value: str) -> Constraint:
 def _beside(schema: Any, folder: Path) -> dict[str, Any]:
     """Schemas in a folder that a schema in it, or one of them, refers to; by URI."""
     top = str(schema.get("$id", "")) if isinstance(schema, dict) else ""
-    start, found, todo = top[: top.rfind("/") + 1], dict[str, Any](), [(top, schema)]
+    found, todo = dict[str, Any](), [(top, schema)]
     for base, content in todo:  # grows while it is read
-        for reference in _references(content):
-            uri = urldefrag(urljoin(base, reference)).url
-            path = folder / uri.removeprefix(start)
-            is_inside = path.resolve().is_relative_to(folder.resolve())
-            if uri not in (*found, top) and uri.startswith(start) and is_inside and is_file(str(path)):
+        for uri in {_without_fragment(base, reference): None for reference in _references(content)}:
+            path = folder / uri.removeprefix(top[: top.rfind("/") + 1])
+            if uri not in (*found, top) and is_file(path) and path.resolve().is_relative_to(folder.resolve()):
                 found[uri] = parse_json(read_text(str(path)), str(path), "a schema is JSON")
                 todo.append((uri, found[uri]))
     return found
+
+
+def _without_fragment(base: str, reference: str) -> str:
+    try:
+        return urldefrag(urljoin(base, reference)).url
+    except ValueError:  # which is told where it is followed
+        return base
 
 
 def _references(content: Any) -> Iterator[str]:
