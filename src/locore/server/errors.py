@@ -79,13 +79,10 @@ def from_worker(kind: str, message: str, constrained_by: str = "constraint") -> 
 
 def timed_out(seconds: float, waited: float | None, lm_tokens: int) -> ApiError:
     """504: so much of these seconds it waited for others, None for all, and then it spent so many LM tokens."""
-    if waited is None:
-        message = f"not begun within {seconds:g} seconds, others came first; ask again later."
-    else:
-        message = (
-            f"no answer within {seconds:g} seconds: it waited for {waited:.2g}, and then spent {lm_tokens:,} LM tokens; "
-            "ask for fewer tokens or particles, or set a budget below that."
-        )
+    message = f"not begun within {seconds:g} seconds, others came first; ask again later."
+    if waited is not None:
+        spent = f"it waited for {waited:.2g}, and then spent {lm_tokens:,} LM tokens"
+        message = f"no answer within {seconds:g} seconds: {spent}; ask for fewer tokens or particles, or set a smaller budget."
     return ApiError(504, message, "timeout", headers=NO_RETRY)
 
 

@@ -136,10 +136,7 @@ class Document:
     """
 
     def __init__(self, schema: Any, others: Mapping[str, Any]) -> None:
-        """Of schemas as `json.loads` gives them.
-
-        Args:
-            others: by URI.
+        """Of schemas as `json.loads` gives them, the others by URI.
 
         Raises:
             InvalidConstraint: `$schema` is unknown.
