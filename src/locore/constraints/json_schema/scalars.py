@@ -73,13 +73,18 @@ def strings(facts: Iterable[Fact]) -> Strings | None:
         return None
     if named is not None:
         loose = Strings(None, least, most)
-        fitting = [one for one in named - unwanted if loose.accepts(one) and all(dfa.accepts(one) for dfa in automata)]
-        return Strings(Scanner(of_words(fitting), least_bytes), 0, None, True) if fitting else None
+        fitting = {one for one in named - unwanted if loose.accepts(one) and all(dfa.accepts(one) for dfa in automata)}
+        return Strings(_scanner_of(frozenset(fitting)), 0, None, True) if fitting else None
     if unwanted:
         automata.append(of_words(sorted(unwanted)).complement())
     if not automata:
         return Strings(None, least, most)
     return Strings(_scanner(tuple(automata)), least, most)
+
+
+@lru_cache(maxsize=32)  # a reading asks for them several times, and they may be long
+def _scanner_of(words: frozenset[str]) -> Scanner:
+    return Scanner(of_words(sorted(words)), least_bytes)
 
 
 @lru_cache(maxsize=512)
