@@ -20,7 +20,6 @@ from locore.constraints import contains, json_schema, regex, word_count
 from locore.kernel.errors import LocoreError
 from locore.kernel.limits import Limits, check_progress, watched
 from locore.models.by_name import load
-from locore.potentials import Target
 from locore.server import apart
 from locore.server.apart import Value
 from locore.server.compute import read
@@ -43,7 +42,7 @@ def lark(rules: int) -> str:
     return "\n".join(["start: r0", *(f"r{i}: r{i + 1}" for i in range(rules)), f'r{rules}: "a"'])
 
 
-TASKS = {name: Task("It was", 8, constraint.to_json()) for name, constraint in CONSTRAINTS.items()} | {
+TASKS = {
     "stop and bad words": Task("It was", 8, contains(" dog").to_json(), stop=["."], bad_words=["cat"]),
     "a chain of rules": Task("It was", 8, {"type": "grammar", "text": lark(300)}),
     "a long constant": Task("It was", 8, {"type": "json_schema", "schema": {"const": "ab" * 400}}),
@@ -115,10 +114,7 @@ def main() -> None:
         found[name] = [outcome(partial(_content, make)), outcome(partial(_content, partial(there, partial(slowly, make))))]
     for name, task in TASKS.items():
         reading = partial(read, task, model.tokenizer, LIMITS)
-        found[name + ", read"] = [
-            outcome(partial(_meaning, reading)),
-            outcome(partial(_meaning, partial(there, partial(slowly, reading)))),
-        ]
+        found[name + ", read"] = [outcome(reading), outcome(partial(there, partial(slowly, reading)))]
     found["seconds"] = seconds
     for make in (large, endless, broken):
         found[make.__name__] = outcome(partial(there, make))
@@ -135,12 +131,6 @@ def main() -> None:
     os.kill(fork, signal.SIGKILL)
     found["without"] = outcome(partial(there, partial(slowly, partial(int, 7))))
     print(json.dumps(found))
-
-
-def _meaning(reading: Callable[[], Target]) -> str:
-    """What it says and how many texts satisfy it."""
-    aim = reading()
-    return f"{aim!r} {_content(partial(compile, aim.constraint, load('tiny').tokenizer, 8, limits=LIMITS, use_cache=False))}"
 
 
 def _content(make: Callable[[], Circuit]) -> str:

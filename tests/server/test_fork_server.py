@@ -55,32 +55,15 @@ async def _lives() -> None:
     assert second.returncode == -signal.SIGKILL
     await until(lambda: not Path(f"/proc/{second.pid}").exists())
     fourth = await loaded(await server.started())
-    fourth.kill()
-    await fourth.wait()
+    fourth.stdin.close()  # its server is gone without a word
+    server._line.close()
+    await until(lambda: not Path(f"/proc/{fourth.pid}").exists())
     await server.stop()
     assert set(children(os.getpid())) == before
 
 
 def test_ends_are_told_and_nobody_outlives_whom_it_belongs_to():
     asyncio.run(_lives())
-
-
-async def _left() -> int:
-    """The process id of a worker whose server is gone without a word."""
-    server = ForkServer()
-    process = await loaded(await server.started())
-    process.stdin.close()
-    assert server._line is not None
-    server._line.close()
-    return process.pid
-
-
-def test_a_worker_ends_where_its_server_is_gone():
-    async def main() -> None:
-        pid = await _left()
-        await until(lambda: not Path(f"/proc/{pid}").exists())
-
-    asyncio.run(main())
 
 
 def test_a_process_that_cannot_fork_is_told(monkeypatch):

@@ -10,6 +10,7 @@ import locore
 from locore.cli import main
 from tests.batch.helpers import results, write
 from tests.chatting import talking
+from tests.effort import some
 
 SCHEMA = {
     "type": "object",
@@ -23,12 +24,12 @@ CONSTRAINT = json.dumps({"type": "json_schema", "schema": SCHEMA})
 
 
 def same(one, other):
-    """Equal but for the last digits, which depend on the threads of a process."""
+    """Equal but for the last digits of 32 bits, which depend on the process: once in some thirty they differ by 1.5e-5."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
-    return one == (pytest.approx(other, rel=1e-5, abs=1e-12) if isinstance(other, float) else other)
+    return one == (pytest.approx(other, rel=1e-4, abs=1e-12) if isinstance(other, float) else other)
 
 
 def record_of(model, seed, **options):
@@ -63,7 +64,7 @@ def test_what_has_no_fields_is_refused(server, changed, said):
     assert 400 <= status < 500 and said in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("given", [{}, {"num_particles": 8}, {"budget": 60, "sampler": "auto"}])
+@pytest.mark.parametrize("given", some([{}, {"num_particles": 8}, {"budget": 60, "sampler": "auto"}]))
 def test_files_of_prompts_and_the_shell_say_the_same(tmp_path, capsys, given):
     output = tmp_path / "out"
     more = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
