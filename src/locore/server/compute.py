@@ -195,9 +195,6 @@ def read(task: Task, tokenizer: Tokenizer, limits: Limits) -> Target:
         task: which may want its stop string constrained; that takes a model that ends there.
         tokenizer: of the model.
         limits: reading a constraint may take as long as compiling it.
-
-    Raises:
-        LocoreError: it means nothing, or is too large.
     """
     with limits.enforced():
         return _aim(task, tokenizer)

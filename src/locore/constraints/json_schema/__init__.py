@@ -89,8 +89,7 @@ def json_schema(
     require_jsonschema()
     if documents is not None and not isinstance(documents, Mapping):
         raise InvalidConstraint(f"documents of json_schema must be a dict of schemas by URI, got {type(documents).__name__}")
-    others = _text(dict(documents or {}), "documents")
-    leaf = JsonSchema(text, depth=depth, formats=formats, documents=others, **vars(style))
+    leaf = JsonSchema(text, depth=depth, formats=formats, documents=_text(dict(documents or {}), "documents"), **vars(style))
     try:
         leaf.read.survey()
     except RecursionError as error:
