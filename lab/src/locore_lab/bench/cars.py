@@ -9,7 +9,7 @@ A run is worth as many exact draws as would miss the law of texts by as much: n 
 where p̂ is what the run says of each text. So bias counts as much as chance. "Tokens" and "seconds" of a draw are those of a run
 over n. The law is known where reading the likeliest prefixes leaves out a small share of p(α).
 
-Under SQL's grammar no sampler has an exact draw here: each runs once with the same LM tokens to spend.
+Under SQL's grammar no sampler has an exact draw here: each has the same LM tokens to spend, three times.
 
 `auto` has a budget of LM tokens. Others get the first number of particles, of powers of two, with which a run that is thrown
 away took its CPU seconds or more; CARS runs until it has accepted one more, which makes its draws equally weighted. In the
@@ -53,6 +53,7 @@ SIZES = (8, 16, 32, 64, 128, 256)  # particles of the others
 VALUES = 40  # texts that are compared one by one; the others are one
 LEFT = 0.05  # share of p(α) that may be unread where the law counts as known
 UNREAD = 0.01  # the share at which reading ends
+SCARCE_RUNS = 3  # where exact draws are out of reach
 ENOUGH = 100  # accepted draws after which a log of CARS is read no further
 
 
@@ -267,19 +268,23 @@ def measured(listed: Listed, clone: Path, model: HuggingFaceModel, names: list[s
 
 
 def scarce(listed: Listed, clone: Path, model: HuggingFaceModel, names: list[str]) -> list[Row]:
-    """One run of each sampler with the same LM tokens to spend, where exact draws are out of reach."""
+    """Some runs of each sampler with the same LM tokens to spend, where exact draws are out of reach."""
     task, rows = Task.of(listed, clone, model), []
     budget = PER_TOKEN * listed.length
     for name in names:
         entry = choose([name])[0]
         num = CALLED if name == AUTO else entry.particles(listed.length, model.vocab_size, budget)
-        particles, cost = task.call(entry.sampler, num, budget, seed_of("cars", listed.name, name), True)
-        row: Row = {"part": "scarce", "sampler": name, "budget": budget, "lm_tokens": cost["lm_tokens"]}
-        row["cpu_seconds"] = cost["cpu_seconds"]
-        if particles is not None:
-            row |= {"texts": len(particles.posterior()), "verdict": particles.verdict.level, "best": particles.texts[0]}
-            row["log_z"] = particles.log_evidence if particles.record.weighted and name != "asap" else None
-            row["interval"] = list(particles.log_evidence_interval)
+        seeds = [seed_of("cars", listed.name, name, number) for number in range(SCARCE_RUNS)]
+        calls = [task.call(entry.sampler, num, budget, seed, True) for seed in seeds]
+        found = [particles for particles, _ in calls if particles is not None]
+        row: Row = {"part": "scarce", "sampler": name, "budget": budget, "runs": len(calls), "failed": len(calls) - len(found)}
+        row |= {what: mean(cost[what] for _, cost in calls) for what in ("lm_tokens", "cpu_seconds")}
+        if found:
+            row |= {"texts": mean(len(one.posterior()) for one in found), "best": found[0].texts[0]}
+            row["verdicts"] = ", ".join(dict.fromkeys(one.verdict.level for one in found))
+            if name != "asap" and all(one.record.weighted for one in found):
+                row["log_z"] = sorted(one.log_evidence for one in found)
+                row["each"] = "; ".join(f"{log_z:.1f}" for log_z in row["log_z"])
         rows.append(row)
     return rows
 
@@ -291,8 +296,8 @@ def scarce(listed: Listed, clone: Path, model: HuggingFaceModel, names: list[str
     "| {worth:.1f} | {tokens_each:.1f} | {seconds_each:.2f} | {rmse:.2f} | {runs}, {failed}",
     truth=("task | log p(α) | unread, at most | likely texts", "{suite}: {task} | {log_z:.3f} | {left:.4f} | {texts}"),
     scarce=(
-        "task, exact draws out of reach | sampler | LM tokens | CPU s | texts found | log Ẑ | verdict",
-        "{suite}: {task} | {sampler} | {lm_tokens} | {cpu_seconds:.0f} | {texts} | {log_z:.1f} | {verdict}",
+        "exact draws out of reach | sampler | LM tokens | CPU s | texts | log Ẑ of each run | verdicts | runs, of them empty",
+        "{task} | {sampler} | {lm_tokens:.0f} | {cpu_seconds:.0f} | {texts:.0f} | {each} | {verdicts} | {runs}, {failed}",
     ),
     theirs=(
         "Llama-3.1-8B-Instruct, as logged by CARS' authors | sampler | runs | accepted | calls | acceptance",
