@@ -118,10 +118,11 @@ class Tally:
 
 
 def official(folder: Path) -> Iterator[tuple[str, SchemaCase]]:
-    """The required groups of draft 2020-12, where formats are annotations; and those of formats, asserted."""
+    """The required and the optional groups of draft 2020-12, where formats are annotations; and those of formats, asserted."""
     base = folder / "test-suite" / "tests" / "draft2020-12"
     documents = dict(_remotes(folder / "test-suite" / "remotes"))
-    for suite, path, formats in (("required", base, False), ("formats", base / "optional" / "format", True)):
+    more = base / "optional"
+    for suite, path, formats in (("required", base, False), ("optional", more, False), ("formats", more / "format", True)):
         for file in sorted(path.glob("*.json")):
             for group in json.loads(file.read_text()):
                 tests = [(_compact(test["data"]), test["valid"]) for test in group["tests"]]

@@ -198,6 +198,7 @@ def parse_ecma(text: str) -> Pattern:
     Raises:
         InvalidConstraint: Python does not accept it.
     """
+    text = re.sub(r"\\(c[A-Za-z]|.)", lambda at: chr(ord(at[1][1]) % 32) if at[1][1:] else at[0], text, flags=re.DOTALL)
     pattern = parse(text, re.ASCII)
     replace_items(pattern.tree, _as_ecma_means_it)
     return pattern

@@ -61,10 +61,11 @@ class Check:
             "pattern": _pattern,
             "patternProperties": _pattern_properties,
             "additionalProperties": _additional_properties,
+            "dependencies": _dependencies,  # which later drafts let a validator keep
             "format": _format if self._formats else _nothing,
         }
         if document.lenient:
-            rules |= {"dependencies": _dependencies, "items": _items, "additionalItems": _nothing}
+            rules |= {"items": _items, "additionalItems": _nothing}
             rules |= {"exclusiveMinimum": _exclusive_minimum, "exclusiveMaximum": _exclusive_maximum}
         validator = extend(base, rules, type_checker=types)
         # Its own would go on with another validator below a `$schema` in a part.

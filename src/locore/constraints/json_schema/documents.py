@@ -148,11 +148,10 @@ class Document:
             self.draft, self.lenient = _draft_of(schema["$schema"]), False
         self._specification = _specification(self.draft)
         self._is_dynamic = any(word in ("$dynamicRef", "$recursiveRef") for word in _words([schema, *others.values()]))
-        resource: Any = self._specification.create_resource(schema)
+        create = self._specification.create_resource
+        resource: Any = create(schema)
         try:
-            self.registry = _registry().with_resources(
-                (uri, self._specification.create_resource(content)) for uri, content in others.items()
-            )
+            self.registry = _registry().with_resources((uri, create(content)) for uri, content in others.items())
             resolver = self.registry.with_resource("", resource).resolver_with_root(resource)
             self.root = self.node(schema, "", resolver, at_root=True)
         except (ValueError, AttributeError, TypeError) as error:

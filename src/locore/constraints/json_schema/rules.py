@@ -69,7 +69,7 @@ SINCE = {  # the first draft that knows a keyword
     **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties", "$recursiveRef"), 2019),
     **dict.fromkeys(("prefixItems", "$dynamicRef"), 2020),
 }
-UNTIL = {"dependencies": 7, "additionalItems": 2019, "$recursiveRef": 2019}  # the last one
+UNTIL = {"dependencies": LATEST, "additionalItems": 2019, "$recursiveRef": 2019}  # the last one
 ASSERTING = {
     *("type", "enum", "$ref", "allOf", "anyOf", "oneOf", "not", "format", "minLength", "maxLength", "pattern", "items"),
     *("minItems", "maxItems", "uniqueItems", "properties", "required", "additionalProperties", "patternProperties"),
