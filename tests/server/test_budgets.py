@@ -18,6 +18,7 @@ from locore.server.errors import ApiError
 from locore.server.jobs import Job
 from locore.server.process import FULL, StartFailed, WorkerProcess
 from locore.server.queue import Queue
+from locore.server.schema import CompletionRequest, refusal
 from locore.server.settings import Settings
 from locore.server.task import Task
 from locore.server.worker import Shares
@@ -144,3 +145,10 @@ def test_what_functions_remember_is_forgotten(monkeypatch):
     worker.forget()
     module.kept(1)
     assert calls == [1, 1]
+
+
+@pytest.mark.parametrize(("budget", "fits"), [("29.9s", True), ("30s", False), ("1e9s", False), (1000, True), (None, True)])
+def test_seconds_that_no_answer_may_take_are_refused_when_they_come(budget, fits):
+    asked = {"model": "tiny", "prompt": "It was"} | ({} if budget is None else {"budget": budget})
+    found = refusal(CompletionRequest(**asked).tasks(16), Settings(timeout=30))
+    assert found is None if fits else found[0] == "budget" and "more than an answer may take here, which is 30 s" in found[1]

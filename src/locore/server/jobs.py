@@ -131,10 +131,6 @@ class Job:
         """Call this with each piece."""
         self._listeners.append(call)
 
-    def message(self) -> dict[str, Any]:
-        """What the worker is sent."""
-        return {"id": self.number, "task": self.task.to_json()}
-
     def succeed(self, result: dict[str, Any]) -> None:
         """The result, if somebody still waits."""
         if not self.answer.done():

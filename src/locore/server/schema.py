@@ -428,6 +428,8 @@ def refusal(tasks: list[Task], settings: Settings) -> tuple[str, str] | None:
         if value > most:
             texts = "n, times the number of prompts," if name == "n" and len(tasks) > 1 else name
             return name, f"{texts} is {value}, but this server allows at most {most}."
+    if isinstance(first.budget, str) and float(first.budget.removesuffix("s")) >= settings.timeout:
+        return "budget", f"a budget of {first.budget} is more than an answer may take here, which is {settings.timeout:g} s."
     if first.min_tokens > first.max_tokens:
         return "min_tokens", f"min_tokens is {first.min_tokens}, above max_tokens, which is {first.max_tokens}."
     return None
