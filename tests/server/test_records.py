@@ -24,12 +24,12 @@ CONSTRAINT = json.dumps({"type": "json_schema", "schema": SCHEMA})
 
 
 def same(one, other):
-    """Equal but for the last digits of 32 bits, which depend on the process: once in some thirty they differ by 1.5e-5."""
+    """Equal but for the last digits, which depend on the threads of a process."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
-    return one == (pytest.approx(other, rel=1e-4, abs=1e-12) if isinstance(other, float) else other)
+    return one == (pytest.approx(other, rel=1e-5, abs=1e-12) if isinstance(other, float) else other)
 
 
 def record_of(model, seed, **options):
@@ -87,7 +87,8 @@ def test_rows_of_other_lengths_have_their_own_budget(tmp_path):
     """A row says how long its record may be, so the budget is that of the row."""
     rows = [{"prompt": PROMPT, "seed": 3, "max_new_tokens": length} for length in (LENGTH, LENGTH + 4)]
     prompts, output = write(tmp_path / "prompts.jsonl", rows), tmp_path / "out"
-    assert main(["batch", str(prompts), "-o", str(output), "--constraint", CONSTRAINT, "--parse"]) == 0
+    # One after the other, as by Python: rows that share a pass have other last digits, in one process of thirty beyond `same`.
+    assert main(["batch", str(prompts), "-o", str(output), "--constraint", CONSTRAINT, "--parse", "--together", "1"]) == 0
     found = [row["record"]["fields"] for row in results(output)]
     for fields, row in zip(found, rows, strict=True):
         answer = locore.parse(locore.load("tiny"), PROMPT, SCHEMA, row["max_new_tokens"], seed=3)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 THREADS_HELP = "Threads of the arithmetic; as many as pay by default, measured when the model is loaded."
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
-SCHEMA = ("option --json-schema", "write a schema, or the name of a file with one")
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
 ThreadNumber = Annotated[int | None, typer.Option("--threads", help=THREADS_HELP)]
@@ -183,19 +182,22 @@ class Said:
 
 def _read_schema(value: str) -> Constraint:
     """Of a schema that is given as JSON, or the name of a file with it, which may refer to files beside it."""
-    if value.lstrip()[:1] in ("{", "t", "f") and not is_file(value):
-        return locore.json_schema(parse_json(value, *SCHEMA))
+    is_text = value.lstrip()[:1] in ("{", "t", "f") and not is_file(value)
     path = Path(value.removeprefix("@"))
-    schema = parse_json(read_text(str(path)), *SCHEMA)
-    return locore.json_schema(schema, documents=_beside(schema, path.parent))
+    text = value if is_text else read_text(str(path))
+    schema = parse_json(text, "option --json-schema", "write a schema, or the name of a file with one")
+    return locore.json_schema(schema, documents={} if is_text else _beside(schema, path.parent))
 
 
 def _beside(schema: Any, folder: Path) -> dict[str, Any]:
     """Schemas in a folder that a schema in it, or one of them, refers to; by URI."""
+    from locore.constraints.json_schema.documents import members
+
     top = str(schema.get("$id", "")) if isinstance(schema, dict) else ""
     found, todo = dict[str, Any](), [(top, schema)]
     for base, content in todo:  # grows while it is read
-        for uri in {_without_fragment(base, reference): None for reference in _references(content)}:
+        references = [value for key, value in members(content) if key in ("$ref", "$dynamicRef") and isinstance(value, str)]
+        for uri in [_without_fragment(base, reference) for reference in references]:
             path = folder / uri.removeprefix(top[: top.rfind("/") + 1])
             if uri not in (*found, top) and is_file(path) and path.resolve().is_relative_to(folder.resolve()):
                 found[uri] = parse_json(read_text(str(path)), str(path), "a schema is JSON")
@@ -208,13 +210,6 @@ def _without_fragment(base: str, reference: str) -> str:
         return urldefrag(urljoin(base, reference)).url
     except ValueError:  # which is told where it is followed
         return base
-
-
-def _references(content: Any) -> Iterator[str]:
-    for key, value in content.items() if isinstance(content, dict) else enumerate(content if isinstance(content, list) else ()):
-        if key in ("$ref", "$dynamicRef") and isinstance(value, str):
-            yield value
-        yield from _references(value)
 
 
 def _pattern(value: str) -> Pattern:

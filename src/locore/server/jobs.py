@@ -72,7 +72,8 @@ class Job:
         self.answer: asyncio.Future[dict[str, Any]] = loop.create_future()
         # Nobody may be left to fetch it.
         self.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
-        self._came, self._seconds, self._waited = time.monotonic(), seconds, None  # type: float, float, float | None
+        self._came, self._seconds = time.monotonic(), seconds
+        self._waited: float | None = None  # seconds, until a process began
         timer = loop.call_later(seconds, self.time_out)
         self.when_done(timer.cancel)
 
@@ -120,7 +121,8 @@ class Job:
     def begin(self) -> None:
         """A process computes it."""
         self.progress = BEGUN
-        self._waited = self._waited or time.monotonic() - self._came
+        if self._waited is None:
+            self._waited = time.monotonic() - self._came
 
     def begin_again(self) -> None:
         """The process that computed it has ended: from its seed it comes to the same."""

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 import locore
 from locore import io
 from locore.kernel.errors import InvalidArgument
-from locore.kernel.request import SLIPS, Law, Request, Seconds, help_of
+from locore.kernel.request import SLIPS, Law, Request, Seconds, help_of, read_budget
 from locore.samplers import NAMED, name_now
 from locore.server.settings import Settings
 from locore.server.task import EVERYTHING, NO_LOGPROBS, Effort, Prompt, Task
@@ -428,7 +428,8 @@ def refusal(tasks: list[Task], settings: Settings) -> tuple[str, str] | None:
         if value > most:
             texts = "n, times the number of prompts," if name == "n" and len(tasks) > 1 else name
             return name, f"{texts} is {value}, but this server allows at most {most}."
-    if isinstance(first.budget, str) and float(first.budget.removesuffix("s")) >= settings.timeout:
+    budget = read_budget(first.budget)
+    if isinstance(budget, Seconds) and budget.seconds >= settings.timeout:
         return "budget", f"a budget of {first.budget} is more than an answer may take here, which is {settings.timeout:g} s."
     if first.min_tokens > first.max_tokens:
         return "min_tokens", f"min_tokens is {first.min_tokens}, above max_tokens, which is {first.max_tokens}."

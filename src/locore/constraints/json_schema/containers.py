@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +11,7 @@ from locore.constraints.json_schema.values import Goals, Reading, Value
 from locore.kernel.plugins import cached_property
 
 
-class Container:
+class Container(ABC):
     """The symbols of the arrays, or objects, of a plan at one depth.
 
     Attributes:

@@ -147,7 +147,7 @@ class Document:
         if isinstance(schema, dict) and "$schema" in schema:
             self.draft, self.lenient = _draft_of(schema["$schema"]), False
         self._specification = _specification(self.draft)
-        self._is_dynamic = any(word in ("$dynamicRef", "$recursiveRef") for word in _words([schema, *others.values()]))
+        self._is_dynamic = any(key in ("$dynamicRef", "$recursiveRef") for key, _ in members([schema, *others.values()]))
         create = self._specification.create_resource
         resource: Any = create(schema)
         try:
@@ -197,14 +197,15 @@ class Document:
         return self.node(found.contents, pointer, found.resolver, at_root=True)
 
 
-def _words(content: Any) -> Iterator[str]:
+def members(content: Any) -> Iterator[tuple[str, Any]]:
+    """Of all objects, at any depth."""
     if isinstance(content, dict):
         for key, value in content.items():
-            yield key
-            yield from _words(value)
+            yield key, value
+            yield from members(value)
     elif isinstance(content, list):
         for value in content:
-            yield from _words(value)
+            yield from members(value)
 
 
 def _draft_of(uri: Any, pointer: str = "") -> int:

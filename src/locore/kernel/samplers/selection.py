@@ -74,6 +74,7 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
         log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
             chosen unless there are too few others.
         num: how many to choose, at most.
+        uniform: as in `select`.
         fine: no more are chosen than thinning to this share of all weights leaves in the mean.
         spares: does that hold too where there are no more than `num`?
     """
