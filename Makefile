@@ -38,9 +38,12 @@ help:  ## list the targets
 demo: $(VENV)/.installed $(VENV)/.smollm2  ## install Locore and show, on a real model, why masking is wrong: two to four minutes
 	env -u OMP_NUM_THREADS $(BIN)/python -m locore_lab.demo
 
-test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the development tools and run all tests
-	@echo "Running all tests in $(WORKERS) processes: 15 to 20 minutes; a dot is a test …" >&2
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# Servers in processes of their own, a browser and the lab take half the time; CI has them too.
+ALL ?=
+PART = $(if $(ALL),,tests --ignore tests/server)
+test: $(VENV)/.installed-dev $(VENV)/.smollm2 $(VENV)/.js  ## install the development tools and test the library; ALL=1: the server, its page and the lab too
+	@echo "Testing $(if $(ALL),everything,the library) in $(WORKERS) processes: about $(if $(ALL),ten,five) minutes; a dot is a test …" >&2
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PART)
 
 # Laws on small cases, a few of each part.
 FAST := tests/test_layers.py tests/test_house.py tests/test_request.py tests/test_particles.py tests/test_diagnosis.py tests/test_pareto.py \
