@@ -256,8 +256,7 @@ def _merge(context: Tensor, position: Tensor, tokens: Tensor, probs: Tensor, num
     kept = torch.zeros(num_contexts, dtype=torch.float64).index_add_(0, owner, share)
     start = torch.zeros(num_contexts + 1, dtype=torch.long)
     start[1:] = torch.bincount(owner, minlength=num_contexts).cumsum(0)
-    order = torch.argsort(share, descending=True, stable=True)
-    order = order[torch.argsort(owner[order], stable=True)]
+    order = torch.argsort(owner - share, stable=True)  # a share is less than 1
     return _Entries(start, distinct[order] % vocab_size, share[order], (1 - kept).clamp_min(0.0))
 
 
