@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from locore.auditing.result import Audit, Change, Comparison
-from locore.auditing.rows import AuditRow, Question, row_of_error
+from locore.auditing.rows import TEACHERS, AuditRow, Question, row_of_error
 from locore.constraints import Constraint, ban, negation
 from locore.kernel.chat import Prompt, is_chat
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.kernel.lists import items_of
 from locore.kernel.request import drawn_seed
 from locore.models import LanguageModel, load
+from locore.samplers.twist.lessons import Shared
 
 __all__ = ["Audit", "AuditRow", "Change", "Comparison", "audit", "question_of"]
 
@@ -59,9 +60,11 @@ def audit(
     seed = drawn_seed(options.pop("seed", None))
     rows: list[AuditRow] = []
     failed: list[LocoreError] = []
+    shared = Shared()
     for index, prompt in enumerate(listed):
+        shared.is_closed = index >= TEACHERS
         try:
-            rows.append(question.ask(base, prompt, seed + SEEDS * index, index, **options))
+            rows.append(question.ask(base, prompt, seed + SEEDS * index, index, shared, **options))
         except LocoreError as error:
             failed.append(error)
             rows.append(row_of_error(index, str(error), limit, prompt))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,17 @@ def test_the_truth_of_a_chain_is_within_intervals_and_bounds() -> None:
     assert all(row.bounds[0] <= hit * (1 + 1e-9) and hit <= row.bounds[1] * (1 + 1e-9) for row in found.rows)
     assert sum(row.interval[0] <= hit * (1 + 1e-9) and hit <= row.interval[1] * (1 + 1e-9) for row in found.rows) >= 16
     assert found.bounds[0] <= hit * (1 + 1e-9) and not any(row.texts for row in found.rows)
+
+
+def test_rows_learn_from_the_first_and_do_not_depend_on_how_many_follow() -> None:
+    prompts = ["Once upon a time", "The dog", "She was", "In the park", "One day", "Tom", "A big"]
+    asked: dict[str, Any] = {"max_tokens": 6, "budget": 300, "seed": 3}
+    long, short = (locore.audit("tiny", some, [" dragon", " cake"], **asked) for some in (prompts, prompts[:6]))
+    by_index = {row.index: row.probability for row in long.rows}
+    assert all(row.probability == by_index[row.index] for row in short.rows)
+    others = [*reversed(prompts[:4]), *prompts[4:6]]  # the same rows teach in another order
+    other = {row.index: row.probability for row in locore.audit("tiny", others, [" dragon", " cake"], **asked).rows}
+    assert other[5] != by_index[5]
 
 
 def test_what_cannot_be_written_is_below_every_limit() -> None:

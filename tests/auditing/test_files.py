@@ -9,6 +9,7 @@ import signal
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -16,8 +17,11 @@ import pytest
 import locore
 from locore.auditing.page import page
 from locore.auditing.result import Audit
-from locore.auditing.rows import AuditRow, Question
+from locore.auditing.rows import TEACHERS, AuditRow, Question
 from locore.batch.audits import read_audit
+from locore.batch.plan import Plan
+from locore.batch.settings import Settings
+from locore.batch.worker import Worker
 from locore.cli import main
 from tests.forked import forked
 
@@ -60,7 +64,9 @@ def test_a_killed_audit_goes_on_and_nothing_is_lost_or_counted_twice(asked: list
     assert rows_of(broken) == rows_of(whole) and len(rows_of(whole)) == NUMBER
 
 
-def test_what_is_finished_is_not_asked_again(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_finished_is_not_asked_again_but_for_rows_that_teach(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, ask, times = tmp_path / "out", Question.ask, []
 
     def counted(self, *arguments, **options):  # type: ignore[no-untyped-def]
@@ -72,7 +78,7 @@ def test_what_is_finished_is_not_asked_again(asked: list[str], tmp_path: Path, m
     monkeypatch.setattr(Question, "ask", counted)
     assert main([*asked, "--out", str(out)]) == 130
     assert main([*asked, "--out", str(out), "--resume"]) == 0
-    assert len(times) == 1 + NUMBER
+    assert len(times) == 1 + NUMBER + TEACHERS
 
 
 @pytest.mark.parametrize("more", [["--temperature", "0.5"], ["--limit", "1e-3"], ["--max-tokens", "6"], ["--seed", "9"]])
@@ -168,3 +174,32 @@ def test_the_shell_writes_the_page(few: list[str], tmp_path: Path) -> None:
     assert main([*few, "--html", str(tmp_path / "a.html")]) == 0
     assert (tmp_path / "a.html").read_text().count("<svg") == 3
     assert locore.Audit is Audit
+
+
+def test_a_row_at_which_workers_die_is_given_up_and_teaches_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the shard would never end: what a killed worker had done of it is learned once more by the next."""
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
+    for name in ("parts", "results"):
+        (tmp_path / name).mkdir()
+    event = (~locore.ban([" was"])).to_json()
+    audit = {"phrases": [" was"], "limit": None, "show_texts": False}
+    worker = Worker(Settings(constraint=event, max_new_tokens=4, budget=60, audit=audit))
+    asked, compute, fatal = list[int](), worker.row, [2, 2, 2, 6]
+
+    def row(number: int, line: bytes, *more: Any, **options: Any) -> Any:
+        asked.append(number)
+        if number in fatal:
+            fatal.remove(number)
+            raise KeyboardInterrupt
+        return compute(number, line, *more, **options)
+
+    monkeypatch.setattr(worker, "row", row)
+    plan = Plan(tmp_path / "p.jsonl", 100)
+    for _ in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            worker.shard(plan.path, tmp_path, plan[0], "run")
+    worker.shard(plan.path, tmp_path, plan[0], "run")
+    assert asked == [1, 2, 1, 2, 1, 2, 1, 3, 4, 5, 6, 1, 3, 4, 6, 7, 8]
+    rows = [json.loads(line) for line in (tmp_path / "results" / "000000.jsonl").read_text().splitlines()]
+    assert [row["line"] for row in rows] == list(range(1, NUMBER + 1))
+    assert [row["line"] for row in rows if "error" in row] == [2]

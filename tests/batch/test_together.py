@@ -1,6 +1,7 @@
 """Rows that run beside each other: the same rows, in the same order, whatever else happens."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,5 +56,5 @@ def test_where_workers_have_died_rows_run_one_by_one(monkeypatch):
     monkeypatch.setattr("locore.batch.worker.together", lambda model, calls, number: seen.append(number) or iter(()))
     worker = Worker(batch.Settings(together=8))
     for deaths in (0, 1, 2):
-        list(worker._rows(iter([(1, b"{}")]), deaths))
+        list(worker._rows(iter([(1, b"{}")]), SimpleNamespace(deaths=deaths), None))
     assert seen == [8]

@@ -21,7 +21,7 @@ from locore.models import Counted, MarkovModel, TableModel, Tempered, TopP
 from locore.samplers import Auto, SequentialMonteCarlo, Twisted, WithoutReplacement, auto, swor, without_replacement
 from locore.samplers.ahead import last_tokens
 from locore.samplers.twist import lookahead, ngram
-from locore.samplers.twist.lessons import Lesson
+from locore.samplers.twist.lessons import MOST_SHARED, Lesson, Shared
 from locore.samplers.twist.lookahead import look_ahead
 from locore.samplers.twist.ngram import NGramCounts
 from locore.testing import enumerate_posterior, proper_weighting
@@ -184,6 +184,28 @@ def test_the_law_of_learning_and_using_is_exact(monkeypatch, kind, vocab, blocks
     expected, total = exact_law(monkeypatch, lambda: sampler(model, circuit, num, None, torch.Generator()), pooled=True)
     assert len(set(tables)) > 1  # it learned on the way
     assert_proper(expected, total, model, circuit)
+
+
+def test_what_other_calls_have_read_steers_as_what_was_seen_before():
+    """Of which the law above holds; a call adds to it until it is closed, and never more than can be looked through."""
+    model = chain()
+    circuit = compile(Count(tuple(range(8)), frozenset({1}), 5, 8), model, 8)
+    shared = Shared(seen_of("drafts", model, 8))
+    known = shared.counts
+
+    def drawn(**given):
+        return Twisted(None, **given)(model, circuit, 64, None, torch.Generator().manual_seed(3))
+
+    one, other = drawn(shared=shared), drawn(seen=Lesson(known))
+    assert torch.equal(one.tokens, other.tokens) and torch.equal(one.log_weights, other.log_weights)
+    assert shared.counts.positions > known.positions
+    shared.is_closed, before = True, shared.counts
+    drawn(shared=shared)
+    assert shared.counts is before
+    many = NGramCounts(5, (), None, 1, [(torch.zeros(1),) * 3 + (torch.zeros(MOST_SHARED + 1),)])
+    empty = Shared()
+    empty.take(many)
+    assert empty.counts is None
 
 
 @pytest.mark.parametrize(("kind", "vocab"), [("drafts", 2), *LARGER])

@@ -23,6 +23,8 @@ from locore.kernel.chat import Prompt
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, Unsatisfiable, ZeroWeights
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import EndingAt, LanguageModel
+from locore.samplers import Auto
+from locore.samplers.twist.lessons import Shared
 
 Settled = Literal["below", "above", "not settled", "no limit"]
 Bounds = tuple[float, float]
@@ -33,6 +35,8 @@ STRETCH = 2.0  # times, that the ends of an interval must be away to end an audi
 APART = 100_003  # seeds of rounds
 PARTICLES = 256  # which cost nothing: the budget says what is read
 TEXTS = 3  # that are shown
+TEACHERS = 4  # rows that teach all others
+DEFAULT = (None, "auto")  # samplers that learn
 LETTERS = 60  # of a prompt, that are shown
 JUDGED = ("trust", "rough")  # verdicts whose interval may settle a limit
 STOPPED = "stopped where the limit was settled, so that the estimate is not unbiased"
@@ -99,6 +103,9 @@ def _tuples(value: Any) -> Any:
 class Question:
     """What is asked after each prompt.
 
+    The first `TEACHERS` rows of an audit, or of a shard of one, teach those after them what leads to the event (`Shared`): each
+    all that follow, and then no other does, so that rows do not depend on how many there are.
+
     Attributes:
         event: what offending texts satisfy.
         phrases: that it is about; empty where it is about something else.
@@ -131,13 +138,20 @@ class Question:
         """What two audits must share to be compared, as JSON."""
         return {"event": self.event.to_json(), "max_tokens": self.max_tokens}
 
-    def ask(self, model: LanguageModel, prompt: Prompt, seed: int, index: int = 0, **options: Any) -> AuditRow:
+    def ask(
+        self, model: LanguageModel, prompt: Prompt, seed: int, index: int = 0, shared: Shared | None = None, **options: Any
+    ) -> AuditRow:
         """The row of one prompt; `options` are others of `locore.generate`.
+
+        Args:
+            shared: what the default sampler learns from rows before this one, and adds to.
 
         Raises:
             LocoreError: as `locore.generate`, where the prompt or an option is wrong.
         """
         model, options = self._up_to_phrases(model), {"num_particles": PARTICLES, **options}
+        if options.get("sampler") in DEFAULT and options.get("temperature") != 0:
+            options["sampler"] = Auto(shared=shared)
         in_rounds = self.limit is not None and ROUNDS[0] * self.budget >= LEAST * self.max_tokens
         shares = ROUNDS if in_rounds else (1.0,)
         row, said = None, _unspelled(model.tokenizer, self.phrases)

@@ -27,6 +27,7 @@ from locore.kernel.errors import InvalidArgument
 CHUNK = 1 << 18  # bytes read at once
 MAX_SHARDS = 100_000  # files in one folder, and what a driver on Ray can hold
 DIGEST_BYTES = 16
+DIED = "WorkerDied"  # the error of a row at which workers have died
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ class Part:
     Attributes:
         tally: of the rows in it, those of earlier attempts included.
         adopted: how many of them are of earlier attempts.
+        died: lines among these at which workers have died.
         deaths: attempts of this run that ended at the row that comes next.
     """
 
@@ -192,7 +194,7 @@ class Part:
             found = {path: _size(path, span.first) for path in self._others()}
             longest = max(found, key=lambda path: found[path][0], default=None)
             rows, num_bytes = (0, 0) if longest is None else found[longest]
-            self._file = self.path.open("wb")
+            self._file, self.died = self.path.open("wb"), set[int]()
             if longest is not None:
                 self._copy(longest, num_bytes)
             self.adopted = rows
@@ -238,7 +240,10 @@ class Part:
             while lines.tell() < num_bytes:
                 line = lines.readline()
                 self._file.write(line)
-                self.tally.add(json.loads(line))
+                row = json.loads(line)
+                self.tally.add(row)
+                if row.get("error", {}).get("type") == DIED:
+                    self.died.add(row["line"])
         self._file.flush()
 
 

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
 
 import torch
 import transformers
 
 import locore
-from locore.auditing.rows import Question
-from locore.batch.plan import Part, Span, lines_of, results_path, tally_of
+from locore.auditing.rows import TEACHERS, Question
+from locore.batch.plan import DIED, Part, Span, lines_of, results_path, tally_of
 from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, prompt_of, read_object, result_of, seed_of
 from locore.batch.settings import Settings
 from locore.constraints import Constraint
@@ -26,6 +26,7 @@ from locore.models.by_name import load_options
 from locore.models.meeting import together
 from locore.parsing import suited
 from locore.potentials import Target
+from locore.samplers.twist.lessons import Shared
 from locore.samplers.twist.ngram import prepared_table
 
 MAX_DEATHS = 3  # of workers at one row, until the row is given up
@@ -91,25 +92,38 @@ class Worker:
         if final.exists() and (known := tally_of(final, span)) is not None:  # an answer was lost, not the work
             return {"shard": span.number, "adopted": span.rows, **known, "bytes": final.stat().st_size}
         with Part(output, span, run) as part:
-            for row in self._rows(lines_of(path, span, skip=part.adopted), part.deaths):
+            for row in self._rows(lines_of(path, span, skip=part.adopted), part, self._taught(path, span, part)):
                 part.append(row)
                 if watch is not None:
                     watch(row)
             return {"shard": span.number, "adopted": part.adopted, **part.finish()}
 
-    def _rows(self, lines: Iterator[tuple[int, bytes]], deaths: int) -> Iterator[Record]:
-        """What is written for these lines. Where workers have died, one after the other, so that it shows at which row."""
-        if deaths >= MAX_DEATHS:
-            for number, line in islice(lines, 1):
-                yield self._died(number, line, deaths)
-        if deaths or self.settings.together == 1:
-            yield from (self.row(number, line) for number, line in lines)
-        else:
-            calls = (partial(self.row, number, line) for number, line in lines)
-            yield from together(self.model, calls, self.settings.together)
+    def _taught(self, path: Path, span: Span, part: Part) -> Shared | None:
+        """What the first rows of an audit's shard teach, where they are there already; they are asked once more."""
+        if self.settings.audit is None:
+            return None
+        shared = Shared()
+        for number, line in islice(lines_of(path, span, skip=0), min(TEACHERS, part.adopted)):
+            if number not in part.died:
+                self.row(number, line, shared=shared)
+        return shared
 
-    def row(self, number: int, line: bytes, model: LanguageModel | None = None) -> Record:
-        """What is written for one line of the input, by the model as others share it, if they do.
+    def _rows(self, lines: Iterator[tuple[int, bytes]], part: Part, shared: Shared | None) -> Iterator[Record]:
+        """What is written for these lines. Where workers have died, one after the other, so that it shows at which row."""
+        if part.deaths >= MAX_DEATHS:
+            for number, line in islice(lines, 1):
+                yield self._died(number, line, part.deaths)
+        row = self.row if shared is None else partial(self.row, shared=shared)
+        if shared is not None:
+            yield from starmap(row, islice(lines, max(0, TEACHERS - part.tally.rows)))
+            shared.is_closed = True
+        if part.deaths or self.settings.together == 1:
+            yield from starmap(row, lines)
+        else:
+            yield from together(self.model, (partial(row, number, line) for number, line in lines), self.settings.together)
+
+    def row(self, number: int, line: bytes, model: LanguageModel | None = None, shared: Shared | None = None) -> Record:
+        """What is written for one line of the input, by the model as others share it, if they do; `shared` in an audit.
 
         Raises:
             DeviceLost: the accelerator failed; every row after this one would fail too.
@@ -122,7 +136,7 @@ class Worker:
             fields = read_object(line)
             labels = labels_of(fields)
             check_fields(fields)
-            result = self._result(fields, model or self.model)
+            result = self._result(fields, model or self.model, shared)
         except Interrupted:
             raise
         except torch.AcceleratorError as error:
@@ -133,7 +147,7 @@ class Worker:
             raise InvalidArgument("the n-gram table of the model was made while the run went on; begin in another folder.")
         return {"line": number, **labels, "digest": digest_of(line), **result, "seconds": time.perf_counter() - start}
 
-    def _result(self, fields: Record, model: LanguageModel) -> Record:
+    def _result(self, fields: Record, model: LanguageModel, shared: Shared | None) -> Record:
         options = {**self.settings.defaults(), **fields}
         for name in ("id", "meta", "prompt", "messages"):
             options.pop(name, None)
@@ -146,7 +160,7 @@ class Worker:
         if resample is not None and (isinstance(resample, bool) or not isinstance(resample, int)):
             raise InvalidArgument(f"resample must be a whole number, got {resample!r}.")
         if self.settings.audit is not None:
-            return self._audited(model, fields, constraint, seed, options)
+            return self._audited(model, fields, constraint, seed, shared, options)
         if self.settings.parse:
             drawn = (options[name] for name in ("max_new_tokens", "sampler", "budget", "temperature"))
             options["sampler"], options["budget"] = suited(*drawn)
@@ -156,14 +170,22 @@ class Worker:
             particles = particles.resample(resample, seed=seed + 1)
         return result_of(particles, self.settings)
 
-    def _audited(self, model: LanguageModel, fields: Record, event: Constraint | Target, seed: int, options: Record) -> Record:
+    def _audited(
+        self,
+        model: LanguageModel,
+        fields: Record,
+        event: Constraint | Target,
+        seed: int,
+        shared: Shared | None,
+        options: Record,
+    ) -> Record:
         """As `locore.audit`; the number of the prompt is that of its line."""
         if own := [name for name in ("constraint", "resample") if name in fields]:
             raise InvalidArgument(f"a row of an audit has no {own[0]}: all prompts are asked about the same phrases.")
         asked = {"max_tokens": options.pop("max_new_tokens"), "budget": options.pop("budget")}
         assert isinstance(event, Constraint)  # it was made of phrases
         question = Question(event, **{**asked, **(self.settings.audit or {})})
-        row = question.ask(model, prompt_of(fields), seed, limits=self.settings.limits, **options).to_json()
+        row = question.ask(model, prompt_of(fields), seed, 0, shared, limits=self.settings.limits, **options).to_json()
         del row["index"]
         return row
 
@@ -171,7 +193,7 @@ class Worker:
         labels: Record = {"id": None}
         with suppress(LocoreError):
             labels = labels_of(read_object(line))
-        error = {"type": "WorkerDied", "message": f"{deaths} workers died while they were at this row: too little memory?"}
+        error = {"type": DIED, "message": f"{deaths} workers died while they were at this row: too little memory?"}
         return {"line": number, **labels, "digest": digest_of(line), "error": error, "seconds": 0.0}
 
 

@@ -60,7 +60,7 @@ class PlainText:
             place = self.searched.find(sought, place + 1)
 
     def has(self, phrase: str) -> bool:
-        """Does it occur? Of hundreds that are asked for nearly all do not, which takes no generator to see."""
+        """Does it occur? That it does not is seen without a generator."""
         return self.manner.form(phrase) in self.searched and next(self.places(phrase), None) is not None
 
     def occurrences(self, phrases: Iterable[str]) -> list[Occurrence]:
@@ -189,8 +189,7 @@ class Ban(PhraseLeaf):
 
     def number(self, content: bytes) -> int:
         """How many of the phrases occur, by search for each."""
-        text = self.read(content)
-        return sum(text.has(phrase) for phrase in self.phrases)
+        return sum(map(self.read(content).has, self.phrases))
 
     def reason(self, content: bytes) -> str:
         """Where they occur."""

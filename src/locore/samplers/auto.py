@@ -21,7 +21,7 @@ from locore.samplers.free import Begun, free_states
 from locore.samplers.lcr import LocallyConstrainedResampling
 from locore.samplers.rejection import Rejection
 from locore.samplers.swor import JUDGED_BLOCKS, JUDGED_WIDTH
-from locore.samplers.twist.lessons import Lesson, Twisted
+from locore.samplers.twist.lessons import Lesson, Shared, Twisted
 from locore.samplers.twist.ngram import prepared_table
 from locore.samplers.without_replacement import Trial, WithoutReplacement, tried
 
@@ -65,6 +65,7 @@ class Auto(Promises):
             many plain draws, each given up where it breaks the constraint, and tried four times. If that fails, or elsewhere,
             without a pilot.
         keep_all: where all is read, nothing is thinned before it can be weighed or filtered.
+        shared: what twisted SMC learns from, and adds to, of calls about the same constraint behind other prompts.
     """
 
     reads_prefixes: ClassVar[bool] = True
@@ -75,6 +76,7 @@ class Auto(Promises):
     soon: bool = False
     draws: int | None = None
     keep_all: bool = field(default=False, compare=False, repr=False)
+    shared: Shared | None = field(default=None, compare=False, repr=False)
 
     def most_prefixes(self, num_particles: int) -> float | None:
         """Those of a verdict, and what it looks at before it chooses: the likeliest prefixes, and a pilot."""
@@ -133,7 +135,7 @@ class Auto(Promises):
         table = None if reader is None else prepared_table(model)
         known, seen, cost = KNOWN if table else UNKNOWN, Lesson(trial=Trial()) if late else None, draws * price
         if reader is not None and not draws:
-            return Twisted(table, seen=seen, worth=self.worth), f"{ONCE}; {known}", 0
+            return Twisted(table, seen=seen, worth=self.worth, shared=self.shared), f"{ONCE}; {known}", 0
         if reader is not None and reader.outline is not None:
             trial = 0 if table is None else tried((limit - cost) // price)
             seen = Lesson.taken(model, reader, draws, trial, generator)
@@ -146,7 +148,7 @@ class Auto(Promises):
             return Rejection(seen=(accepted, draws)), why, cost
         if reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", cost
-        return Twisted(table, seen=seen), f"{why}; {known}", cost
+        return Twisted(table, seen=seen, shared=self.shared), f"{why}; {known}", cost
 
 
 def _narrowed(draws: Draws, bounds: Bounds) -> Draws:

@@ -201,7 +201,7 @@ class WithoutReplacement(Promises):
 
     Attributes:
         blocks: independent repetitions that share the particles. Their spread is the error of the evidence; one block is more
-            accurate, but nothing then tells how accurate. None: four if each gets 24 prefixes or more, otherwise one; where
+            accurate, but nothing then tells how accurate. None: two if each gets 48 prefixes or more, otherwise one; where
             a table is learned in the call two from 24 prefixes on, of which one may find what the other has missed.
         ahead: what selection goes by beside that.
         worth: of texts beyond α. Selection goes by what is known of beginnings, and by what is learned from the texts of

@@ -24,18 +24,20 @@ OFF, CLOSE = 2.0, 1.5
 ROUNDING = 1e-5  # single precision, summed in another order
 
 
-def audited_row(known: Known, sampler: str, budget: int, seed: int, limit: float | None = None) -> locore.AuditRow:
-    """One audit of one problem."""
-    named, own = None if sampler == "default" else sampler, seed_of(seed, known.name)
-    found = locore.audit(known.model, [[]], known.phrases, known.length, limit, budget=budget, sampler=named, seed=own)
-    return found.rows[0]
+def audited_row(
+    known: Known, sampler: str, budget: int, seed: int, limit: float | None = None, before: int = 0
+) -> locore.AuditRow:
+    """One audit of one problem: the last row, after so many others that teach it."""
+    named, own, prompts = None if sampler == "default" else sampler, seed_of(seed, known.name), [[]] * (1 + before)
+    found = locore.audit(known.model, prompts, known.phrases, known.length, limit, budget=budget, sampler=named, seed=own)
+    return max(found.rows, key=lambda row: row.index)
 
 
-def measured(known: Known, sampler: str, budget: int, seed: int) -> Row:
+def measured(known: Known, sampler: str, budget: int, seed: int, before: int) -> Row:
     """What one audit says, beside the truth."""
     row: Row = {"log10_p": known.log_p / math.log(10), "decade": known.decade, "length": known.length}
     try:
-        audited, seconds = timed(lambda: audited_row(known, sampler, budget, seed))
+        audited, seconds = timed(lambda: audited_row(known, sampler, budget, seed, before=before))
     except LocoreError as error:
         return {**row, "failed": str(error)}
     low, high = math.exp(known.log_p) * (1 - ROUNDING), math.exp(known.log_p + known.missing) * (1 + ROUNDING)
@@ -136,6 +138,7 @@ def run(
     problems: Annotated[int, "of all families together"] = 60,
     budget: Annotated[int, "LM tokens"] = 4_000,
     beaver: Annotated[bool, "measure BEAVER's bound beside it"] = True,
+    before: Annotated[int, "rows of the same kind before the one that is judged, which teach it"] = 0,
     limit: Annotated[float | None, "ask for sides of limits so many times above and below the truth, and no more"] = None,
     seed: int = 45,
 ) -> Iterator[Case]:
@@ -145,12 +148,12 @@ def run(
             for sampler in samplers:
                 case = {"family": family, "problem": known.name, "sampler": sampler}
                 if limit is None:
-                    yield case, partial(beside, known, sampler, budget, beaver and sampler == samplers[0], seed)
+                    yield case, partial(beside, known, sampler, budget, beaver and sampler == samplers[0], seed, before)
                 else:
                     yield case, partial(sides, known, sampler, budget, seed, limit)
 
 
-def beside(known: Known, sampler: str, budget: int, beaver: bool, seed: int) -> Row:
+def beside(known: Known, sampler: str, budget: int, beaver: bool, seed: int, before: int = 0) -> Row:
     """One audit, and BEAVER's upper bound where it is asked for."""
-    row = measured(known, sampler, budget, seed)
+    row = measured(known, sampler, budget, seed, before)
     return {**row, "beaver": beaver_bounds(known, budget)[1]} if beaver else row

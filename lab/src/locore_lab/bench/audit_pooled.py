@@ -1,25 +1,28 @@
 """How far is `audit` from the truth on a real model, where nobody can enumerate? Each run against the mean of the others.
 
-Twenty phrases behind ten prompts, paired so that few problems have all of them. A run is unbiased, so the mean of the
-others is the truth up to an error that their spread shows; what is within a factor 1.5 of it is counted, and so are intervals
-that do not reach it by more than two of its standard errors. Runs that saw nothing count as zero.
+Each phrase is asked about behind several prompts, as audits are, so that rows learn from those before them. A run is unbiased,
+so the mean of the others, those of larger budgets among them, is the truth up to an error that their spread shows; what is
+within a factor 1.5 of it is counted, and so are intervals that do not reach it by more than two of its standard errors. Runs
+that saw nothing count as zero. Each budget is spent as often as makes the same number of LM tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from statistics import fmean, stdev
+from statistics import fmean, median
 from typing import Annotated
 
 import locore
 from locore.models import LanguageModel
 from locore_lab.bench.audit import CLOSE
-from locore_lab.harness import Case, Row, measurement
-from locore_lab.shared import seed_of, timed
+from locore_lab.harness import Case, Row, Some, measurement
+from locore_lab.shared import check_known, seed_of, timed
 
 ERRORS = 2.0
+BUDGETS = [4_000]
 PHRASES = (
     *(" password", " credit card", "@", " I hate", " idiot", " stupid", " damn", " As an AI", " I'm sorry", "http"),
     *(" John", " New York", " lawsuit", " doctor", " gun", " money", " secret", " 911", " I cannot", " elephant"),
@@ -38,62 +41,102 @@ PROMPTS = (
 )
 
 
-def audited(model: LanguageModel, prompt: str, phrase: str, budget: int, seed: int, runs: int) -> Row:
-    """All runs of one problem."""
+def audited(model: LanguageModel, phrase: str, prompts: list[str], budget: int, seed: int, runs: int) -> list[Row]:
+    """All runs of one phrase at one budget: a row for each prompt."""
 
-    def once(number: int) -> locore.AuditRow:
-        return locore.audit(model, [prompt], [phrase], 20, budget=budget, seed=seed_of(seed, prompt, phrase, number)).rows[0]
+    def once(number: int) -> list[locore.AuditRow]:
+        own = seed_of(seed, phrase, budget, number)
+        return sorted(locore.audit(model, prompts, [phrase], 20, budget=budget, seed=own).rows, key=lambda row: row.index)
 
-    rows, seconds = timed(lambda: [once(number) for number in range(runs)])
-    said = [row.probability or 0.0 for row in rows]
-    judged = [_judged(rows[k], said[:k] + said[k + 1 :]) for k in range(runs)]
-    return {
-        "log10_p": math.log10(fmean(said)) if any(said) else -math.inf,
-        "said": said,
-        "close": sum(close for close, _ in judged) / runs,
-        "covered": sum(covered for _, covered in judged) / runs,
-        "verdicts": [row.verdict for row in rows],
-        "lm_tokens": fmean(row.lm_tokens for row in rows),
-        "cpu_seconds": seconds / runs,
-    }
+    found, seconds = timed(lambda: [once(number) for number in range(runs)])
+    return [
+        {
+            "prompt": prompt,
+            "place": place,
+            "said": [row.probability or 0.0 for row in rows],
+            "intervals": [row.interval for row in rows],
+            "verdicts": [row.verdict for row in rows],
+            "lm_tokens": fmean(row.lm_tokens for row in rows),
+            "cpu_seconds": seconds / runs / len(prompts),
+        }
+        for place, (prompt, rows) in enumerate(zip(prompts, zip(*found, strict=True), strict=True))
+    ]
 
 
-def _judged(row: locore.AuditRow, others: list[float]) -> tuple[bool, bool]:
-    """Is a run within the factor of the others' mean, and does its interval reach that?"""
-    truth = fmean(others)
-    error = stdev(others) / math.sqrt(len(others))
-    own = row.probability or 0.0
-    close = truth > 0 and truth / CLOSE <= own <= truth * CLOSE
-    return close, row.interval[0] <= truth + ERRORS * error and truth - ERRORS * error <= row.interval[1]
+@dataclass(frozen=True)
+class Judged:
+    """A run, and what the others of its problem say."""
+
+    budget: int
+    said: float
+    interval: tuple[float, float]
+    truth: float
+    error: float  # one standard error of the truth
+
+    @property
+    def nats(self) -> float:
+        """Log of the factor by which it is off; infinite where it saw nothing."""
+        return abs(math.log(self.said / self.truth)) if self.said > 0 < self.truth else math.inf
+
+    @property
+    def is_covered(self) -> bool:
+        """Does the interval come near the truth?"""
+        low, high = self.interval
+        return low <= self.truth + ERRORS * self.error and self.truth - ERRORS * self.error <= high
+
+
+def judged(rows: list[Row]) -> list[Judged]:
+    """All runs of one problem; the variance of one goes with one over its LM tokens."""
+    runs = [(row["budget"], *run) for row in rows for run in zip(row["said"], row["intervals"], strict=True)]
+    found = []
+    for number, (budget, said, interval) in enumerate(runs):
+        others = runs[:number] + runs[number + 1 :]
+        total = sum(each[0] for each in others)
+        truth = sum(each[0] * each[1] for each in others) / total
+        squares = sum(each[0] * (each[1] - truth) ** 2 for each in others) / max(1, len(others) - 1)
+        found.append(Judged(budget, said, tuple(interval), truth, math.sqrt(squares / total)))
+    return found
 
 
 def told(rows: list[Row]) -> str:
-    """Over all problems."""
-    seen = [row for row in rows if row["log10_p"] > -math.inf]
-    trusted = sum(row["verdicts"].count("trust") for row in rows)
-    close, covered = (f"{fmean(row[name] for row in rows):.0%}" for name in ("close", "covered"))
-    low, high = (end((row["log10_p"] for row in seen), default=math.nan) for end in (min, max))
-    return (
-        f"{len(rows)} problems, 1e{low:.1f} to 1e{high:.1f}; runs within a factor {CLOSE} of the mean of the others {close}, "
-        f"intervals that reach it {covered}; {trusted} trusted; {fmean(row['cpu_seconds'] for row in rows):.0f} CPU s a run"
-    )
+    """Over all problems, by budget."""
+    problems: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        problems.setdefault((row["prompt"], row["phrase"]), []).append(row)
+    runs = [run for of_one in problems.values() for run in judged(of_one)]
+    lines = []
+    for budget in dict.fromkeys(row["budget"] for row in rows):
+        here, own = [run for run in runs if run.budget == budget], [row for row in rows if row["budget"] == budget]
+        close = fmean(run.nats <= math.log(CLOSE) for run in here)
+        half, covered = math.exp(median(run.nats for run in here)), fmean(run.is_covered for run in here)
+        trusted, seconds = sum(row["verdicts"].count("trust") for row in own), fmean(row["cpu_seconds"] for row in own)
+        lines.append(
+            f"{budget:,} LM tokens, {len(here)} runs: {close:.0%} within a factor {CLOSE}, half of them within {half:.2f}; "
+            f"intervals that reach the truth {covered:.0%}; {trusted} trusted; {seconds:.0f} CPU s a run"
+        )
+    return "\n".join(lines)
 
 
 @measurement(
-    "prompt | phrase | log₁₀ p | within 1.5 | in interval | LM tokens | CPU s",
-    "{prompt} | {phrase} | {log10_p:.2f} | {close:.2f} | {covered:.2f} | {lm_tokens:.0f} | {cpu_seconds:.1f}",
-    quick={"problems": 2, "budget": 300, "model": "tiny"},
+    "prompt | phrase | LM tokens | said | CPU s",
+    "{prompt} | {phrase} | {lm_tokens:.0f} | {shown} | {cpu_seconds:.1f}",
+    quick={"phrase": [" John"], "prompts": 2, "budget": [300], "model": "tiny"},
+    fields={"shown": lambda row: ", ".join(f"{p:.1e}" for p in row["said"])},
     after=told,
 )
 def run(
     model: str = "smollm2",
-    problems: Annotated[int, "20 have every phrase once, and every prompt twice"] = 20,
-    runs: Annotated[int, "of each"] = 4,
-    budget: Annotated[int, "LM tokens of a run"] = 4_000,
+    phrase: Annotated[Some, "only these"] = None,
+    prompts: Annotated[int, "of ten, each phrase behind others of them first"] = len(PROMPTS),
+    runs: Annotated[int, "of each at the smallest budget, and of others in proportion"] = 2,
+    budget: Annotated[list[int], "LM tokens of a run"] = BUDGETS,
     seed: int = 45,
 ) -> Iterator[Case]:
+    check_known("phrases", phrase, PHRASES)
     loaded = locore.load(model)
-    for number in range(problems):
-        phrase = PHRASES[number % len(PHRASES)]
-        prompt = PROMPTS[(number + number // len(PHRASES)) % len(PROMPTS)]
-        yield {"prompt": prompt, "phrase": phrase}, partial(audited, loaded, prompt, phrase, budget, seed, runs)
+    for tokens in budget:
+        times = max(1, runs * min(budget) // tokens)
+        for asked in phrase or PHRASES:
+            last = PHRASES.index(asked)
+            behind = [PROMPTS[(last - k) % len(PROMPTS)] for k in reversed(range(prompts))]
+            yield {"phrase": asked, "budget": tokens}, partial(audited, loaded, asked, behind, tokens, seed, times)

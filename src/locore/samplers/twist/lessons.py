@@ -38,6 +38,8 @@ FIRST = 4  # position of the first table that is learned on the way; a third of 
 # Nats by which the forecasts of one table may change on the way. On SmolLM2 0.2 to 4.6 for words, endings and counts; 10 to 17
 # in JSON, where what was read so far says nothing of what is to come, and steering by it loses most of p(α).
 REFUTED = 5.0
+# Entries of distributions that calls share, and of each; of hundreds of phrases a call would take three times as long.
+MOST_SHARED, MOST_EACH = 3_000_000, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,24 @@ class Lesson:
         return cls(counts if tried is None else None, tried, found[0][0], cost)
 
 
+@dataclass
+class Shared:
+    """What calls about one constraint, behind different prompts, learn from each other: words come about alike everywhere.
+
+    Attributes:
+        counts: of all calls so far; None before the first.
+        is_closed: nothing more is taken in, so that the calls that follow do not depend on each other.
+    """
+
+    counts: NGramCounts | None = None
+    is_closed: bool = False
+
+    def take(self, counts: NGramCounts) -> None:
+        """All that was counted, what was known before included, while it is not too much to look through for each table."""
+        if not self.is_closed and counts.entries <= min(MOST_SHARED, MOST_EACH * counts.positions):
+            self.counts = counts
+
+
 @dataclass(frozen=True)
 class NGrams:
     """A `Foresight` of `WithoutReplacement`.
@@ -79,10 +99,12 @@ class NGrams:
             within the call and the budget; None to learn one in any case; "model" to make the model's where there is none,
             which costs some 20,000 LM tokens beside the budget (they are in the result's info, not in `lm_tokens`); or a table.
         seen: what was seen before the call, and paid for; learning, or the judgement of a table, begins with it.
+        shared: what other calls have read, in place of drafts; learning begins with it, and adds to it.
     """
 
     table: NGramTable | Literal["prepared", "model"] | None = "prepared"
     seen: Lesson | None = field(default=None, compare=False, repr=False)
+    shared: Shared | None = field(default=None, compare=False, repr=False)
 
     def times_through(self, model: LanguageModel) -> int:
         """Twice with a table that is there, which is put to a trial first."""
@@ -98,7 +120,8 @@ class NGrams:
             rounds = run.by_foresight(blocks, budget, foresight(table, run.reader, run.model.device), trial)
         else:
             number = max(blocks, LESSONS) if asked is None and budget >= WORTH_A_TRIAL * run.price else blocks
-            rounds = _learning(run, number, budget, None if self.seen is None else self.seen.counts)
+            seen = None if self.seen is None else self.seen.counts
+            rounds = _learning(run, number, budget, seen, self.shared or Shared(is_closed=True))
         if run.left_aside:
             use = replace(use, origin="left aside")
         # What was learned in the call foretells what was seen: what all rounds missed it would not have found.
@@ -114,11 +137,13 @@ class NGrams:
         return table, TableUse("learned in the call" if table is None else "of the model")
 
 
-def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None) -> list[Round]:
+def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None, shared: Shared) -> list[Round]:
     """Rounds that learn as they go, from each other and from drafts beside them, where these were not seen before.
 
     Without foresight where the budget does not leave two prefixes to each round: one would be steered by what it said itself.
     """
+    if shared.counts is not None:
+        seen = shared.counts if seen is None else shared.counts.with_more(seen)
     drafts = max(1, round(budget // run.price * DRAFT_SHARE)) if seen is None else 0
     if (drafts + LEAST * number) * run.price > budget:
         return run.alike(number, budget, None)
@@ -128,6 +153,7 @@ def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None) -
     run.twisted = True
     rounds = run.made(number, budget - drafts * lessons.last, lessons.walk, beside=beside)
     run.left_aside = lessons.left_aside
+    shared.take(lessons.counts)
     return rounds
 
 
@@ -234,9 +260,10 @@ def Twisted(  # noqa: N802  # a class once
     seen: Lesson | None = None,
     name: str = "twisted",
     worth: Worth | None = None,
+    shared: Shared | None = None,
 ) -> WithoutReplacement:
-    """SMC without replacement that is steered by n-grams; `table` and `seen` are those of `NGrams`."""
-    return WithoutReplacement(blocks, name, None, worth, NGrams(table, seen))
+    """SMC without replacement that is steered by n-grams; `table`, `seen` and `shared` are those of `NGrams`."""
+    return WithoutReplacement(blocks, name, None, worth, NGrams(table, seen, shared))
 
 
 def counts_for(model: LanguageModel, reader: LeftToRight) -> NGramCounts:

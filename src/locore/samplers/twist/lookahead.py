@@ -333,15 +333,12 @@ class _Rows:
         padded = torch.nn.functional.pad(beta, (0, 1)).view(-1)  # a last column of zeros stands for DEAD
         targets, live = self._after(position), _asked(self.reader)[position]
         result = torch.zeros(len(self.backoff), len(live), dtype=torch.float64)
-        for begin in range(0, len(live), STATES_AT_ONCE):
-            part = slice(begin, begin + STATES_AT_ONCE)
-            if not live[part].all():  # from all others β is 0, or nobody asks for it
-                part = begin + live[part].nonzero()[:, 0]
-            after = padded.take(targets[:, part])
+        for states in torch.split(live.nonzero()[:, 0], STATES_AT_ONCE):  # from all others β is 0, or nobody asks for it
+            after = padded.take(targets if len(states) == len(live) else targets.index_select(1, states))
             # Single precision is enough for sums of products and takes half the time, but β of different states may lie further
             # apart than it reaches: each has a scale of its own.
             scale = after.amax(0).clamp_min(SMALLEST)
-            result[:, part] = (self._matrix @ after.div_(scale).float()).double().mul_(scale)
+            result[:, states] = (self._matrix @ after.div_(scale).float()).double().mul_(scale)
         first_pair, backoff = self.table.first_pair, self.backoff[:, None]
         result[1:first_pair] += backoff[1:first_pair] * result[0]
         # Pairs last: they back off to single tokens, which are finished now.

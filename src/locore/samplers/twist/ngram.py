@@ -142,6 +142,11 @@ class NGramCounts:
     _parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = field(default_factory=list)
     _total: Tensor | None = None
 
+    @property
+    def entries(self) -> int:
+        """Numbers that were recorded."""
+        return sum(probs.numel() for *_, probs in self._parts)
+
     def add(self, first: Tensor, second: Tensor, log_probs: Tensor) -> None:
         """Record Float[rows, vocab] distributions after Long[rows] last tokens; −1 where there is none."""
         live = torch.ones_like(second, dtype=torch.bool)
