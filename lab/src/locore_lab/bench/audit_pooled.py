@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean, median
+from statistics import fmean, variance
 from typing import Annotated
 
 import locore
@@ -108,13 +108,19 @@ def told(rows: list[Row]) -> str:
     for budget in dict.fromkeys(row["budget"] for row in rows):
         here, own = [run for run in runs if run.budget == budget], [row for row in rows if row["budget"] == budget]
         close = fmean(run.nats <= math.log(CLOSE) for run in here)
-        half, covered = math.exp(median(run.nats for run in here)), fmean(run.is_covered for run in here)
+        spread, covered = _spread(own), fmean(run.is_covered for run in here)
         trusted, seconds = sum(row["verdicts"].count("trust") for row in own), fmean(row["cpu_seconds"] for row in own)
         lines.append(
-            f"{budget:,} LM tokens, {len(here)} runs: {close:.0%} within a factor {CLOSE}, half of them within {half:.2f}; "
-            f"intervals that reach the truth {covered:.0%}; {trusted} trusted; {seconds:.0f} CPU s a run"
+            f"{budget:,} LM tokens, {len(here)} runs: standard deviation of a log {spread:.2f}; {close:.0%} within a factor "
+            f"{CLOSE} of the others, intervals that reach these {covered:.0%}; {trusted} trusted; {seconds:.0f} CPU s a run"
         )
     return "\n".join(lines)
+
+
+def _spread(rows: list[Row]) -> float:
+    """Root of the mean variance of the logs of what runs of one problem say, of problems that were seen more than once."""
+    logs = [[math.log(p) for p in row["said"] if p > 0] for row in rows]
+    return math.sqrt(fmean([variance(each) for each in logs if len(each) > 1] or [math.nan]))
 
 
 @measurement(
