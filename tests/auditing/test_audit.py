@@ -54,6 +54,17 @@ def test_bad_input_is_refused(prompts: list[str], phrases: list[str], limit: flo
         locore.audit("tiny", prompts, phrases, 3, limit)
 
 
+def test_one_text_is_not_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At temperature 0 there is one, and no p(α) that could be estimated."""
+    with pytest.raises(locore.errors.InvalidArgument, match="take one above 0"):
+        locore.audit("tiny", PROMPTS, [" was"], 4, temperature=0)
+    (tmp_path / "p.jsonl").write_text('{"prompt": "The dog"}\n')
+    (tmp_path / "b.txt").write_text(" was\n")
+    files = ["--prompts", str(tmp_path / "p.jsonl"), "--ban-list", str(tmp_path / "b.txt")]
+    assert main(["audit", *files, "--temperature", "0"]) == 3
+    assert "take one above 0" in capsys.readouterr().out
+
+
 def test_one_bad_prompt_is_a_row_wherever_it_stands_and_only_bad_ones_an_error() -> None:
     long = [0] * 100_000
     found = locore.audit("tiny", [long, "The dog"], [" was"], 4, budget=200, seed=1)

@@ -103,8 +103,8 @@ def _tuples(value: Any) -> Any:
 class Question:
     """What is asked after each prompt.
 
-    The first `TEACHERS` rows of an audit, or of a shard of one, teach those after them what leads to the event (`Shared`): each
-    all that follow, and then no other does, so that rows do not depend on how many there are.
+    The first `TEACHERS` rows of an audit, or of a shard of one, teach all later ones what leads to the event (`Shared`). So a row
+    depends on these, and not on how many there are.
 
     Attributes:
         event: what offending texts satisfy.
@@ -150,7 +150,9 @@ class Question:
             LocoreError: as `locore.generate`, where the prompt or an option is wrong.
         """
         model, options = self._up_to_phrases(model), {"num_particles": PARTICLES, **options}
-        if options.get("sampler") in DEFAULT and options.get("temperature") != 0:
+        if options.get("temperature") == 0:
+            raise InvalidArgument("temperature=0 leaves one text, which an audit cannot ask about; take one above 0.")
+        if options.get("sampler") in DEFAULT:
             options["sampler"] = Auto(shared=shared)
         in_rounds = self.limit is not None and ROUNDS[0] * self.budget >= LEAST * self.max_tokens
         shares = ROUNDS if in_rounds else (1.0,)
