@@ -103,8 +103,8 @@ def _tuples(value: Any) -> Any:
 class Question:
     """What is asked after each prompt.
 
-    The first `TEACHERS` rows of an audit, or of a shard of one, teach all later ones what leads to the event (`Shared`). So a row
-    depends on these, and not on how many there are.
+    The first `TEACHERS` rows of an audit, or of a shard of one, teach all later ones what leads to the event (`Shared`). So a
+    row depends on these, and not on how many there are.
 
     Attributes:
         event: what offending texts satisfy.
