@@ -54,6 +54,12 @@ def test_bad_input_is_refused(prompts: list[str], phrases: list[str], limit: flo
         locore.audit("tiny", prompts, phrases, 3, limit)
 
 
+def test_what_looks_for_the_likeliest_text_audits_nothing() -> None:
+    """It was NaN, with a verdict of "trust"."""
+    with pytest.raises(locore.errors.InvalidArgument, match="leave sampler out"):
+        locore.audit("tiny", PROMPTS, [" was"], 4, sampler="search")
+
+
 def test_one_text_is_not_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At temperature 0 there is one, and no p(α) that could be estimated."""
     with pytest.raises(locore.errors.InvalidArgument, match="take one above 0"):

@@ -23,7 +23,8 @@ from locore.kernel.chat import Prompt
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, Unsatisfiable, ZeroWeights
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import EndingAt, LanguageModel
-from locore.samplers import Auto
+from locore.samplers import Auto, sampler_by_name
+from locore.samplers.steering import SeeksMode
 from locore.samplers.twist.lessons import Shared
 
 Settled = Literal["below", "above", "not settled", "no limit"]
@@ -150,8 +151,11 @@ class Question:
             LocoreError: as `locore.generate`, where the prompt or an option is wrong.
         """
         model, options = self._up_to_phrases(model), {"num_particles": PARTICLES, **options}
-        if options.get("temperature") == 0:
-            raise InvalidArgument("temperature=0 leaves one text, which an audit cannot ask about; take one above 0.")
+        if options.get("temperature") == 0 or isinstance(sampler_by_name(options.get("sampler")), SeeksMode):
+            raise InvalidArgument(
+                "temperature=0 and sampler='search' look for the likeliest texts and do not say how probable an event is; "
+                "leave sampler out, and of temperatures take one above 0."
+            )
         if options.get("sampler") in DEFAULT:
             options["sampler"] = Auto(shared=shared)
         in_rounds = self.limit is not None and ROUNDS[0] * self.budget >= LEAST * self.max_tokens

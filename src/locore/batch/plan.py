@@ -190,11 +190,12 @@ class Part:
         self._shard = f"{span.number:06d}."
         self.path = self._folder / f"{self._shard}{run}.{uuid.uuid4().hex[:12]}.part"
         self.tally = Tally()
+        self.died = set[int]()
         with writing(self._output):
             found = {path: _size(path, span.first) for path in self._others()}
             longest = max(found, key=lambda path: found[path][0], default=None)
             rows, num_bytes = (0, 0) if longest is None else found[longest]
-            self._file, self.died = self.path.open("wb"), set[int]()
+            self._file = self.path.open("wb")
             if longest is not None:
                 self._copy(longest, num_bytes)
             self.adopted = rows

@@ -160,7 +160,7 @@ class Worker:
         if resample is not None and (isinstance(resample, bool) or not isinstance(resample, int)):
             raise InvalidArgument(f"resample must be a whole number, got {resample!r}.")
         if self.settings.audit is not None:
-            return self._audited(model, fields, constraint, seed, shared, options)
+            return self._audited(model, fields, constraint, {**options, "seed": seed, "shared": shared})
         if self.settings.parse:
             drawn = (options[name] for name in ("max_new_tokens", "sampler", "budget", "temperature"))
             options["sampler"], options["budget"] = suited(*drawn)
@@ -170,22 +170,14 @@ class Worker:
             particles = particles.resample(resample, seed=seed + 1)
         return result_of(particles, self.settings)
 
-    def _audited(
-        self,
-        model: LanguageModel,
-        fields: Record,
-        event: Constraint | Target,
-        seed: int,
-        shared: Shared | None,
-        options: Record,
-    ) -> Record:
+    def _audited(self, model: LanguageModel, fields: Record, event: Constraint | Target, options: Record) -> Record:
         """As `locore.audit`; the number of the prompt is that of its line."""
         if own := [name for name in ("constraint", "resample") if name in fields]:
             raise InvalidArgument(f"a row of an audit has no {own[0]}: all prompts are asked about the same phrases.")
         asked = {"max_tokens": options.pop("max_new_tokens"), "budget": options.pop("budget")}
         assert isinstance(event, Constraint)  # it was made of phrases
         question = Question(event, **{**asked, **(self.settings.audit or {})})
-        row = question.ask(model, prompt_of(fields), seed, 0, shared, limits=self.settings.limits, **options).to_json()
+        row = question.ask(model, prompt_of(fields), limits=self.settings.limits, **options).to_json()
         del row["index"]
         return row
 

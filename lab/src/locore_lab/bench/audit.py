@@ -55,11 +55,11 @@ def measured(known: Known, sampler: str, budget: int, seed: int, before: int) ->
     }
 
 
-def sides(known: Known, sampler: str, budget: int, seed: int, factor: float) -> Row:
+def sides(known: Known, sampler: str, budget: int, seed: int, factor: float, before: int) -> Row:
     """Audits with a limit so many times above and below the truth, which may end early: how they are settled, at what cost."""
     row: Row = {"log10_p": known.log_p / math.log(10), "decade": known.decade, "right": 0, "wrong": 0, "lm_tokens": 0}
     for times, true in ((factor, "below"), (1 / factor, "above")):
-        audited = audited_row(known, sampler, budget, seed, math.exp(known.log_p) * times)
+        audited = audited_row(known, sampler, budget, seed, math.exp(known.log_p) * times, before)
         row["right"] += audited.settled == true
         row["wrong"] += audited.settled not in (true, "not settled")
         row["lm_tokens"] += audited.lm_tokens / 2
@@ -150,10 +150,10 @@ def run(
                 if limit is None:
                     yield case, partial(beside, known, sampler, budget, beaver and sampler == samplers[0], seed, before)
                 else:
-                    yield case, partial(sides, known, sampler, budget, seed, limit)
+                    yield case, partial(sides, known, sampler, budget, seed, limit, before)
 
 
-def beside(known: Known, sampler: str, budget: int, beaver: bool, seed: int, before: int = 0) -> Row:
+def beside(known: Known, sampler: str, budget: int, beaver: bool, seed: int, before: int) -> Row:
     """One audit, and BEAVER's upper bound where it is asked for."""
     row = measured(known, sampler, budget, seed, before)
     return {**row, "beaver": beaver_bounds(known, budget)[1]} if beaver else row

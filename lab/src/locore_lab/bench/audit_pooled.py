@@ -74,9 +74,9 @@ class Judged:
     error: float  # one standard error of the truth
 
     @property
-    def nats(self) -> float:
-        """Log of the factor by which it is off; infinite where it saw nothing."""
-        return abs(math.log(self.said / self.truth)) if self.said > 0 < self.truth else math.inf
+    def is_close(self) -> bool:
+        """Is it within the factor?"""
+        return 0 < self.truth / CLOSE <= self.said <= self.truth * CLOSE
 
     @property
     def is_covered(self) -> bool:
@@ -107,7 +107,7 @@ def told(rows: list[Row]) -> str:
     lines = []
     for budget in dict.fromkeys(row["budget"] for row in rows):
         here, own = [run for run in runs if run.budget == budget], [row for row in rows if row["budget"] == budget]
-        close = fmean(run.nats <= math.log(CLOSE) for run in here)
+        close = fmean(run.is_close for run in here)
         spread, covered = _spread(own), fmean(run.is_covered for run in here)
         trusted, seconds = sum(row["verdicts"].count("trust") for row in own), fmean(row["cpu_seconds"] for row in own)
         lines.append(
