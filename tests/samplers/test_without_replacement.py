@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from locore.compilers import compile
@@ -380,11 +380,13 @@ def test_seeds_reproduce():
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 60), st.integers(0, 120), st.integers(1, 60), st.integers(1, 30), st.integers(1, 2_000))
+@example(16, 60, 4, 1, 61)  # four of 64: a share whose root is a whole quarter
 def test_texts_that_ended_take_no_place_of_those_that_go_on(width, ended, going, remaining, left):
     """Up to the width of them, as each is a row of distributions, too. They cost nothing, so nothing changes for the others."""
     size, weights = Size(width, lm_tokens=left), torch.zeros(ended + going, dtype=torch.float64)
     goes_on = torch.arange(ended + going) >= ended
     alone = size.kept(left, remaining, goes_on[ended:], weights[ended:])
     both = size.kept(left, remaining, goes_on, weights)
-    share = math.ceil(STRETCHED * width * math.sqrt(going / (ended + going)))  # less where most of the weight has ended
+    # Less where most of the weight has ended: the square root, rounded up, of whole numbers.
+    share = 1 + math.isqrt(((STRETCHED * width) ** 2 * going - 1) // (ended + going))
     assert both - min(ended, width) == min(alone, ended - min(ended, width) + share)

@@ -38,6 +38,7 @@ STRETCHED = 4  # times the width: what a position may keep if earlier ones kept 
 # where e are kept and nothing outweighs anything else; prefixes that bring less than a 64th of its square are not kept, unless
 # nothing was left so far, and nothing need be left now.
 FINE = 8
+WHOLE = 1 - 1e-9  # times: what is whole but for rounding is not one more
 ROUNDED = 1e-4  # nats: more than single precision loses in what is left unread
 # Is told the prefixes of each position before they are read on, and f64[num], their log weights.
 Watch = Callable[[Prefixes, Tensor], None]
@@ -74,7 +75,7 @@ class Size:
         share = float((torch.logsumexp(weights[going], 0) - torch.logsumexp(weights, 0)).exp())
         ended = int((~going).sum())
         read = min(int(left / remaining + ROUNDED), STRETCHED * self.width)
-        return min(read + min(ended, self.width), ended + math.ceil(STRETCHED * self.width * math.sqrt(share)))
+        return min(read + min(ended, self.width), ended + math.ceil(STRETCHED * self.width * math.sqrt(share) * WHOLE))
 
 
 class _History:
