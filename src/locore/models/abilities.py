@@ -250,9 +250,9 @@ def check_joining(causal: CausalLM) -> None:
         CannotScore: they do not.
     """
     tokens, parts = causal.trial(), []
-    for row, length, first in ((0, 4, [1, 2]), (1, 3, [3])):
+    for row, length, first in ((0, 4, tokens[1, 4:6]), (1, 3, tokens[0, 4:5])):
         prompt = causal.read_on(tokens[row : row + 1, :length])[1]
-        parts.append(Part(prompt, Tails.empty(len(first), causal.device), torch.tensor(first) % causal.vocab_size))
+        parts.append(Part(prompt, Tails.empty(len(first), causal.device), first))
     for _ in range(2):
         alone = [causal.next_step(part.prompt, part.tails, part.tokens) for part in parts]
         joined = causal.next_steps(parts)

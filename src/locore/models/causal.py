@@ -34,9 +34,10 @@ from locore.models.machine import CHOOSER, free_bytes, how_many_fit, in_batches,
 
 NextStep = Callable[[KeyValues, Tails, Tensor], tuple[Tensor, Step]]
 
-# Two ways to read the same text may differ by this total variation, by the dtype of the weights.
+# Two ways to read the same text may differ by this total variation, by the dtype of the weights; in 16 bits in the mean over
+# positions: of SmolLM2 in bfloat16 it is .02 to .05, and .2 to .5 where one token is read wrong or left out.
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
-_TOLERANCE_16_BITS = 0.05
+_TOLERANCE_16_BITS = 0.06
 
 _HASHED_NUMBERS = 1 << 20  # of each tensor, in a fingerprint
 _ROWS_AT_ONCE = 8  # of a table that is normalised in its place: few enough to stay in a cache
@@ -323,13 +324,14 @@ class CausalLM:
         return all(type(layer) is DynamicLayer for layer in layers)
 
     def trial(self) -> Tensor:
-        """Long[2, 8], any tokens."""
-        return torch.arange(16).view(2, 8) % self.vocab_size
+        """Long[2, 8], tokens from all over the vocabulary: many of the first were never trained, and drown 16 bits."""
+        return (torch.arange(1, 17) * self.vocab_size // 17).view(2, 8)
 
     def agree(self, one: Tensor, other: Tensor) -> bool:
         """Are these the same distributions up to rounding?"""
-        total_variation = (one.softmax(-1) - other.softmax(-1)).abs().sum(-1).max() / 2
-        return bool(total_variation <= _TOLERANCE.get(self.module.dtype, _TOLERANCE_16_BITS))
+        total_variation = (one.softmax(-1) - other.softmax(-1)).abs().sum(-1) / 2
+        allowed = _TOLERANCE.get(self.module.dtype)
+        return bool(total_variation.mean() <= _TOLERANCE_16_BITS if allowed is None else total_variation.max() <= allowed)
 
 
 def _require_one_law(module: Any) -> None:

@@ -15,14 +15,14 @@ from torch import Tensor
 from locore.automata.stops import search_for
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.lists import items_of
-from locore.kernel.models.base import LanguageModel, Wrapper
+from locore.kernel.models.base import LanguageModel
 from locore.kernel.models.cursor import Cursor
 from locore.kernel.models.validation import row_indices
 from locore.kernel.numerics import NEG_INF
-from locore.models.wrappers import Adjusted, Reshaped
+from locore.models.wrappers import Adjusted, Around, Reshaped
 
 
-class Following(Wrapper):
+class Following(Around):
     """A model whose distributions are changed by what has been read; a subclass says how."""
 
     def initial(self, batch: int) -> Tensor:

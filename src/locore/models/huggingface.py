@@ -26,6 +26,7 @@ from locore.models.causal import CausalLM, NextStep, gathered_scores
 from locore.models.loading import declared_ends, described, load_parts
 from locore.models.machine import CHOOSER, in_batches
 from locore.models.neighbourhood import Neighbourhood
+from locore.models.precision import SteerDtype, copied, name_of
 from locore.models.quiet import quiet
 
 
@@ -34,7 +35,12 @@ class HuggingFaceModel(TokenModel):
 
     Log-probabilities are normalised in 32 bits or more. Sampling settings in the model's files are ignored: this is the model
     itself. Without a prompt it is the model after the empty one.
+
+    Attributes:
+        copied: the same in 16 bits, by which draws are made; None for none.
     """
+
+    copied: CausalLM | None = None
 
     def __init__(
         self, causal: CausalLM, tokenizer: Tokenizer, prompt: tuple[int, ...] | None = None, info: ModelInfo | None = None
@@ -55,6 +61,7 @@ class HuggingFaceModel(TokenModel):
         memory_bytes: int | None = None,
         attn_implementation: str | None = None,
         threads: int | None = None,
+        steer_dtype: SteerDtype = None,
     ) -> HuggingFaceModel:
         """A model and its tokenizer from a folder, a GGUF file, or from the Hub.
 
@@ -69,11 +76,14 @@ class HuggingFaceModel(TokenModel):
             attn_implementation: as in `transformers`.
             threads: of the arithmetic on the CPU, for the whole process as `torch.set_num_threads` says it; by default as many
                 as pay, measured here, unless it was called before or the environment says.
+            steer_dtype: of a copy by which draws are made, while the model itself weighs them, so that they have its law:
+                torch.bfloat16, torch.float16, or "auto" for bfloat16 where it pays, measured here; None for no copy.
 
         Raises:
             ModelNotFound: no such model; or no weights, no tokenizer, or it needs its own code.
             MissingExtra: the packages that read GGUF are not installed.
-            InvalidArgument: torch cannot compute on this device, or there is no such number of threads.
+            InvalidArgument: torch cannot compute on this device, or there is no such number of threads; or `steer_dtype` is no
+                type of 16 bits.
         """
         device = os.environ.get("LOCORE_DEVICE") or "cpu" if device is None else device
         if threads is not None:
@@ -81,11 +91,17 @@ class HuggingFaceModel(TokenModel):
         module, tokenizer, info = load_parts(name, device, dtype, attn_implementation)
         with quiet():
             chosen = CHOOSER.settle(module, threads)
-        return cls.from_module(module, tokenizer, memory_bytes, replace(info, threads=None if chosen is None else str(chosen)))
+        info = replace(info, threads=None if chosen is None else str(chosen))
+        return cls.from_module(module, tokenizer, memory_bytes, info, steer_dtype)
 
     @classmethod
     def from_module(
-        cls, module: Any, tokenizer: Any, memory_bytes: int | None = None, info: ModelInfo | None = None
+        cls,
+        module: Any,
+        tokenizer: Any,
+        memory_bytes: int | None = None,
+        info: ModelInfo | None = None,
+        steer_dtype: SteerDtype = None,
     ) -> HuggingFaceModel:
         """A model that is in memory already.
 
@@ -94,13 +110,16 @@ class HuggingFaceModel(TokenModel):
             tokenizer: its fast tokenizer, or a `Tokenizer`.
             memory_bytes: as in `load`.
             info: what is known of it beside what the module tells.
+            steer_dtype: as in `load`.
         """
         with quiet():
             causal = CausalLM(module, memory_bytes)
         for hindrance in causal.hindrances:
             if hindrance.is_worth_a_warning:
                 warnings.warn(f"{hindrance}. {remedy_of(hindrance)}", LocoreWarning, stacklevel=2)
+        copy = copied(causal, steer_dtype)
         info = replace(info or described(module), hindrances=tuple(map(str, causal.hindrances)))
+        info = info if copy is None else replace(info, dtype=f"{info.dtype}; a copy in {name_of(copy)} draws")
         if not isinstance(tokenizer, Tokenizer):
             ends = declared_ends(module)
             tokenizer = Tokenizer.from_huggingface(tokenizer, causal.vocab_size, ends)
@@ -109,7 +128,9 @@ class HuggingFaceModel(TokenModel):
                 f"The tokenizer has {tokenizer.vocab_size} tokens, but the model's logits have "
                 f"{causal.vocab_size} columns. Make the tokenizer with that vocab_size."
             )
-        return cls(causal, tokenizer, info=info)
+        model = cls(causal, tokenizer, info=info)
+        model.copied = copy
+        return model
 
     @property
     def device(self) -> torch.device:
@@ -127,8 +148,15 @@ class HuggingFaceModel(TokenModel):
         """How many tokens it can read; None if it has no limit."""
         return self.causal.context
 
+    @cached_property
+    def near(self) -> HuggingFaceModel | None:
+        """The same in 16 bits, where it was made."""
+        return None if self.copied is None else HuggingFaceModel(self.copied, self.tokenizer, self._prompt, self.info)
+
     def _after(self, prompt: tuple[int, ...] | None) -> HuggingFaceModel:
-        return HuggingFaceModel(self.causal, self.tokenizer, prompt, self.info)
+        after = HuggingFaceModel(self.causal, self.tokenizer, prompt, self.info)
+        after.copied = self.copied
+        return after
 
     def stepping(self, elsewhere: NextStep) -> HuggingFaceModel:
         """The same model, whose steps are made by somebody else; see `locore.models.meeting`."""
@@ -176,7 +204,7 @@ class HuggingFaceModel(TokenModel):
     def _next_log_probs(self, tokens: Tensor) -> Tensor:
         if tokens.shape[1] == 0:
             return self._start[0].log_softmax(-1).expand(len(tokens), -1)
-        self._require_length(tokens.shape[1] + 1)
+        self.require_length(tokens.shape[1] + 1)
         return self._in_batches(tokens, lambda part: self._read_after_prompt(part, 1)[:, 0].log_softmax(-1))
 
     def _token_scores(self, tokens: Tensor) -> Tensor:

@@ -292,6 +292,7 @@ _paces: WeakKeyDictionary[Any, Pace] = WeakKeyDictionary()
 
 def pace_of(model: LanguageModel, prompt: Prompt) -> Pace:
     """Of a model before any prompt; measured behind this one, if it was not yet."""
+    model = model.near or model
     inner = model
     while isinstance(inner, Wrapper):
         inner = inner.base

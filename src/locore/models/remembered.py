@@ -144,13 +144,13 @@ class PrefixTrees:
         """Of prompts and nodes; not of what cursors hold."""
         self.max_bytes = max_bytes
         self._keeps_hidden = keeps_hidden
-        self._trees: OrderedDict[tuple[int, ...], PrefixTree] = OrderedDict()
+        self._trees: OrderedDict[tuple[int, tuple[int, ...]], PrefixTree] = OrderedDict()
         self._lock = RLock()
 
     def of(self, model: HuggingFaceModel) -> PrefixTree:
         """The tree behind the prompt of a model."""
         with self._lock:
-            name = model.prompt_ids
+            name = id(model.causal), model.prompt_ids  # the tree keeps the model, so nothing else gets its number
             if name not in self._trees:
                 self._trees[name] = PrefixTree(model, self._keeps_hidden)
             self._trees.move_to_end(name)
@@ -262,6 +262,12 @@ class Remembered(Wrapper):
     def unprompted(self) -> Remembered:
         """The model before any prompt, with the same memory."""
         return Remembered(self.base.unprompted(), trees=self._trees)
+
+    @property
+    def near(self) -> Remembered | None:
+        """The base's, with the same memory."""
+        near = self.base.near
+        return None if near is None else Remembered(near, trees=self._trees)
 
     @property
     def _tree(self) -> PrefixTree:

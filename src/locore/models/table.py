@@ -63,7 +63,8 @@ class TableModel(LanguageModel):
             raise CannotScore("A table model has no prompt. Use the empty one.")
         return self
 
-    def _require_length(self, length: int) -> None:
+    def require_length(self, length: int) -> None:
+        """By its tables."""
         if length > len(self._tables):
             raise CannotScore(
                 f"This table model has {len(self._tables)} positions, not {length}. Ask for fewer tokens or add tables."
@@ -71,7 +72,7 @@ class TableModel(LanguageModel):
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]
-        self._require_length(length)
+        self.require_length(length)
         rows = [
             table[tuple(tokens[:, :step].unbind(1))].expand(len(tokens), -1) for step, table in enumerate(self._tables[:length])
         ]

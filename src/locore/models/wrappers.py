@@ -30,13 +30,23 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 LIKELIEST = 512  # tokens among which a nucleus is looked for first
 
 
-class Adjusted(Wrapper):
-    """A change that is the same around any model, so also before and behind a prompt."""
+class Around(Wrapper):
+    """A change that is the same around any model."""
 
     def _around(self, base: LanguageModel) -> Self:
         changed = copy(self)
         changed.base = base
         return changed
+
+    @property
+    def near(self) -> Self | None:
+        """The same change of the base's."""
+        near = self.base.near
+        return None if near is None else self._around(near)
+
+
+class Adjusted(Around):
+    """A change that is the same before and behind a prompt."""
 
     def prompted(self, prompt: Prompt) -> Self:
         """The same change of the prompted model."""
@@ -55,6 +65,11 @@ class Adjusted(Wrapper):
 
 class Reshaped(Adjusted):
     """A model whose next-token distributions are a function of another's; ends stay absorbing."""
+
+    @property
+    def near(self) -> Self | None:
+        """The same change of the base's; none where the support is cut, as it would be cut elsewhere there."""
+        return super().near if self.full_support else None
 
     @abstractmethod
     def _reshape(self, log_probs: Tensor) -> Tensor:
@@ -201,9 +216,10 @@ class Mixture(Wrapper):
         logs = [math.log(weight) if weight else NEG_INF for weight in (1 - self.weight, self.weight)]
         return torch.logaddexp(rows[0] + logs[0], rows[1].to(rows[0].device) + logs[1])
 
-    def _require_length(self, length: int) -> None:
-        super()._require_length(length)
-        self.second._require_length(length)
+    def require_length(self, length: int) -> None:
+        """As both."""
+        super().require_length(length)
+        self.second.require_length(length)
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         return self._mix([self.base.log_probs(tokens), self.second.log_probs(tokens)])
@@ -236,10 +252,14 @@ class Meter:
     def __init__(self) -> None:
         self.lm_tokens = self.passes = 0
         self.seconds = 0.0
+        self.is_again = False  # contexts were counted before; passes are counted all the same
         self._contexts: list[_Hashes] = []
 
     def count(self, contexts: _Hashes, passes: int = 1) -> None:
         """A next-token distribution was asked for after each of these contexts, in so many passes after each other."""
+        if self.is_again:
+            self.passes += passes
+            return
         self.lm_tokens += len(contexts)
         self.passes += passes if len(contexts) else 0
         spent(len(contexts))
@@ -262,7 +282,7 @@ class Meter:
             self.seconds += time.perf_counter() - start
 
 
-class Counted(Wrapper):
+class Counted(Around):
     """A model that counts what is asked of it; before any prompt, its base is not counted.
 
     Counted is every next-token distribution after at least one generated token and before the end: what the method needs, not
@@ -278,28 +298,28 @@ class Counted(Wrapper):
             prompt_hash: 64 bits that tell this prompt from others on the same meter.
         """
         super().__init__(base)
-        self._meter = Meter() if meter is None else meter
+        self.meter = Meter() if meter is None else meter
         self._prompt_hash = np.uint64(prompt_hash)
 
     @property
     def lm_tokens(self) -> int:
         """Next-token distributions asked for."""
-        return self._meter.lm_tokens
+        return self.meter.lm_tokens
 
     @property
     def lm_contexts(self) -> int:
         """Distinct ones (by a 64-bit hash of the tokens and the prompt)."""
-        return self._meter.lm_contexts
+        return self.meter.lm_contexts
 
     @property
     def passes(self) -> int:
         """Passes after each other, behind that over the prompt; a step of many rows is one, so is a sequence that is read."""
-        return self._meter.passes
+        return self.meter.passes
 
     @property
     def model_seconds(self) -> float:
         """Wall-clock seconds inside the model."""
-        return self._meter.seconds
+        return self.meter.seconds
 
     def account(self) -> dict[str, Any]:
         """All of them, by their names."""
@@ -308,29 +328,29 @@ class Counted(Wrapper):
 
     def prompted(self, prompt: Prompt) -> Counted:
         """The prompted model, on the same count."""
-        with self._meter.timed():
+        with self.meter.timed():
             after = self.base.prompted(prompt)
         text = repr((int(self._prompt_hash), prompt if isinstance(prompt, str) else list(prompt)))
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-        return Counted(after, self._meter, int.from_bytes(digest, "little"))
+        return Counted(after, self.meter, int.from_bytes(digest, "little"))
 
     def log_probs(self, tokens: Tensor) -> Tensor:
         """As the base; counts every position but the first of each row, up to its end."""
-        with self._meter.timed():
+        with self.meter.timed():
             rows = self.base.log_probs(tokens)
         self._count_along(torch.as_tensor(tokens))
         return rows
 
     def token_scores(self, tokens: Tensor) -> Tensor:
         """As the base; counts as `log_probs`."""
-        with self._meter.timed():
+        with self.meter.timed():
             scores = self.base.token_scores(tokens)
         self._count_along(torch.as_tensor(tokens))
         return scores
 
     def sample(self, num: int, length: int, seed: int | torch.Generator | None = None, keep_log_probs: bool = False) -> Drafts:
         """As the base; counts as `log_probs` of what was drawn."""
-        with self._meter.timed():
+        with self.meter.timed():
             drafts = self.base.sample(num, length, seed, keep_log_probs)
         longest = int(live_lengths(drafts.tokens, self.tokenizer.eos_ids).max())
         self._count_along(drafts.tokens, passes=max(1, longest - 1))
@@ -338,7 +358,7 @@ class Counted(Wrapper):
 
     def neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
         """As the base; counts the sequence, and of each neighbour what it does not share."""
-        with self._meter.timed():
+        with self.meter.timed():
             scores = self.base.neighbours(tokens, candidates)
         tokens, candidates = torch.as_tensor(tokens), torch.as_tensor(candidates)
         self._count_along(tokens[None])
@@ -350,11 +370,11 @@ class Counted(Wrapper):
 
     def begin(self, batch: int) -> Cursor:
         """As the base; each row that is fed a token and has not ended counts once."""
-        with self._meter.timed():
+        with self.meter.timed():
             inner = self.base.begin(batch)
         start = np.full(batch, self._prompt_hash, dtype=np.uint64)
         ended = torch.zeros(batch, dtype=torch.bool)
-        return _CountedCursor(inner, self._meter, self.tokenizer.eos_ids, start, ended)
+        return _CountedCursor(inner, self.meter, self.tokenizer.eos_ids, start, ended)
 
     def _log_probs(self, tokens: Tensor) -> Tensor:
         return self.base.log_probs(tokens)
@@ -366,31 +386,31 @@ class Counted(Wrapper):
         hashes = np.full(tokens.shape, self._prompt_hash, dtype=np.uint64)
         for step in range(1, tokens.shape[1]):
             hashes[:, step] = _extended(hashes[:, step - 1], tokens[:, step - 1])
-        self._meter.count(hashes[:, 1:][live[:, 1:].numpy()], passes)
+        self.meter.count(hashes[:, 1:][live[:, 1:].numpy()], passes)
 
 
 class _CountedCursor(Cursor):
     def __init__(self, inner: Cursor, meter: Meter, eos_ids: tuple[int, ...], contexts: _Hashes, ended: Tensor) -> None:
         self._inner = inner
-        self._meter = meter
+        self.meter = meter
         self._eos_ids = eos_ids
         self._contexts = contexts
         self._ended = ended
 
     @property
     def log_probs(self) -> Tensor:
-        with self._meter.timed():
+        with self.meter.timed():
             return self._inner.log_probs
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _CountedCursor:
-        with self._meter.timed():
+        with self.meter.timed():
             inner = self._inner.advance(tokens, parents)
         tokens = torch.as_tensor(tokens)
         rows = row_indices(parents, len(tokens), len(self._ended))
         contexts = _extended(self._contexts[rows.numpy()], tokens)
         ended = self._ended[rows] | is_end(tokens, self._eos_ids)
-        self._meter.count(contexts[~ended.numpy()])
-        return _CountedCursor(inner, self._meter, self._eos_ids, contexts, ended)
+        self.meter.count(contexts[~ended.numpy()])
+        return _CountedCursor(inner, self.meter, self._eos_ids, contexts, ended)
 
 
 def _extended(contexts: _Hashes, tokens: Tensor) -> _Hashes:
@@ -399,3 +419,18 @@ def _extended(contexts: _Hashes, tokens: Tensor) -> _Hashes:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return contexts * _MULTIPLIER + (mixed ^ (mixed >> np.uint64(31)))
+
+
+@contextmanager
+def again(model: LanguageModel) -> Iterator[None]:
+    """What is asked of a counted model inside was asked of its near model before: LM tokens are not counted twice."""
+    while isinstance(model, Wrapper) and not isinstance(model, Counted):
+        model = model.base
+    if not isinstance(model, Counted):
+        yield
+        return
+    model.meter.is_again = True
+    try:
+        yield
+    finally:
+        model.meter.is_again = False

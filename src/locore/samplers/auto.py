@@ -132,16 +132,16 @@ class Auto(Promises):
     ) -> tuple[Sampler, str, int]:
         """The sampler, why, and the LM tokens of so many draws of a pilot; no table is tried where passes were made before."""
         price, reader = max(1, circuit.length - 1), circuit.reader
-        table = None if reader is None else prepared_table(model)
+        table, by = None if reader is None else prepared_table(model), model.near or model
         known, seen, cost = KNOWN if table else UNKNOWN, Lesson(trial=Trial()) if late else None, draws * price
         if reader is not None and not draws:
             return Twisted(table, seen=seen, worth=self.worth, shared=self.shared), f"{ONCE}; {known}", 0
         if reader is not None and reader.outline is not None:
             trial = 0 if table is None else tried((limit - cost) // price)
-            seen = Lesson.taken(model, reader, draws, trial, generator)
+            seen = Lesson.taken(by, reader, draws, trial, generator)
             drawn, cost = seen.tokens, seen.lm_tokens
         elif draws:
-            drawn = model.sample(draws, circuit.length, generator).tokens
+            drawn = by.sample(draws, circuit.length, generator).tokens
         accepted = int(circuit.accepts(drawn).sum()) if draws else 0
         why = told(accepted, draws, self.worth)
         if self.worth is None and (accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1):

@@ -62,19 +62,18 @@ def enumerated(
 def _selected(walk: Walk, num: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens, token scores and log weights of at most `num` sequences."""
     # Thinning what was thinned before is unbiased too, and keeps the total; so the support need not fit into memory.
-    tokens = torch.zeros(0, walk.reader.length, dtype=torch.long)
-    scores, weights = torch.zeros(tokens.shape, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+    nothing = torch.zeros(0, walk.reader.length, dtype=torch.long)
+    parts = [(nothing, nothing.double(), torch.zeros(0, dtype=torch.float64))]
 
     def thinned(most: int) -> tuple[Tensor, Tensor, Tensor]:
-        uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        chosen, kept = select(weights, most, uniform)
+        tokens, scores, weights = (torch.cat(each) for each in zip(*parts, strict=True))
+        chosen, kept = select(weights, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
         return tokens[chosen], scores[chosen], kept
 
-    for more_tokens, more_scores in walk.leaves():
-        tokens, scores = torch.cat([tokens, more_tokens]), torch.cat([scores, more_scores])
-        weights = torch.cat([weights, more_scores.sum(-1)])
-        if len(tokens) > max(KEPT, num):
-            tokens, scores, weights = thinned(max(KEPT, num))
+    for tokens, scores in walk.leaves():
+        parts.append((tokens, scores, scores.sum(-1)))
+        if sum(len(part[0]) for part in parts) > 2 * max(KEPT, num):  # seldom: such a draw takes longer than many rows
+            parts[:] = [thinned(max(KEPT, num))]
     return thinned(num)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import torch
@@ -13,11 +13,14 @@ from torch import Tensor
 from locore.kernel.certain import apart, beside, is_heard
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.circuits.left_to_right import LeftToRight
-from locore.kernel.errors import TimedOut
-from locore.kernel.evidence.record import Draws
+from locore.kernel.errors import TimedOut, ZeroWeights
+from locore.kernel.evidence.record import UNKNOWN, Draws
+from locore.kernel.evidence.weighing import with_all_of_blocks
 from locore.kernel.models.base import LanguageModel
+from locore.kernel.numerics import NEG_INF
 from locore.kernel.samplers.base import Ahead, Prefixes, Promises, Worth, left_to_right
-from locore.kernel.samplers.rounds import Round, Walk, abreast, pooled, width_of
+from locore.kernel.samplers.rounds import Round, Walk, abreast, nothing_found, pooled, width_of
+from locore.models.wrappers import again
 from locore.samplers.ahead import product
 from locore.samplers.swor import Size, blocks_for, size_of_steps, walk
 
@@ -228,7 +231,24 @@ class WithoutReplacement(Promises):
     def __call__(
         self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
     ) -> Draws:
-        """Up to `num_particles` distinct prefixes at every position of all rounds together; see `Sampler`."""
+        """Up to `num_particles` distinct prefixes at every position of all rounds together; see `Sampler`.
+
+        They are drawn by the near model of a model that has one (`LanguageModel.near`), and the model weighs what is kept.
+        """
+        near = model.near
+        if near is None:
+            return self._drawn(model, circuit, num_particles, budget, generator)
+        try:
+            draws = self._drawn(near, circuit, num_particles, budget, generator)
+        except ZeroWeights as error:
+            if error.log_most == NEG_INF:  # no text satisfies the constraint
+                raise
+            raise ZeroWeights(nothing_found(0.0)) from error  # how little the near model left says nothing certain of this one
+        return rescored(draws, model)
+
+    def _drawn(
+        self, model: LanguageModel, circuit: Circuit, num_particles: int, budget: int | None, generator: torch.Generator
+    ) -> Draws:
         reader, price = left_to_right(circuit), max(1, circuit.length - 1)
         blocks = blocks_for(self.blocks, num_particles, circuit.length, budget)
         prefixes = num_particles if budget is None else budget // price
@@ -243,3 +263,22 @@ class WithoutReplacement(Promises):
         else:
             rounds, known = self.foresight.rounds(run, blocks, self.blocks, left)
         return pooled(rounds, num_particles, generator, notes=run.notes, **known)
+
+
+def rescored(draws: Draws, model: LanguageModel) -> Draws:
+    """Draws of a near law q as draws of the model: weights times p(y) / q(y). What was certain of q is forgotten.
+
+    Weights are proper whatever q says, as the law that was drawn from is in them: E[mean w f(y)] = Σ_y q(y) 1[y ⊨ α] f(y).
+    """
+    everything = with_all_of_blocks(draws)
+    assert everything.token_scores is not None
+    with again(model):
+        scores = model.token_scores(everything.tokens)
+    ratios, weights, old = scores.sum(-1) - everything.token_scores.sum(-1), everything.weights, draws.record
+    spread = float((weights @ (ratios - weights @ ratios).square()).sqrt())
+    note = f"drawn by a copy in 16 bits and weighed by the model itself: log-probabilities of texts differ by {spread:.2g} nats"
+    blocks = None if old.blocks is None else old.blocks.times(ratios, scores)
+    record = replace(old, blocks=blocks, bounds=UNKNOWN, notes=(*old.notes, note))
+    row = {tuple(y): number for number, y in enumerate(everything.tokens.tolist())}
+    kept = torch.tensor([row[tuple(y)] for y in draws.tokens.tolist()])
+    return replace(draws, log_weights=draws.log_weights + ratios[kept], token_scores=scores[kept], record=record)

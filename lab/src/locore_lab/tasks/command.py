@@ -50,15 +50,16 @@ def run(
     threads: Annotated[int, option("Of the model's arithmetic.")] = 1,
     device: Annotated[str | None, option("Where the model computes, such as cuda.")] = None,
     dtype: Annotated[str, option("Of the weights, such as bfloat16; the truths stay those of 32 bits.")] = "float32",
+    steer_dtype: Annotated[str, option("Of a copy that draws what the model weighs, such as bfloat16.")] = "",
     tables: Annotated[bool, typer.Option("--tables", help="Measure nothing: write the tables of what is there.")] = False,
     temperature: Annotated[float, option("Another than 1: the written problems there; .7 has truths.")] = 1.0,
 ) -> list[Row]:
     """What users ask of a real language model: evidence, features, verdicts and texts of every sampler against the truth."""
     torch.set_num_threads(threads)
     known = [*written_problems(), *drawn_problems(seed)] if temperature == 1 else at_temperature(temperature)
-    opened = opener(model, device, dtype)
+    opened = opener(model, device, dtype, steer_dtype)
     chosen = selected(known if model is None else told_to(known, model, opened(model), dtype), problems, families, quick)
-    plan = replace(planned(quick, seed, budgets, runs), dtype=dtype)
+    plan = replace(planned(quick, seed, budgets, runs), dtype=dtype, steer_dtype=steer_dtype)
     start = time.process_time()
     with only_writer(output):
         study = TasksStudy(output, plan, opened, remembering())
@@ -108,15 +109,18 @@ def told_to(problems: list[Problem], name: str, model: LanguageModel, dtype: str
         return [replace(problem, model=name, chat=problem.chat and knows_chats) for problem in problems]
 
 
-def opener(model: str | None, device: str | None = None, dtype: str = "float32") -> Callable[[str], LanguageModel]:
+def opener(
+    model: str | None, device: str | None = None, dtype: str = "float32", steer_dtype: str = ""
+) -> Callable[[str], LanguageModel]:
     """Opens each model once; `model` stands in for every name."""
-    weights = getattr(torch, dtype, None)
-    if not isinstance(weights, torch.dtype):
-        raise InvalidArgument(f"dtype must be one of torch, such as float32 or bfloat16, got {dtype!r}.")
+    for name in filter(None, (dtype, steer_dtype)):
+        if not isinstance(getattr(torch, name, None), torch.dtype):
+            raise InvalidArgument(f"dtype must be one of torch, such as float32 or bfloat16, got {name!r}.")
+    steering = getattr(torch, steer_dtype) if steer_dtype else None
 
     @cache
     def opened(name: str) -> LanguageModel:
-        return locore.load(name, device=device, dtype=weights)
+        return locore.load(name, device=device, dtype=getattr(torch, dtype), steer_dtype=steering)
 
     return lambda name: opened(model or name)
 

@@ -27,6 +27,7 @@ class TasksPlan:
     seed: int = 0  # of everything
     batches: tuple[int, ...] = BATCHES  # of each of the two samplers that make a truth
     dtype: str = "float32"  # of the model's weights. The truths are of 32 bits; in 16 the model is another, nearly the same
+    steer_dtype: str = ""  # of the copy that draws; "" for none
 
     def wanted(self, entrant: Entrant, budget: int, number: int) -> bool:
         """Is this round measured for this sampler at this budget?"""
@@ -51,6 +52,7 @@ class TasksStudy:
         self.output.mkdir(parents=True, exist_ok=True)
         settings = {"what": "tasks", "seed": self.plan.seed}
         other = {} if self.plan.dtype == "float32" else {"dtype": self.plan.dtype}
+        other |= {"steer_dtype": self.plan.steer_dtype} if self.plan.steer_dtype else {}
         self.journal = Journal(self.output / "runs.jsonl", {**settings, **other})
 
     def truth(self, problem: Problem) -> Truth | None:

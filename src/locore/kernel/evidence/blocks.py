@@ -135,6 +135,7 @@ class Block:
         surprise: None where nothing is known of it.
         lineage: None where prefixes are copied.
         is_whole: are these all the sequences that it kept, with the weights that it gave them?
+        rescoring: relative variance of Ẑ_b by the ratio of the law that is weighed by to that which was drawn from.
     """
 
     row: Tensor
@@ -142,6 +143,7 @@ class Block:
     surprise: Surprise | None = None
     lineage: Lineage | None = None
     is_whole: bool = True
+    rescoring: float = 0.0
 
     @property
     def log_evidence(self) -> float:
@@ -157,7 +159,8 @@ class Block:
         """Relative variance of Ẑ_b by thinning; nan if it is not known."""
         if self.lineage is None or self.log_evidence == NEG_INF:
             return math.nan
-        return self.lineage.variance() if self.is_whole else float(self.lineage.variance_of(self.log_weights))
+        drawn = self.lineage.variance() if self.is_whole else float(self.lineage.variance_of(self.log_weights))
+        return drawn + self.rescoring
 
     def variance_of(self, inside: Tensor) -> Tensor:
         """f64[sets]: that of Bool[sets, sequences that all blocks found]; draws at the last position keep the whole alone."""
@@ -172,20 +175,23 @@ class Block:
         row = number[self.row].clamp_min(0)  # without weight it may be any
         return replace(self, row=row, log_weights=weights, is_whole=self.is_whole and bool(kept.all()))
 
-    def times(self, log_factors: Tensor) -> Block:
+    def times(self, log_factors: Tensor, are_near: bool = False) -> Block:
         """With weights multiplied by f64[sequences that all blocks found].
 
         What the factors differ by is one more surprise, as of a last position (of what they exclude it is not known), and the
-        draws at the last position keep the sum of the weights, but not that of the products.
+        draws at the last position keep the sum of the weights, but not that of the products, unless all factors are near 1.
         """
         factors = log_factors[self.row]
         left = factors > NEG_INF
         share = torch.softmax(self.log_weights[left], 0)
-        surprise = self.surprise
-        if surprise is not None and bool((self.log_weights[left] > NEG_INF).any()):
-            nats = (share * (factors[left] - share @ factors[left]).square()).sum().sqrt()
-            surprise = replace(surprise, nats=math.hypot(surprise.nats, float(nats)))
-        return replace(self, log_weights=self.log_weights + factors, surprise=surprise, is_whole=False)
+        surprise, rescoring = self.surprise, self.rescoring
+        if bool((self.log_weights[left] > NEG_INF).any()):
+            gaps = factors[left] - share @ factors[left]
+            rescoring += float((share * gaps).square().sum()) if are_near else 0.0
+            if surprise is not None:
+                surprise = replace(surprise, nats=math.hypot(surprise.nats, float((share * gaps.square()).sum().sqrt())))
+        is_whole, weights = are_near and self.is_whole, self.log_weights + factors
+        return replace(self, log_weights=weights, surprise=surprise, is_whole=is_whole, rescoring=rescoring)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,11 +309,12 @@ class Blocks:
             most = min(most, _draws_worth(by_prefix, share))
         return most
 
-    def times(self, log_factors: Tensor) -> Blocks | None:
-        """The blocks with the weights of their sequences multiplied, f64[sequences]; None where not all are known."""
+    def times(self, log_factors: Tensor, near_scores: Tensor | None = None) -> Blocks | None:
+        """With weights times f64[sequences]; as draws of the law of `near_scores`, if given. None where not all are known."""
         if self.tokens is None or len(log_factors) != len(self.tokens):
             return None
-        return Blocks.of([block.times(log_factors) for block in self.members], self.tokens, self.token_scores)
+        scores = self.token_scores if near_scores is None else near_scores
+        return Blocks.of([block.times(log_factors, near_scores is not None) for block in self.members], self.tokens, scores)
 
     def where(self, keep: Tensor) -> Blocks | None:
         """The blocks of Bool[num] sequences alone, filtered before they are averaged; None where not all are known."""

@@ -57,7 +57,7 @@ class ModelInfo:
         parameters: how many numbers it has; what is shared counts once.
         vocabulary: columns of its next-token distributions.
         context: how many tokens it can read; None if nothing is declared.
-        dtype: in which it computes, such as "float32".
+        dtype: in which it computes, such as "float32"; and a copy that draws, if it has one.
         place: the folder that its weights are read from, or its name on the Hub; "" if they are in memory only.
         origin: what its files say about where it comes from.
         hindrances: which shortcuts of reading it does not allow, and why, such as "no cache: each step reads everything anew,
@@ -135,6 +135,11 @@ class LanguageModel(ABC):
         """Why reading on costs orders of magnitude more than it should, in a sentence; None if it does not."""
         return None
 
+    @property
+    def near(self) -> LanguageModel | None:
+        """A model whose law is near, and whose passes cost less: samplers may draw by it, if this one weighs. None for none."""
+        return None
+
     @abstractmethod
     def prompted(self, prompt: Prompt) -> LanguageModel:
         """The model after a prompt, which is again a model.
@@ -186,7 +191,7 @@ class LanguageModel(ABC):
         """
         may_stop()
         tokens = token_ids(tokens, "batch time", self.vocab_size)
-        self._require_length(tokens.shape[1])
+        self.require_length(tokens.shape[1])
         rows = self._log_probs(tokens)
         eos_ids = self.tokenizer.eos_ids
         return checked_distributions(absorb_rows(rows, tokens, eos_ids) if eos_ids else rows)
@@ -200,7 +205,7 @@ class LanguageModel(ABC):
         """f64[batch, time]: log p(y_t | y_<t) of Long[batch, time]; errors as `log_probs`."""
         may_stop()
         tokens = token_ids(tokens, "batch time", self.vocab_size)
-        self._require_length(tokens.shape[1])
+        self.require_length(tokens.shape[1])
         return checked_log_probs(absorb_scores(self._token_scores(tokens), tokens, self.tokenizer.eos_ids))
 
     def score(self, tokens: Tensor) -> Tensor:
@@ -223,7 +228,7 @@ class LanguageModel(ABC):
             InvalidArgument: `num` or `length` is below 1.
             CannotScore: the sequences are longer than the model can read.
         """
-        self._require_length(positive(length, "length"))
+        self.require_length(positive(length, "length"))
         cursor = self.begin(positive(num, "num"))
         uniforms = torch.rand(num, length, generator=make_generator(seed), dtype=torch.float64)
         tokens, scores, kept = [], [], []
@@ -258,7 +263,7 @@ class LanguageModel(ABC):
         candidates = token_ids(candidates, "time k", self.vocab_size)
         if len(candidates) != len(tokens):
             raise InvalidArgument(f"There are candidates for {len(candidates)} positions, but {len(tokens)} tokens.")
-        self._require_length(len(tokens))
+        self.require_length(len(tokens))
         return checked_log_probs(self._neighbours(tokens, candidates))
 
     def require_length(self, length: int) -> None:
@@ -267,10 +272,6 @@ class LanguageModel(ABC):
         Raises:
             CannotScore: prompt and continuation are longer than its context.
         """
-        self._require_length(length)
-
-    def _require_length(self, length: int) -> None:
-        """Raise `CannotScore` if the model cannot read continuations of this length."""
         return None
 
     def _begin(self, batch: int) -> Cursor:
@@ -349,7 +350,8 @@ class TokenModel(LanguageModel):
         """The ids that the model reads before a continuation."""
         return self.prompted("").prompt_ids if self._prompt is None else self._prompt
 
-    def _require_length(self, length: int) -> None:
+    def require_length(self, length: int) -> None:
+        """By the context, behind the prompt."""
         within_context(len(self.prompt_ids), length, self.context)
 
 
@@ -383,8 +385,9 @@ class Wrapper(LanguageModel):
         """That of the base."""
         return self.base.device
 
-    def _require_length(self, length: int) -> None:
-        self.base._require_length(length)
+    def require_length(self, length: int) -> None:
+        """As the base."""
+        self.base.require_length(length)
 
 
 def substituted(tokens: Tensor, candidates: Tensor) -> Tensor:

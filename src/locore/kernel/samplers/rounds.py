@@ -106,7 +106,7 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
     """
     low, high = max(one.bounds[0] for one in rounds), min(one.bounds[1] for one in rounds)
     if not any(len(one.tokens) for one in rounds):
-        error = ZeroWeights(_nothing_found(high))
+        error = ZeroWeights(nothing_found(high))
         error.log_most = high
         raise error
     known.setdefault("bounds", (min(low, high), high))  # rounding may put the sum of everything above its bound
@@ -124,7 +124,7 @@ def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **
     return Draws(tokens, merged + math.log(len(tokens)), scores[first], Record(blocks=blocks, **known))
 
 
-def _nothing_found(log_most: float) -> str:
+def nothing_found(log_most: float) -> str:
     """What rounds that found nothing know: with all prefixes read, that there is nothing; otherwise only what they left."""
     cut = "A model that is cut by top-p or top-k allows more if it is cut less."
     if log_most == NEG_INF:

@@ -182,7 +182,7 @@ class EngineModel(TokenModel):
         """As `LanguageModel.sample`, drawn by the engine where it draws; then a seed is worth what the engine makes of it."""
         if not self.engine.draws:
             return super().sample(num, length, seed, keep_log_probs)
-        self._require_length(positive(length, "length"))
+        self.require_length(positive(length, "length"))
         number = int(torch.randint(_SEEDS, (), generator=make_generator(seed)))
         texts, found = self.engine.draw(self.prompt_ids, positive(num, "num"), length, number, self.tokenizer.eos_ids)
         padding = (self.tokenizer.eos_ids or (0,))[0]
@@ -218,7 +218,7 @@ class EngineModel(TokenModel):
     def _next_log_probs(self, tokens: Tensor) -> Tensor:
         if tokens.shape[1] == 0:
             return self._first.expand(len(tokens), -1)
-        self._require_length(tokens.shape[1] + 1)
+        self.require_length(tokens.shape[1] + 1)
         distinct, which = torch.unique(tokens, dim=0, return_inverse=True)
         rows = self.engine.next_log_probs([[*self.prompt_ids, *prefix] for prefix in distinct.tolist()])
         return rows[which.to(rows.device)]

@@ -1,0 +1,100 @@
+"""A copy of a model in 16 bits, by which draws are made where its products take less time; the model itself weighs them.
+
+On a processor with AMX or AVX-512-bf16, and on an accelerator, a product in bfloat16 takes a quarter of the time or less;
+elsewhere it takes three times as long. So that is measured, on part of the model's largest matrix, before anything is copied.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+import time
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from locore.kernel.errors import InvalidArgument
+from locore.models.causal import CausalLM
+from locore.models.machine import SMALL, free_bytes
+
+SteerDtype = torch.dtype | Literal["auto"] | None
+SIXTEEN = (torch.bfloat16, torch.float16)
+WORTH = 0.5  # of the time of a product in 32 bits, that one in 16 may take: what was drawn has to be read once more
+ROWS, SIDE, TIMES = 32, 2_048, 3  # rows of a product that is measured, the longest side of its matrix, and how often
+ROOM = 2  # times the bytes of the copy, that have to be free
+
+
+class SixteenBits(CausalLM):
+    """A causal model that has the weights of another one in 16 bits, and its name."""
+
+    def __init__(self, of: CausalLM, dtype: torch.dtype) -> None:
+        self._of, self._dtype, self._copied_of = of, dtype, list(of.module.modules())
+        super().__init__(_converted(of.module, dtype), of.memory_bytes)
+
+    def notice_changes(self) -> None:
+        """Copy anew if parts of the other were replaced or added."""
+        parts = list(self._of.module.modules())
+        if not (len(parts) == len(self._copied_of) and all(map(operator.is_, parts, self._copied_of))):
+            self.__init__(self._of, self._dtype)  # type: ignore[misc]
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the other: what was learned of one is true of both."""
+        return self._of.fingerprint
+
+
+def copied(causal: CausalLM, asked: SteerDtype) -> SixteenBits | None:
+    """The copy that was asked for, or that pays; None for none.
+
+    Raises:
+        InvalidArgument: in another type than one of 16 bits, or of a model whose numbers do not have 32.
+    """
+    if asked is None:
+        return None
+    if asked == "auto":
+        return SixteenBits(causal, torch.bfloat16) if pays(causal.module, torch.bfloat16) else None
+    if asked not in SIXTEEN:
+        raise InvalidArgument(f'steer_dtype must be "auto", None, torch.bfloat16 or torch.float16, got {asked!r}.')
+    if causal.module.dtype != torch.float32:
+        raise InvalidArgument(
+            f"steer_dtype={asked} is for models in torch.float32, this one is in {causal.module.dtype}; leave it out, or load "
+            "the model with dtype=torch.float32."
+        )
+    return SixteenBits(causal, asked)
+
+
+def name_of(copy: CausalLM) -> str:
+    """Of its type, such as "bfloat16"."""
+    return str(copy.module.dtype).removeprefix("torch.")
+
+
+def pays(module: Any, dtype: torch.dtype) -> bool:
+    """Is a copy worth its memory? Not of small models, in which products take little of the time."""
+    parameters = list(module.parameters())
+    size, device = sum(each.numel() for each in parameters), module.device
+    matrices = [each for each in parameters if each.dim() == 2]
+    if module.dtype != torch.float32 or size <= SMALL or not matrices:
+        return False
+    free = free_bytes(device)
+    if free is not None and free < ROOM * dtype.itemsize * size:
+        return False
+    matrix = max(matrices, key=torch.numel)[:SIDE, :SIDE].detach()
+    rows = torch.ones(ROWS, matrix.shape[1], device=device)
+    return _seconds(rows.to(dtype), matrix.to(dtype)) <= WORTH * _seconds(rows, matrix)
+
+
+def _seconds(rows: Tensor, matrix: Tensor) -> float:
+    """Of a product, the shortest of some."""
+    taken = []
+    for _ in range(1 + TIMES):  # the first does what is done once
+        start = time.perf_counter()
+        float((rows @ matrix.T)[0, 0])  # an accelerator is waited for
+        taken.append(time.perf_counter() - start)
+    return min(taken[1:])
+
+
+def _converted(module: Any, dtype: torch.dtype) -> Any:
+    """A copy with parameters of this type; what is no parameter, such as the frequencies of positions, keeps its own."""
+    memo = {id(each): torch.nn.Parameter(each.detach().to(dtype), requires_grad=False) for each in module.parameters()}
+    return copy.deepcopy(module, memo)
