@@ -22,7 +22,7 @@ HISTORY = ROOT / "docs" / "lab" / "history.md"  # names what is gone, too
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "lab").rglob("*.md"), ROOT / "lab/results/README.md"]
 PAGES.remove(HISTORY)
 COMMANDS = {**MODULES, **EXPERIMENTS}
-IN_SECONDS = ["steps", "succinctness", "rewards"]
+IN_SECONDS = ["steps", "succinctness", "rewards", "sixteen-bits"]
 IN_A_MINUTE = [
     "audit",
     "batch",

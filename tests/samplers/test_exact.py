@@ -74,6 +74,17 @@ def test_the_price_is_the_number_of_prefixes_that_can_be_completed(eos):
     assert price_of_enumeration(circuit.reader, model.tokenizer.eos_ids) == len(going)
 
 
+def test_texts_without_end_are_thinned_seldom(monkeypatch):
+    """Not at each batch: 4 million texts of the bundled model took minutes."""
+    drawn, select = [], enumeration.select
+    monkeypatch.setattr(enumeration, "KEPT", 200)
+    monkeypatch.setattr(enumeration, "select", lambda *args: drawn.append(len(args[0])) or select(*args))
+    model = TableModel.random(6, 5, seed=3)
+    draws = Enumeration()(model, compile(Constant(True), model, 5), 8, 10**6, seeded(1))
+    assert len(drawn) <= 1 + 6**5 / 200 and all(number > 400 for number in drawn[:-1])
+    assert len(draws.tokens) == 8 and draws.log_mean_weight == pytest.approx(0.0, abs=1e-9)
+
+
 @pytest.mark.parametrize("num, kept", [(4, 2**16), (4, 5)])
 @pytest.mark.parametrize("eos", some([True, False]))
 def test_few_particles_are_proper_and_keep_the_evidence(num, kept, eos, monkeypatch):
