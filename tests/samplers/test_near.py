@@ -10,7 +10,7 @@ import torch
 from locore import contains, generate
 from locore.compilers import compile
 from locore.constraints import Constant, Count
-from locore.kernel.errors import ZeroWeights
+from locore.kernel.errors import TimedOut, ZeroWeights
 from locore.models import Counted, TableModel
 from locore.models.following import Biased
 from locore.models.wrappers import Tempered, TopK
@@ -135,6 +135,23 @@ def test_what_the_near_model_left_is_not_said_of_the_model(monkeypatch):
         with pytest.raises(ZeroWeights) as found:
             WithoutReplacement()(asked, circuit, 1, None, torch.Generator())
         assert found.value.log_most == said and ("at most" in str(found.value)) == (said != 0.0)
+
+
+def test_what_was_drawn_is_weighed_when_the_time_is_up(monkeypatch):
+    model = steered(length=6)
+    circuit = compile(some_of(6), model, 6)
+    expected = WithoutReplacement()(model, circuit, 8, 40, torch.Generator().manual_seed(0))
+    said, scores = [], model.token_scores
+
+    def late(tokens):
+        if not said:
+            said.append(True)
+            raise TimedOut("the time is up")
+        return scores(tokens)
+
+    monkeypatch.setattr(model, "token_scores", late)
+    draws = WithoutReplacement()(model, circuit, 8, 40, torch.Generator().manual_seed(0))
+    assert said and torch.equal(draws.log_weights, expected.log_weights)
 
 
 def test_auto_draws_by_it_and_the_report_says_so():

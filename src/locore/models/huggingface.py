@@ -26,7 +26,7 @@ from locore.models.causal import CausalLM, NextStep, gathered_scores
 from locore.models.loading import declared_ends, described, load_parts
 from locore.models.machine import CHOOSER, in_batches
 from locore.models.neighbourhood import Neighbourhood
-from locore.models.precision import SteerDtype, copied, name_of
+from locore.models.precision import SteerDtype, check_steering, copied, name_of
 from locore.models.quiet import quiet
 
 
@@ -88,6 +88,7 @@ class HuggingFaceModel(TokenModel):
         device = os.environ.get("LOCORE_DEVICE") or "cpu" if device is None else device
         if threads is not None:
             positive(threads, "threads")  # before gigabytes are read
+        check_steering(steer_dtype, dtype)
         module, tokenizer, info = load_parts(name, device, dtype, attn_implementation)
         with quiet():
             chosen = CHOOSER.settle(module, threads)

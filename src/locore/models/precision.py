@@ -44,24 +44,26 @@ class SixteenBits(CausalLM):
         return self._of.fingerprint
 
 
-def copied(causal: CausalLM, asked: SteerDtype) -> SixteenBits | None:
-    """The copy that was asked for, or that pays; None for none.
-
-    Raises:
-        InvalidArgument: in another type than one of 16 bits, or of a model whose numbers do not have 32.
-    """
-    if asked is None:
-        return None
-    if asked == "auto":
-        return SixteenBits(causal, torch.bfloat16) if pays(causal.module, torch.bfloat16) else None
+def check_steering(asked: SteerDtype, dtype: torch.dtype) -> None:
+    """Refuse a copy in another type than one of 16 bits, or of a model whose numbers do not have 32: `InvalidArgument`."""
+    if asked is None or asked == "auto":
+        return
     if asked not in SIXTEEN:
         raise InvalidArgument(f'steer_dtype must be "auto", None, torch.bfloat16 or torch.float16, got {asked!r}.')
-    if causal.module.dtype != torch.float32:
+    if dtype != torch.float32:
         raise InvalidArgument(
-            f"steer_dtype={asked} is for models in torch.float32, this one is in {causal.module.dtype}; leave it out, or load "
-            "the model with dtype=torch.float32."
+            f"steer_dtype={asked} is for models in torch.float32, this one is in {dtype}; leave it out, or load the model with "
+            "dtype=torch.float32."
         )
-    return SixteenBits(causal, asked)
+
+
+def copied(causal: CausalLM, asked: SteerDtype) -> SixteenBits | None:
+    """The copy that was asked for, or that pays; None for none. Errors as `check_steering`."""
+    check_steering(asked, causal.module.dtype)
+    if asked is None:
+        return None
+    dtype = torch.bfloat16 if asked == "auto" else asked
+    return SixteenBits(causal, dtype) if asked != "auto" or pays(causal.module, dtype) else None
 
 
 def name_of(copy: CausalLM) -> str:

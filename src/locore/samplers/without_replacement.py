@@ -273,7 +273,10 @@ def rescored(draws: Draws, model: LanguageModel) -> Draws:
     everything = with_all_of_blocks(draws)
     assert everything.token_scores is not None
     with again(model):
-        scores = model.token_scores(everything.tokens)
+        try:
+            scores = model.token_scores(everything.tokens)
+        except TimedOut:  # it is said once: what was drawn is not given up for the last pass
+            scores = model.token_scores(everything.tokens)
     ratios, weights, old = scores.sum(-1) - everything.token_scores.sum(-1), everything.weights, draws.record
     spread = float((weights @ (ratios - weights @ ratios).square()).sqrt())
     note = f"drawn by a copy in 16 bits and weighed by the model itself: log-probabilities of texts differ by {spread:.2g} nats"
