@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 
 from locore import choice, contains, generate, load
 from locore.kernel.errors import InvalidArgument
-from locore.models import Remembered, precision
+from locore.kernel.tokenizer import Tokenizer
+from locore.models import HuggingFaceModel, Remembered, precision
 from locore.models.precision import SixteenBits, copied, pays
 from tests.models import zoo
 
 BY_COPY = "a copy in 16 bits"
+_FEW = {"vocab_size": zoo.VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+_XGLM = {"d_model": 32, "ffn_dim": 64, "num_layers": 2, "attention_heads": 4, "max_position_embeddings": 64}
+WITH_BUFFERS = {
+    "XGLM": lambda: transformers.XGLMForCausalLM(transformers.XGLMConfig(vocab_size=zoo.VOCAB, **_XGLM)),
+    "OpenAIGPT": lambda: transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**_FEW)),
+    "GPT2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**_FEW)),
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +66,29 @@ def test_the_copy_is_the_same_model_in_fewer_bits(tiny):
     assert near.causal.shares and near.fingerprint() == tiny.fingerprint()
     gap = near.score(tokens) - tiny.prompted("Once upon a time").score(tokens)
     assert 0 < float(gap.abs().max()) < 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("architecture", WITH_BUFFERS)
+def test_tables_that_are_no_parameters_are_copied_where_they_have_to_be(architecture, dtype):
+    """Positions of XGLM, and the mask of the first GPT, are buffers of numbers."""
+    torch.manual_seed(1)
+    module = WITH_BUFFERS[architecture]()
+    model = HuggingFaceModel.from_module(module, Tokenizer.integers(zoo.VOCAB, ()), steer_dtype=dtype).prompted([1, 2])
+    tokens = torch.tensor([[3, 4, 5], [5, 4, 3]])
+    torch.testing.assert_close(model.near.log_probs(tokens).exp(), model.log_probs(tokens).exp(), rtol=0, atol=0.03)
+
+
+def test_a_module_that_cannot_compute_in_16_bits_says_so(monkeypatch):
+    def fails(*_):
+        raise RuntimeError("mixed dtype")
+
+    causal = zoo.huggingface(eos_ids=()).causal
+    monkeypatch.setattr(precision, "_converted", fails)
+    with pytest.raises(InvalidArgument, match="mixed dtype"):
+        copied(causal, torch.bfloat16)
+    monkeypatch.setattr(precision, "pays", lambda *_: True)
+    assert copied(causal, "auto") is None
 
 
 @pytest.mark.parametrize("sampler", ["auto", "swor"])

@@ -89,12 +89,13 @@ def circuit_texts(circuit):
     return every[circuit.accepts(every)]
 
 
-def test_the_error_covers_what_the_two_differ_by():
+@pytest.mark.parametrize("particles", [1, 2, 3, 100])
+def test_the_error_covers_what_the_two_differ_by(particles):
     """Of a constraint that is always true the near model alone would know p(α) = 1 to the last digit."""
     model, length, inside = steered(far=0.3, length=8), 8, 0
     circuit = compile(Constant(True), model, length)
     for seed in range(200):
-        draws = sampler_by_name("swor")(model, circuit, 100, None, torch.Generator().manual_seed(seed))
+        draws = sampler_by_name("swor")(model, circuit, particles, None, torch.Generator().manual_seed(seed))
         assert draws.log_evidence_error > 0
         inside += abs(draws.log_mean_weight) <= 2.6 * draws.log_evidence_error
     assert inside >= 180  # of 198 in the mean

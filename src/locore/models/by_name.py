@@ -23,8 +23,8 @@ def load(name: str | Path, **options: Any) -> LanguageModel:
             file, or a Hugging Face name, see docs/models.md; or an engine: "http://…/v1", a vLLM server; "vllm:" and one of the
             names above, vLLM in this process; "llamacpp:" and a GGUF file, llama.cpp in this process, which is also taken for
             a GGUF file that transformers does not read; "sglang:http://…", an SGLang server.
-        **options: passed on to `HuggingFaceModel.load`: device, dtype, memory_bytes, threads; or to the engine, see
-            docs/engines.md.
+        **options: passed on to `HuggingFaceModel.load`: device, dtype, memory_bytes, threads, steer_dtype; or to the
+            engine, see docs/engines.md.
 
     Raises:
         InvalidArgument: no name; or no such device or dtype.

@@ -115,10 +115,10 @@ class HuggingFaceModel(TokenModel):
         """
         with quiet():
             causal = CausalLM(module, memory_bytes)
+            copy = copied(causal, steer_dtype)
         for hindrance in causal.hindrances:
             if hindrance.is_worth_a_warning:
                 warnings.warn(f"{hindrance}. {remedy_of(hindrance)}", LocoreWarning, stacklevel=2)
-        copy = copied(causal, steer_dtype)
         info = replace(info or described(module), hindrances=tuple(map(str, causal.hindrances)))
         info = info if copy is None else replace(info, dtype=f"{info.dtype}; a copy in {name_of(copy)} draws")
         if not isinstance(tokenizer, Tokenizer):

@@ -6,15 +6,16 @@ elsewhere it takes three times as long. So that is measured, on part of the mode
 
 from __future__ import annotations
 
-import copy
 import operator
 import time
+from copy import deepcopy
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from locore.kernel.errors import InvalidArgument
+from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.models.causal import CausalLM
 from locore.models.machine import SMALL, free_bytes
 
@@ -26,17 +27,21 @@ ROOM = 2  # times the bytes of the copy, that have to be free
 
 
 class SixteenBits(CausalLM):
-    """A causal model that has the weights of another one in 16 bits, and its name."""
+    """A causal model that has the weights of another one in 16 bits, and its name.
 
-    def __init__(self, of: CausalLM, dtype: torch.dtype) -> None:
-        self._of, self._dtype, self._copied_of = of, dtype, list(of.module.modules())
-        super().__init__(_converted(of.module, dtype), of.memory_bytes)
+    Parts that are put into the other are copied at the next prompt; weights that are changed in place are not: it draws worse.
+    """
+
+    def __init__(self, of: CausalLM, dtype: torch.dtype, buffers: bool) -> None:
+        """Copy parameters, and `buffers` too, or these as they are."""
+        self._of, self._dtype, self._buffers, self._copied_of = of, dtype, buffers, list(of.module.modules())
+        super().__init__(_converted(of.module, dtype, buffers), of.memory_bytes)
 
     def notice_changes(self) -> None:
         """Copy anew if parts of the other were replaced or added."""
         parts = list(self._of.module.modules())
         if not (len(parts) == len(self._copied_of) and all(map(operator.is_, parts, self._copied_of))):
-            self.__init__(self._of, self._dtype)  # type: ignore[misc]
+            self.__dict__ = SixteenBits(self._of, self._dtype, self._buffers).__dict__  # at once, for whoever reads beside
 
     @property
     def fingerprint(self) -> str:
@@ -58,12 +63,28 @@ def check_steering(asked: SteerDtype, dtype: torch.dtype) -> None:
 
 
 def copied(causal: CausalLM, asked: SteerDtype) -> SixteenBits | None:
-    """The copy that was asked for, or that pays; None for none. Errors as `check_steering`."""
+    """The copy that was asked for, or that pays; None for none.
+
+    Raises:
+        InvalidArgument: as `check_steering`; or the module cannot compute in this type what it can in 32 bits.
+    """
     check_steering(asked, causal.module.dtype)
-    if asked is None:
-        return None
     dtype = torch.bfloat16 if asked == "auto" else asked
-    return SixteenBits(causal, dtype) if asked != "auto" or pays(causal.module, dtype) else None
+    if dtype is None or (asked == "auto" and not pays(causal.module, dtype)):
+        return None
+    failed: Exception | None = None
+    for buffers in (False, True):  # frequencies of positions want 32 bits, tables of them the type of the weights
+        try:
+            copy = SixteenBits(causal, dtype, buffers)
+        except (RuntimeError, LocoreError) as error:
+            failed = error
+            continue
+        if (copy.caches, copy.shares) >= (causal.caches, causal.shares):
+            return copy
+    if asked == "auto":
+        return None
+    reason = "without the shortcuts of reading that it has in 32 bits" if failed is None else f"not at all: {failed}"
+    raise InvalidArgument(f"the module computes in {dtype} {reason}. Leave steer_dtype out.") from failed
 
 
 def name_of(copy: CausalLM) -> str:
@@ -75,7 +96,7 @@ def pays(module: Any, dtype: torch.dtype) -> bool:
     """Is a copy worth its memory? Not of small models, in which products take little of the time."""
     parameters = list(module.parameters())
     size, device = sum(each.numel() for each in parameters), module.device
-    matrices = [each for each in parameters if each.dim() == 2]
+    matrices = [each for each in parameters if each.dim() == 2 and each.is_floating_point()]
     if module.dtype != torch.float32 or size <= SMALL or not matrices:
         return False
     free = free_bytes(device)
@@ -96,7 +117,11 @@ def _seconds(rows: Tensor, matrix: Tensor) -> float:
     return min(taken[1:])
 
 
-def _converted(module: Any, dtype: torch.dtype) -> Any:
-    """A copy with parameters of this type; what is no parameter, such as the frequencies of positions, keeps its own."""
-    memo = {id(each): torch.nn.Parameter(each.detach().to(dtype), requires_grad=False) for each in module.parameters()}
-    return copy.deepcopy(module, memo)
+def _converted(module: Any, dtype: torch.dtype, buffers: bool) -> Any:
+    """A copy with parameters, and `buffers`, of this type where they are numbers of another precision."""
+    memo: dict[int, Tensor] = {}
+    for each in (*module.parameters(), *(module.buffers() if buffers else ())):
+        if each.is_floating_point():
+            number = each.detach().to(dtype)
+            memo[id(each)] = Parameter(number, requires_grad=False) if isinstance(each, Parameter) else number
+    return deepcopy(module, memo)

@@ -278,8 +278,8 @@ def rescored(draws: Draws, model: LanguageModel) -> Draws:
         except TimedOut:  # it is said once: what was drawn is not given up for the last pass
             scores = model.token_scores(everything.tokens)
     ratios, weights, old = scores.sum(-1) - everything.token_scores.sum(-1), everything.weights, draws.record
-    spread = float((weights @ (ratios - weights @ ratios).square()).sqrt())
-    note = f"drawn by a copy in 16 bits and weighed by the model itself: log-probabilities of texts differ by {spread:.2g} nats"
+    apart = float((weights @ ratios.square()).sqrt())
+    note = f"drawn by a copy in 16 bits and weighed by the model itself: log-probabilities of texts differ by {apart:.2g} nats"
     blocks = None if old.blocks is None else old.blocks.times(ratios, scores)
     record = replace(old, blocks=blocks, bounds=UNKNOWN, notes=(*old.notes, note))
     row = {tuple(y): number for number, y in enumerate(everything.tokens.tolist())}

@@ -186,10 +186,10 @@ class Block:
         share = torch.softmax(self.log_weights[left], 0)
         surprise, rescoring = self.surprise, self.rescoring
         if bool((self.log_weights[left] > NEG_INF).any()):
-            gaps = factors[left] - share @ factors[left]
-            rescoring += float((share * gaps).square().sum()) if are_near else 0.0
+            rescoring += float((share * factors[left]).square().sum()) if are_near else 0.0  # one alone shows no spread
             if surprise is not None:
-                surprise = replace(surprise, nats=math.hypot(surprise.nats, float((share * gaps.square()).sum().sqrt())))
+                nats = (share * (factors[left] - share @ factors[left]).square()).sum().sqrt()
+                surprise = replace(surprise, nats=math.hypot(surprise.nats, float(nats)))
         is_whole, weights = are_near and self.is_whole, self.log_weights + factors
         return replace(self, log_weights=weights, surprise=surprise, is_whole=is_whole, rescoring=rescoring)
 

@@ -137,7 +137,7 @@ class LanguageModel(ABC):
 
     @property
     def near(self) -> LanguageModel | None:
-        """A model whose law is near, and whose passes cost less: samplers may draw by it, if this one weighs. None for none."""
+        """One that has probability where this one has, nearly the same, for less: it may draw what this weighs. Or none."""
         return None
 
     @abstractmethod
