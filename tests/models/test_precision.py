@@ -10,8 +10,10 @@ from locore import choice, contains, generate, load
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, Remembered, precision
+from locore.models.meeting import Meeting
 from locore.models.precision import SixteenBits, copied, pays
 from tests.models import zoo
+from tests.models.test_meeting import run_beside
 
 BY_COPY = "a copy in 16 bits"
 _FEW = {"vocab_size": zoo.VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
@@ -47,7 +49,30 @@ def test_products_are_measured_for_what_they_are():
     assert 0 < small < large
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", torch.float32, torch.int8, 16, True])
+def test_types_have_their_names(tiny):
+    for name in ("bfloat16", "float16"):
+        assert copied(tiny.causal, name).module.dtype == getattr(torch, name)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_requests_that_meet_are_drawn_by_the_copy_and_weighed_by_the_model(tiny, exact):
+    """Passes of both go through the same meeting, and nobody waits for ever."""
+    meeting, found = Meeting(tiny, exact=exact), {}
+    prompts = ["The weather", "Once upon a time", "My dog"]
+
+    def ask(number):
+        options = {"max_new_tokens": 8, "budget": 200, "seed": number, "sampler": "smc" if number == 2 else "swor"}
+        with meeting.attended():
+            found[number] = generate(meeting.model, prompts[number], contains(" a"), **options)
+
+    run_beside(range(3), ask)
+    for number, prompt in enumerate(prompts):
+        scores, own = tiny.prompted(prompt).token_scores(found[number].tokens), found[number].token_scores
+        torch.testing.assert_close(own[own != 0], scores[own != 0], rtol=0, atol=1e-4)
+        assert any(BY_COPY in note for note in found[number].record.notes) == (number < 2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", torch.float32, torch.int8, 16, True])
 def test_other_types_are_refused(dtype, tiny):
     with pytest.raises(InvalidArgument, match="steer_dtype"):
         copied(tiny.causal, dtype)

@@ -20,6 +20,7 @@ class Settings(Request):
         model: "tiny", "smollm2", a folder, a GGUF file, or a Hugging Face name.
         device: where the model computes, as in `torch`.
         threads: of the arithmetic of one worker; the last digits of a result can depend on it.
+        steer_dtype: of a copy that draws what the model weighs; see `locore.load`.
         together: rows of one worker that run beside each other and share forward passes; what is beside a row can change its
             last digits, and where these decide a draw its texts.
         seed: of the run; that of a row follows from it and from the content of the row.
@@ -37,6 +38,7 @@ class Settings(Request):
     model: str = "tiny"
     device: str = "cpu"
     threads: int = 1
+    steer_dtype: str | None = None
     together: int = 1
     seed: int = 0
     constraint: dict[str, Any] | None = None

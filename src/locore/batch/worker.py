@@ -46,7 +46,8 @@ class Worker:
         """
         self.settings = settings
         asked = settings.threads != Settings.threads or not settings.model.startswith(ELSEWHERE)
-        self.model = locore.load(settings.model, **load_options(settings.device, settings.threads if asked else None))
+        threads = settings.threads if asked else None
+        self.model = locore.load(settings.model, **load_options(settings.device, threads, settings.steer_dtype))
         self._table = prepared_table(self.model)
         self._constraint = lru_cache(KEPT_CONSTRAINTS)(_from_json)
 

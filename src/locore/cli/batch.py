@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locore.batch.settings import Settings
-from locore.cli.inputs import MODEL_HELP, AbstainBelow, Asked, Parse, Progress, grouped, read_constraint
+from locore.cli.inputs import MODEL_HELP, AbstainBelow, Asked, Parse, Progress, SteerDtype, grouped, read_constraint
 
 if TYPE_CHECKING:
     from locore.batch.driver import Summary
@@ -28,13 +28,14 @@ class Workers:
 
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device
     threads: Annotated[int, typer.Option(help="Of the arithmetic of one worker.")] = Settings.threads
+    steer_dtype: SteerDtype = None
     together: Annotated[int, typer.Option(help="Rows of one worker that share forward passes.")] = Settings.together
     engine: Annotated[str, typer.Option(metavar="local|ray", help="A loop in this process, or workers on Ray.")] = "local"
     workers: Annotated[int | None, typer.Option(help="On Ray: copies of the model; as many as there is room for.")] = None
 
     def settings(self) -> dict[str, Any]:
         """Those of one worker."""
-        return {"device": self.device, "threads": self.threads, "together": self.together}
+        return {name: getattr(self, name) for name in ("device", "threads", "steer_dtype", "together")}
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from locore.cli.inputs import (
     Parse,
     Progress,
     Said,
+    SteerDtype,
     ThreadNumber,
     Waiting,
     grouped,
@@ -61,6 +62,7 @@ def generate(
     asked: Asked,
     seed: Annotated[int | None, typer.Option(help=help_of("seed"))] = None,
     threads: ThreadNumber = None,
+    steer_dtype: SteerDtype = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds, after which what there is comes back.")] = None,
     resample: Annotated[int | None, typer.Option(metavar="N", help="Return N equally probable draws instead.")] = None,
     parse: Parse = False,
@@ -89,7 +91,7 @@ def generate(
     with working("loading the model"):
         from locore.models.by_name import load_options
 
-        loaded = locore.load(model, **load_options(threads=threads))
+        loaded = locore.load(model, **load_options(threads=threads, steer_dtype=steer_dtype))
     with waiting.until_done():
         particles = locore.generate(loaded, read, parsed, **options)
     if resample is not None:

@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from locore.potentials import Target
 
 
+COPY_HELP = "Of a copy that draws what the model weighs; none by default."
 THREADS_HELP = "Threads of the arithmetic; as many as pay by default, measured when the model is loaded."
 MODEL_HELP = "tiny, smollm2, a folder, a GGUF file, or a Hugging Face name."
 EXAMPLE = '{"type": "ban", "phrases": ["awful"]}'
 
 ThreadNumber = Annotated[int | None, typer.Option("--threads", help=THREADS_HELP)]
+SteerDtype = Annotated[str | None, typer.Option(metavar="auto|bfloat16|float16", help=COPY_HELP)]
 Parse = Annotated[bool, typer.Option("--parse", help="Of JSON: the most probable fields, each with its probability.")]
 AbstainBelow = Annotated[float | None, typer.Option(metavar="P", help="With --parse: leave out fields less probable than P.")]
 LimitList = Annotated[list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help=help_of("limits"))]

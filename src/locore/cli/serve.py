@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from locore.cli.inputs import MODEL_HELP, ThreadNumber, grouped, read_text
+from locore.cli.inputs import MODEL_HELP, SteerDtype, ThreadNumber, grouped, read_text
 from locore.kernel.errors import MissingExtra
 from locore.server.settings import Settings
 
@@ -28,6 +28,7 @@ class Options:
     json_logs: Annotated[bool, typer.Option("--json-logs", help="A line of JSON for each request.")] = False
     device: Annotated[str, typer.Option(help="Where the model computes.")] = Settings.device
     threads: ThreadNumber = None
+    steer_dtype: SteerDtype = None
     workers: Annotated[int, typer.Option(help="Processes that sample, each with its own copy of the model.")] = Settings.workers
     together: Annotated[int, typer.Option(help="Requests that a worker runs beside each other, in shared forward passes.")] = (
         Settings.together

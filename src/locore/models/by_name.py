@@ -56,10 +56,10 @@ def load(name: str | Path, **options: Any) -> LanguageModel:
         return _in_llamacpp(name, options, error)
 
 
-def load_options(device: str = "cpu", threads: int | None = None) -> dict[str, Any]:
+def load_options(device: str = "cpu", threads: int | None = None, steer_dtype: str | None = None) -> dict[str, Any]:
     """Options of `load` that were asked for: engines compute where they run, and take none that was not."""
-    asked: dict[str, Any] = {} if device == "cpu" else {"device": device}
-    return asked if threads is None else {**asked, "threads": threads}
+    asked = {"device": None if device == "cpu" else device, "threads": threads, "steer_dtype": steer_dtype}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _in_llamacpp(name: str | Path, options: Mapping[str, Any], error: ModelNotFound) -> LanguageModel:

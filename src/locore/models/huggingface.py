@@ -77,7 +77,7 @@ class HuggingFaceModel(TokenModel):
             threads: of the arithmetic on the CPU, for the whole process as `torch.set_num_threads` says it; by default as many
                 as pay, measured here, unless it was called before or the environment says.
             steer_dtype: of a copy by which draws are made, while the model itself weighs them, so that they have its law:
-                torch.bfloat16, torch.float16, or "auto" for bfloat16 where it pays, measured here; None for no copy.
+                "bfloat16", "float16" (or torch's), or "auto" for bfloat16 where it pays, measured here; None for no copy.
 
         Raises:
             ModelNotFound: no such model; or no weights, no tokenizer, or it needs its own code.
@@ -159,9 +159,12 @@ class HuggingFaceModel(TokenModel):
         after.copied = self.copied
         return after
 
-    def stepping(self, elsewhere: NextStep) -> HuggingFaceModel:
-        """The same model, whose steps are made by somebody else; see `locore.models.meeting`."""
-        return HuggingFaceModel(self.causal.stepping(elsewhere), self.tokenizer, self._prompt, self.info)
+    def stepping(self, elsewhere: Callable[[CausalLM], NextStep]) -> HuggingFaceModel:
+        """The same model, whose steps, and its copy's, are made by somebody else; see `locore.models.meeting`."""
+        other = HuggingFaceModel(self.causal.stepping(elsewhere(self.causal)), self.tokenizer, self._prompt, self.info)
+        if self.copied is not None and self.copied.joins:
+            other.copied = self.copied.stepping(elsewhere(self.copied))
+        return other
 
     def fingerprint(self) -> str:
         """A hash of configuration, vocabulary and weights."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TypeGuard, TypeVar
 
@@ -47,6 +48,7 @@ AHEAD = 2  # times the number that runs together: how many may have begun before
 class _Ticket:
     """One thread's wish, which is read in one piece or in several."""
 
+    causal: CausalLM  # who is to read it: the model, or its copy in 16 bits
     part: Part
     thread: int
     since: float
@@ -126,8 +128,7 @@ class Meeting:
         """
         if not model.causal.joins:
             raise CannotScore("this model cannot read several prompts in one pass: its attention is not plain.")
-        self._causal = model.causal
-        self.model = model.stepping(self.next_step)
+        self.model = model.stepping(lambda causal: partial(self.next_step, causal))
         self.passes = self.rows = 0
         self._changed = threading.Condition()
         self._patience, self._most_rows, self._exact = patience, most_rows, exact
@@ -197,13 +198,13 @@ class Meeting:
             self._closed = True
             self._changed.notify_all()
 
-    def next_step(self, prompt: KeyValues, tails: Tails, tokens: Tensor) -> Answer:
-        """As `CausalLM.next_step`.
+    def next_step(self, causal: CausalLM, prompt: KeyValues, tails: Tails, tokens: Tensor) -> Answer:
+        """As `CausalLM.next_step` of this model.
 
         Raises:
             Interrupted: the meeting was closed.
         """
-        ticket = _Ticket(Part(prompt, tails, tokens), threading.get_ident(), time.monotonic())
+        ticket = _Ticket(causal, Part(prompt, tails, tokens), threading.get_ident(), time.monotonic())
         self._turns.give()
         with self._changed:
             self._waiting.append(ticket)  # nobody else need wake: if this was the last to come, it makes the pass itself
@@ -299,8 +300,8 @@ class Meeting:
     def _serve(self, pieces: list[_Piece]) -> None:
         """Answer all of them, in as few passes as fit into memory."""
         try:
-            for group in _groups(pieces, self._causal, self._exact):
-                answers = self._causal.next_steps([part for _, part in group])
+            for group in _groups(pieces, self._exact):
+                answers = group[0][0].causal.next_steps([part for _, part in group])
                 self.passes, self.rows = self.passes + 1, self.rows + sum(len(part) for _, part in group)
                 for (ticket, _), answer in zip(group, answers, strict=True):
                     ticket.answers.append(answer)
@@ -310,14 +311,15 @@ class Meeting:
                     ticket.error = error
 
 
-def _groups(pieces: list[_Piece], causal: CausalLM, exact: bool) -> Iterator[list[_Piece]]:
-    """Pieces whose rows fit into memory together, or each by itself, in the order in which they came."""
+def _groups(pieces: list[_Piece], exact: bool) -> Iterator[list[_Piece]]:
+    """Pieces for one model whose rows fit into memory together, or each by itself, in the order in which they came."""
     group: list[_Piece] = []
-    for piece in pieces:
-        longest = max(part.tails.length for _, part in (*group, piece))
+    for piece in sorted(pieces, key=lambda piece: id(piece[0].causal)):
+        causal, longest = piece[0].causal, max(part.tails.length for _, part in (*group, piece))
         rows = sum(len(part) for _, part in (*group, piece))
         # One layer's tails are gathered at a time.
-        if group and (exact or rows > causal.batch_size(longest // len(piece[1].prompt.layers), 1)):
+        most = causal.batch_size(longest // len(piece[1].prompt.layers), 1)
+        if group and (exact or group[0][0].causal is not causal or rows > most):
             yield group
             group = []
         group.append(piece)

@@ -19,8 +19,8 @@ from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.models.causal import CausalLM
 from locore.models.machine import SMALL, free_bytes
 
-SteerDtype = torch.dtype | Literal["auto"] | None
-SIXTEEN = (torch.bfloat16, torch.float16)
+SteerDtype = torch.dtype | Literal["auto", "bfloat16", "float16"] | None
+SIXTEEN = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 WORTH = 0.5  # of the time of a product in 32 bits, that one in 16 may take: what was drawn has to be read once more
 ROWS, SIDE, TIMES = 32, 2_048, 3  # rows of a product that is measured, the longest side of its matrix, and how often
 ROOM = 2  # times the bytes of the copy, that have to be free
@@ -41,7 +41,9 @@ class SixteenBits(CausalLM):
         """Copy anew if parts of the other were replaced or added."""
         parts = list(self._of.module.modules())
         if not (len(parts) == len(self._copied_of) and all(map(operator.is_, parts, self._copied_of))):
-            self.__dict__ = SixteenBits(self._of, self._dtype, self._buffers).__dict__  # at once, for whoever reads beside
+            fresh = SixteenBits(self._of, self._dtype, self._buffers)
+            fresh.steps_elsewhere = self.steps_elsewhere
+            self.__dict__ = fresh.__dict__  # at once, for whoever reads beside
 
     @property
     def fingerprint(self) -> str:
@@ -53,8 +55,8 @@ def check_steering(asked: SteerDtype, dtype: torch.dtype) -> None:
     """Refuse a copy in another type than one of 16 bits, or of a model whose numbers do not have 32: `InvalidArgument`."""
     if asked is None or asked == "auto":
         return
-    if asked not in SIXTEEN:
-        raise InvalidArgument(f'steer_dtype must be "auto", None, torch.bfloat16 or torch.float16, got {asked!r}.')
+    if asked not in [*SIXTEEN, *SIXTEEN.values()]:
+        raise InvalidArgument(f'steer_dtype must be "auto", "bfloat16", "float16", or None for none, got {asked!r}.')
     if dtype != torch.float32:
         raise InvalidArgument(
             f"steer_dtype={asked} is for models in torch.float32, this one is in {dtype}; leave it out, or load the model with "
@@ -69,7 +71,7 @@ def copied(causal: CausalLM, asked: SteerDtype) -> SixteenBits | None:
         InvalidArgument: as `check_steering`; or the module cannot compute in this type what it can in 32 bits.
     """
     check_steering(asked, causal.module.dtype)
-    dtype = torch.bfloat16 if asked == "auto" else asked
+    dtype = torch.bfloat16 if asked == "auto" else SIXTEEN[asked] if isinstance(asked, str) else asked
     if dtype is None or (asked == "auto" and not pays(causal.module, dtype)):
         return None
     failed: Exception | None = None

@@ -24,7 +24,8 @@ log = logging.getLogger("locore.server")
 FULL = 0.7  # of its memory: a worker with more takes nothing more until it has less
 FORGETTING_SECONDS = 10.0  # between two times that it is told to forget what it keeps
 LOOK_SECONDS = 0.1  # between looks at clients, clocks and memory
-OF_WORKERS = "model", "device", "threads", "compile_seconds", "compile_memory", "together", "max_rows", "exact_batches"
+COMPILES = "compile_seconds", "compile_memory"
+OF_WORKERS = "model", "device", "threads", "steer_dtype", *COMPILES, "together", "max_rows", "exact_batches"
 CRASHES, KILLS = 2, 3  # so many processes may a run see end by themselves, or by somebody from outside
 FROM_OUTSIDE = (None, 0, -9, -15)  # exit codes of a process that somebody has ended, or something
 

@@ -24,6 +24,7 @@ class Settings:
         name: what clients call the model; as `model` by default.
         device: where the model computes, as in `torch`.
         threads: of the arithmetic of each worker; as many as pay by default, measured when the model is loaded.
+        steer_dtype: of a copy that draws what the model weighs; see `locore.load`.
         host: address to listen at; any but this machine's own needs a key.
         port: 0 for a free one.
         hosts: names by which the server may be asked, beside this machine's own and the address it listens at.
@@ -63,6 +64,7 @@ class Settings:
     name: str | None = None
     device: str = "cpu"
     threads: int | None = None
+    steer_dtype: str | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     hosts: tuple[str, ...] = ()

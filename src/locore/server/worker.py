@@ -179,7 +179,7 @@ class Worker:
         self._trim_at = 0.0
         self._shares, self._turn = Shares(options["together"]), threading.Lock()
         limits = Limits(seconds=options["compile_seconds"], memory=options["compile_memory"])
-        model = locore.load(options["model"], **load_options(options["device"], options["threads"]))
+        model = locore.load(options["model"], **load_options(options["device"], options["threads"], options["steer_dtype"]))
         self._computer = Computer(model, limits, options["table"])
         self._apart = Apart(forks, model.tokenizer, limits, max(2, len(cores())))
         self._meeting = None
