@@ -18,7 +18,7 @@ class Chain(LanguageModel):
         self._table = log_table.log_softmax(-1)
 
     @classmethod
-    def near(cls, likely: list[set[int]], seed: int, tokenizer: Tokenizer) -> Chain:
+    def nearly(cls, likely: list[set[int]], seed: int, tokenizer: Tokenizer) -> Chain:
         """At each position some tokens are likely, each about as much as the others, and the rest is not."""
         generator = torch.Generator().manual_seed(seed)
         shape = (len(likely), tokenizer.vocab_size, tokenizer.vocab_size)

@@ -37,7 +37,7 @@ def puzzle():
     solutions = [grid for grid in GRIDS if all(grid[cell] == value for cell, value in given.items())]
     assert len(solutions) == circuit.count() > 2
     likely = [{grid[cell] - 1 for grid in solutions} for cell in range(16)]
-    return Chain.near(likely, seed=3, tokenizer=DIGITS), circuit
+    return Chain.nearly(likely, seed=3, tokenizer=DIGITS), circuit
 
 
 @pytest.mark.parametrize("tabulated", some([False, True]))
