@@ -100,7 +100,7 @@ class CausalLM:
     def notice_changes(self) -> None:
         """Make another twin if parts of the module were replaced or added, as when an adapter is loaded into it."""
         parts = list(self._parts[0].modules())
-        if self.shares and not (len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts))):
+        if self.shares and not are_same(parts, self._parts):
             self.shares = self._can(NO_SHARING, check_sharing)
         self._parts = parts
 
@@ -332,6 +332,11 @@ class CausalLM:
         total_variation = (one.softmax(-1) - other.softmax(-1)).abs().sum(-1) / 2
         allowed = _TOLERANCE.get(self.module.dtype)
         return bool(total_variation.mean() <= _TOLERANCE_16_BITS if allowed is None else total_variation.max() <= allowed)
+
+
+def are_same(parts: Sequence[Any], before: Sequence[Any]) -> bool:
+    """Are these the modules that were there before, none replaced and none added?"""
+    return len(parts) == len(before) and all(map(operator.is_, parts, before))
 
 
 def _require_one_law(module: Any) -> None:

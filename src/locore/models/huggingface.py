@@ -26,7 +26,7 @@ from locore.models.causal import CausalLM, NextStep, gathered_scores
 from locore.models.loading import declared_ends, described, load_parts
 from locore.models.machine import CHOOSER, in_batches
 from locore.models.neighbourhood import Neighbourhood
-from locore.models.precision import SteerDtype, check_steering, copied, name_of
+from locore.models.precision import SteerDtype, check_steering, copied
 from locore.models.quiet import quiet
 
 
@@ -120,7 +120,7 @@ class HuggingFaceModel(TokenModel):
             if hindrance.is_worth_a_warning:
                 warnings.warn(f"{hindrance}. {remedy_of(hindrance)}", LocoreWarning, stacklevel=2)
         info = replace(info or described(module), hindrances=tuple(map(str, causal.hindrances)))
-        info = info if copy is None else replace(info, dtype=f"{info.dtype}; a copy in {name_of(copy)} draws")
+        info = info if copy is None else replace(info, dtype=f"{info.dtype}; a copy in {described(copy.module).dtype} draws")
         if not isinstance(tokenizer, Tokenizer):
             ends = declared_ends(module)
             tokenizer = Tokenizer.from_huggingface(tokenizer, causal.vocab_size, ends)

@@ -1,12 +1,11 @@
 """A copy of a model in 16 bits, by which draws are made where its products take less time; the model itself weighs them.
 
 On a processor with AMX or AVX-512-bf16, and on an accelerator, a product in bfloat16 takes a quarter of the time or less;
-elsewhere it takes three times as long. So that is measured, on part of the model's largest matrix, before anything is copied.
+elsewhere it takes several times as long. So that is measured, on part of the model's largest matrix, before anything is copied.
 """
 
 from __future__ import annotations
 
-import operator
 import time
 from copy import deepcopy
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from locore.kernel.errors import InvalidArgument, LocoreError
-from locore.models.causal import CausalLM
+from locore.models.causal import CausalLM, are_same
 from locore.models.machine import SMALL, free_bytes
 
 SteerDtype = torch.dtype | Literal["auto", "bfloat16", "float16"] | None
@@ -40,7 +39,7 @@ class SixteenBits(CausalLM):
     def notice_changes(self) -> None:
         """Copy anew if parts of the other were replaced or added."""
         parts = list(self._of.module.modules())
-        if not (len(parts) == len(self._copied_of) and all(map(operator.is_, parts, self._copied_of))):
+        if not are_same(parts, self._copied_of):
             fresh = SixteenBits(self._of, self._dtype, self._buffers)
             fresh.steps_elsewhere = self.steps_elsewhere
             self.__dict__ = fresh.__dict__  # at once, for whoever reads beside
@@ -87,11 +86,6 @@ def copied(causal: CausalLM, asked: SteerDtype) -> SixteenBits | None:
         return None
     reason = "without the shortcuts of reading that it has in 32 bits" if failed is None else f"not at all: {failed}"
     raise InvalidArgument(f"the module computes in {dtype} {reason}. Leave steer_dtype out.") from failed
-
-
-def name_of(copy: CausalLM) -> str:
-    """Of its type, such as "bfloat16"."""
-    return str(copy.module.dtype).removeprefix("torch.")
 
 
 def pays(module: Any, dtype: torch.dtype) -> bool:

@@ -43,7 +43,7 @@ class PrefixTree:
         self._size = 0
         self._children: dict[Key, int] = {}
         self._layers: list[Tensor] = []
-        self.keeps_hidden = keeps_hidden
+        self._keeps_hidden = keeps_hidden
         self._root = model.begin(1).log_probs.clone()
         self._next = self._root[:0]  # Float[nodes, …], the kept hidden states or log-probabilities
 
@@ -59,7 +59,7 @@ class PrefixTree:
     def bytes_per_node(self) -> int:
         """What one node takes."""
         causal = self.model.causal
-        return causal.bytes_per_token + (causal.hidden_bytes if self.keeps_hidden else self._root.nbytes)
+        return causal.bytes_per_token + (causal.hidden_bytes if self._keeps_hidden else self._root.nbytes)
 
     def child(self, key: Key) -> int | None:
         """The node of a token after a node; None if it is not there."""
@@ -90,7 +90,7 @@ class PrefixTree:
     def add(self, keys: list[Key], step: Step, log_probs: Tensor) -> None:
         """New nodes, with what was read of each and Float[new, vocab] after it. Callers take turns."""
         first, size = self._size, self._size + len(keys)
-        following = step.hidden if self.keeps_hidden and step.hidden is not None else log_probs
+        following = step.hidden if self._keeps_hidden and step.hidden is not None else log_probs
         if not self._layers:
             self._layers = [layer.new_empty(0, *layer.shape[1:]) for layer in step.layers]
             self._next = following[:0]
@@ -125,7 +125,7 @@ class PrefixTree:
         """Float[batch, vocab] after distinct nodes Long[batch], the root first if it is among them."""
         begins = len(nodes) > 0 and int(nodes[0]) == ROOT
         rows = self._next.index_select(0, nodes[int(begins) :].to(self._next.device))
-        if self.keeps_hidden and len(rows):
+        if self._keeps_hidden and len(rows):
             parts = [normalised(self.model.causal.read_hidden(part)) for part in torch.split(rows, _ROWS_AT_ONCE)]
             rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         if not begins:
@@ -267,8 +267,9 @@ class Remembered(Wrapper):
     def near(self) -> Remembered | None:
         """The base's, with the same memory, if it can be remembered too."""
         near = self.base.near
-        suits = near is not None and near.causal.shares and (near.causal.recomputes or not self._trees.keeps_hidden)
-        return Remembered(near, trees=self._trees) if near is not None and suits else None
+        if near is None or not near.causal.shares or (self._trees.keeps_hidden and not near.causal.recomputes):
+            return None
+        return Remembered(near, trees=self._trees)
 
     @property
     def _tree(self) -> PrefixTree:

@@ -392,25 +392,25 @@ class Counted(Around):
 class _CountedCursor(Cursor):
     def __init__(self, inner: Cursor, meter: Meter, eos_ids: tuple[int, ...], contexts: _Hashes, ended: Tensor) -> None:
         self._inner = inner
-        self.meter = meter
+        self._meter = meter
         self._eos_ids = eos_ids
         self._contexts = contexts
         self._ended = ended
 
     @property
     def log_probs(self) -> Tensor:
-        with self.meter.timed():
+        with self._meter.timed():
             return self._inner.log_probs
 
     def advance(self, tokens: Tensor, parents: Tensor | None = None) -> _CountedCursor:
-        with self.meter.timed():
+        with self._meter.timed():
             inner = self._inner.advance(tokens, parents)
         tokens = torch.as_tensor(tokens)
         rows = row_indices(parents, len(tokens), len(self._ended))
         contexts = _extended(self._contexts[rows.numpy()], tokens)
         ended = self._ended[rows] | is_end(tokens, self._eos_ids)
-        self.meter.count(contexts[~ended.numpy()])
-        return _CountedCursor(inner, self.meter, self._eos_ids, contexts, ended)
+        self._meter.count(contexts[~ended.numpy()])
+        return _CountedCursor(inner, self._meter, self._eos_ids, contexts, ended)
 
 
 def _extended(contexts: _Hashes, tokens: Tensor) -> _Hashes:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import torch
 import typer
@@ -15,6 +15,7 @@ import locore
 from locore.io import only_writer
 from locore.kernel.errors import InvalidArgument
 from locore.models import HuggingFaceModel, LanguageModel, Remembered
+from locore.models.precision import check_steering
 from locore_lab.fidelity.command import cache_in
 from locore_lab.fidelity.plots import plot
 from locore_lab.harness import Output, Quick, Some, experiment, option, say
@@ -113,14 +114,15 @@ def opener(
     model: str | None, device: str | None = None, dtype: str = "float32", steer_dtype: str = ""
 ) -> Callable[[str], LanguageModel]:
     """Opens each model once; `model` stands in for every name."""
-    for name in filter(None, (dtype, steer_dtype)):
-        if not isinstance(getattr(torch, name, None), torch.dtype):
-            raise InvalidArgument(f"dtype must be one of torch, such as float32 or bfloat16, got {name!r}.")
-    steering = getattr(torch, steer_dtype) if steer_dtype else None
+    weights = getattr(torch, dtype, None)
+    if not isinstance(weights, torch.dtype):
+        raise InvalidArgument(f"dtype must be one of torch, such as float32 or bfloat16, got {dtype!r}.")
+    steering: Any = steer_dtype or None
+    check_steering(steering, weights)
 
     @cache
     def opened(name: str) -> LanguageModel:
-        return locore.load(name, device=device, dtype=getattr(torch, dtype), steer_dtype=steering)
+        return locore.load(name, device=device, dtype=weights, steer_dtype=steering)
 
     return lambda name: opened(model or name)
 
