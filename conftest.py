@@ -13,7 +13,7 @@ import torch
 from hypothesis import settings
 
 from locore.models import HuggingFaceModel, LanguageModel, load
-from locore.models.machine import CHOOSER
+from locore.models.hardware import CHOOSER
 
 SERVERS = Path(__file__).parent / "tests" / "server"
 pytest_plugins = ["tests.cpu_times"]

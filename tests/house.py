@@ -102,7 +102,8 @@ def _closure(start: str, imports: dict[str, set[str]]) -> set[str]:
 
 
 @cache
-def _definitions(module: str) -> dict[str, list[ast.stmt]]:
+def definitions(module: str) -> dict[str, list[ast.stmt]]:
+    """What a module defines, by name."""
     found: dict[str, list[ast.stmt]] = {}
     for node in ast.parse(MODULES[module].read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -120,7 +121,7 @@ def _definitions(module: str) -> dict[str, list[ast.stmt]]:
 def home(place: Place) -> Place:
     """Where a name that is imported is defined; the module, where it is not found (names that are imported when first used)."""
     seen = set()
-    while place.name is not None and place.module in MODULES and place.name not in _definitions(place.module):
+    while place.name is not None and place.module in MODULES and place.name not in definitions(place.module):
         following = imports_of(place.module).get(place.name)
         if following is None or place in seen:
             return Place(place.module)
@@ -144,7 +145,7 @@ def reached(start: Place) -> set[str]:
 
 def _used(place: Place) -> Iterator[Place]:
     """The definitions that a definition names."""
-    own, imported = _definitions(place.module), imports_of(place.module, at_use=False, for_types=False)
+    own, imported = definitions(place.module), imports_of(place.module, at_use=False, for_types=False)
     for node in own[str(place.name)]:
         for part in ast.walk(node):
             if isinstance(part, ast.Name):
@@ -217,7 +218,7 @@ def entered_by_default() -> int:
 
 def sampler_classes() -> int:
     """Classes of samplers that have a name here and draw; what other distributions register has them there."""
-    from locore.kernel.samplers.base import promised
+    from locore.kernel.samplers.sampler import promised
     from locore.samplers import BY_NAME, NAMED
 
     return len({type(BY_NAME[name]) for name in NAMED if promised(BY_NAME[name], "guarantee") != "mode"})
@@ -227,7 +228,7 @@ def ways_to_compile() -> int:
     """What `circuit_of` hands a constraint to: ways that register, and imported functions whose circuit `written` returns."""
     from locore.kernel.compilers.ways import ways
 
-    (written,) = _definitions("locore.kernel.compilers.ways")["written"]
+    (written,) = definitions("locore.kernel.compilers.ways")["written"]
     names = {part.func.id for part in ast.walk(written) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
     homes = {home(place) for name, place in imports_of("locore.kernel.compilers.ways").items() if name in names}
     registered = [way for group in ways() for way in group if way.__module__ in MODULES]
@@ -236,7 +237,7 @@ def ways_to_compile() -> int:
 
 def _makes_circuit(place: Place) -> bool:
     """Is it a function whose result is a circuit?"""
-    own = _definitions(place.module).get(str(place.name), [])
+    own = definitions(place.module).get(str(place.name), [])
     return any(
         isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name) and node.returns.id == "Circuit"
         for node in own

@@ -59,6 +59,18 @@ def test_there_is_no_circle():
     assert [list(map(short, group)) for group in house.circles(for_types=True)] == CIRCLES_OF_TYPES
 
 
+def test_no_two_modules_have_one_name():
+    """A name leads to one file. Folders of the kernel are named like those beside it; `locore.errors` passes names on."""
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        passes_on = not house.definitions(module) and path.name != "__init__.py"
+        kernels_folder = module in house.KERNEL and path.name == "__init__.py"
+        if not passes_on and not kernels_folder:
+            places.setdefault(module.rpartition(".")[2], []).append(module)
+    assert places.keys() >= {"smc", "samplers", "restriction"}
+    assert [modules for modules in places.values() if len(modules) > 1] == []
+
+
 @pytest.mark.parametrize("name", MEASURES)
 def test_no_number_rises(name):
     """`python -m tests.house` prints them all; a number that has fallen gets a lower ceiling."""

@@ -142,7 +142,7 @@ def test_the_check_sees_imports():
     assert {"compilers", "samplers", "models"} <= found["answering"]
 
 
-@pytest.mark.parametrize("module", ["locore", "locore.cli", "locore.constraints", "locore.batch.settings"])
+@pytest.mark.parametrize("module", ["locore", "locore.cli", "locore.constraints", "locore.batch.batch_settings"])
 def test_importing_is_cheap(module):
     """Torch and transformers take seconds to import; nobody pays before they are used."""
     code = f"import {module}, sys; print(*(heavy for heavy in ('torch', 'transformers', 'scipy') if heavy in sys.modules))"

@@ -11,7 +11,7 @@ import pytest
 import locore
 import locore.constraints  # registers its types before a page is there to forget them
 from locore.kernel.constraints import serial
-from locore.models import machine
+from locore.models import hardware
 from locore.samplers.twist import ngram
 from tests.chatting import talking
 from tests.effort import THOROUGH
@@ -33,8 +33,8 @@ def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch
     monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
     monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
     # Seconds buy the same on any machine: on a busy one two would not pay for a text.
-    monkeypatch.setattr(machine, "_paces", WeakKeyDictionary())
-    monkeypatch.setattr(machine, "_measured", lambda model: machine.Pace(*((0.002, 0.0002) if THOROUGH else (0.02, 0.002))))
+    monkeypatch.setattr(hardware, "_paces", WeakKeyDictionary())
+    monkeypatch.setattr(hardware, "_measured", lambda model: hardware.Pace(*((0.002, 0.0002) if THOROUGH else (0.02, 0.002))))
     (tmp_path / "constraint.json").write_text(json.dumps(locore.contains(" sun").to_json()))
     # SmolLM2 takes a minute for the first page; `make test-slow` waits for it. Some pages show what it alone prints.
     small = page in SHOWS_NO_TEXT and not THOROUGH

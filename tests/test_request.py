@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import locore
-from locore.batch.settings import Settings
+from locore.batch.batch_settings import Settings
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import Limits
 from locore.kernel.request import Request, help_of

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 import locore
 from locore import Seconds, contains
-from locore.batch.settings import Settings
+from locore.batch.batch_settings import Settings
 from locore.cli import main
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
-from locore.kernel.models.base import Wrapper
 from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.language_model import Wrapper
 from locore.kernel.request import Request
-from locore.kernel.samplers.base import promised
+from locore.kernel.samplers.sampler import promised
 from locore.models import TableModel
 from locore.models import machine as module
-from locore.models.machine import MOST_ROWS, OUTSIDE, Pace, pace_of
+from locore.models.hardware import MOST_ROWS, OUTSIDE, Pace, pace_of
 from locore.samplers import Twisted, sampler_by_name
 
 A_PASS, A_ROW = 0.02, 0.002

@@ -20,8 +20,8 @@ from locore.kernel import errors, plugins  # noqa: F401
 __version__ = "0.2.0"
 
 plugins.announce(plugins.CONSTRAINTS, "locore.puzzles")
-plugins.announce(plugins.COMPILERS, "locore.puzzles.sdd.compile")
-plugins.announce(plugins.COMPILERS, "locore.compilers.lazily")
+plugins.announce(plugins.COMPILERS, "locore.puzzles.sdd.diagrams")
+plugins.announce(plugins.COMPILERS, "locore.compilers.on_demand")
 plugins.announce(plugins.NODES, "locore.circuits.layers")
 plugins.announce(plugins.PICTURES, "locore.constraints.pictures")
 plugins.announce(plugins.PICTURES, "locore.circuits.draw")

@@ -18,14 +18,14 @@ from locore.circuits import Circuit
 from locore.compilers.compile import compile
 from locore.evidence import Particles
 from locore.kernel.chat import Prompt
-from locore.kernel.constraints.base import Constraint
+from locore.kernel.constraints.constraint import Constraint
 from locore.kernel.errors import InvalidArgument, LocoreError, LocoreWarning
 from locore.kernel.numerics import is_end
 from locore.kernel.pipeline import Prepared, particles_of
 from locore.kernel.request import Ending, Request
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, LanguageModel, prompt_ids
-from locore.potentials.values import Target
+from locore.potentials.target import Target
 from locore.samplers import Sampler
 from locore.samplers.steering import SeeksMode, keeping_all, steered
 from locore.stopping import OnlyCanonical, Spelling, ending_of, share_of_others, stopped

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from locore.auditing.prompt_audit import TEACHERS, AuditRow, Question, row_of_error
 from locore.auditing.result import Audit, Change, Comparison
-from locore.auditing.rows import TEACHERS, AuditRow, Question, row_of_error
 from locore.constraints import Constraint, ban, negation
 from locore.kernel.chat import Prompt, is_chat
 from locore.kernel.errors import InvalidArgument, LocoreError

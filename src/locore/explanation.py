@@ -21,7 +21,7 @@ from locore.kernel.models.validation import tokenizer_of
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
 from locore.potentials import Bonus, target_of
-from locore.potentials.values import Term
+from locore.potentials.target import Term
 from locore.shaping import with_prompt
 
 MAX_LEVELS, MAX_PARTS = 20, 1000  # beyond, a part is one line

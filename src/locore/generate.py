@@ -23,7 +23,7 @@ from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
 from locore.models.meeting import together as run_together
 from locore.potentials import Target, target_of
-from locore.potentials.values import Term
+from locore.potentials.target import Term
 from locore.samplers import Sampler, sampler_by_name
 from locore.shaping import asked_for, most_spent, with_prompt
 from locore.streaming import Certain, Stream

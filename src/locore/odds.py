@@ -16,7 +16,7 @@ from locore.kernel.request import Request, drawn_seed
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
 from locore.potentials import Target, target_of
-from locore.potentials.values import Term
+from locore.potentials.target import Term
 from locore.samplers import sampler_by_name
 from locore.samplers.steering import SeeksMode
 from locore.shaping import asked_for

@@ -26,7 +26,7 @@ from locore.evidence import Particles
 from locore.evidence.fields import parsed, pointer_of, steps_of
 from locore.generate import OF_EACH, generate, generate_many
 from locore.kernel.chat import Prompt
-from locore.kernel.constraints.base import conjunction
+from locore.kernel.constraints.constraint import conjunction
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.kernel.evidence.bounds import is_out_of_sight
 from locore.kernel.evidence.shares import FieldValue

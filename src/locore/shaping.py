@@ -22,7 +22,7 @@ from locore.evidence import Mode, Particles, Run
 from locore.evidence.joining import Part, joined
 from locore.kernel.certain import apart
 from locore.kernel.chat import Prompt, is_chat, plain_messages
-from locore.kernel.constraints.base import And, Constant, Constraint, Not, Or, conjunction, disjunction, negation
+from locore.kernel.constraints.constraint import And, Constant, Constraint, Not, Or, conjunction, disjunction, negation
 from locore.kernel.constraints.sequence import TokenSequence, is_written
 from locore.kernel.constraints.spelling import spelled
 from locore.kernel.constraints.structure import fold
@@ -32,10 +32,10 @@ from locore.kernel.evidence.record import UNKNOWN
 from locore.kernel.numerics import make_generator
 from locore.kernel.pipeline import thinned
 from locore.kernel.request import SEED_RANGE, Law, Request, Seconds, drawn_seed
-from locore.kernel.samplers.base import promised
+from locore.kernel.samplers.sampler import promised
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Biased, EndingAt, LanguageModel, MinP, Penalised, Tempered, TopK, TopP, prompt_ids
-from locore.models.machine import pace_of
+from locore.models.hardware import pace_of
 from locore.potentials import Bonus, Target
 from locore.samplers import Sampler, of_mode, sampler_by_name
 from locore.samplers.steering import SeeksMode, check_proper

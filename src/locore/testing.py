@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from locore.circuits import Circuit
-from locore.circuits.blocks import FALSE, FIRST_LEAF, Block, LinkedBlocks
 from locore.circuits.chain import chain_of
+from locore.circuits.levels import FALSE, FIRST_LEAF, Block, LinkedBlocks
 from locore.circuits.upward import satisfiable
 from locore.kernel.errors import BrokenPotential, InvalidArgument, LocoreError, Unsatisfiable, ZeroWeights
 from locore.kernel.evidence.weighing import weighed
 from locore.kernel.lists import items_of
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Sampler, left_to_right
+from locore.kernel.samplers.sampler import Sampler, left_to_right
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
 from locore.potentials import Potential, Scorer

@@ -16,11 +16,11 @@ import pytest
 
 import locore
 from locore.auditing.page import page
+from locore.auditing.prompt_audit import TEACHERS, AuditRow, Question
 from locore.auditing.result import Audit
-from locore.auditing.rows import TEACHERS, AuditRow, Question
 from locore.batch.audits import read_audit
+from locore.batch.batch_settings import Settings
 from locore.batch.plan import Plan
-from locore.batch.settings import Settings
 from locore.batch.worker import Worker
 from locore.cli import main
 from tests.forked import forked

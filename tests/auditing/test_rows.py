@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import locore
+from locore.auditing.prompt_audit import STOPPED
 from locore.auditing.result import Audit, Change
-from locore.auditing.rows import STOPPED
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel, TableModel
 from tests.effort import THOROUGH

@@ -30,8 +30,8 @@ from locore.constraints import (
     template,
     token,
 )
-from locore.constraints.machine import NestedLeaf
-from locore.kernel.circuits.left_to_right import DEAD
+from locore.constraints.text_leaf import NestedLeaf
+from locore.kernel.circuits.reading import DEAD
 from locore.kernel.errors import Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.puzzles.combinatorial import all_different, token_sum

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import locore
 from locore.circuits import DEAD
 from locore.circuits.counted import CountedReader
-from locore.compilers import lazily
+from locore.compilers import on_demand
 from locore.compilers.compile import _problem, compile
 from locore.constraints import (
     ban,
@@ -64,7 +64,7 @@ def both(alpha, tokenizer, length, min_length):
     """The reading that counts, and the circuit that is multiplied out; None where there is none."""
     problem = _problem(alpha, tokenizer, length, min_length, Limits()).of_whole_characters()
     found = []
-    for make in (partial(lazily.counted_circuit, problem), partial(written, problem)):
+    for make in (partial(on_demand.counted_circuit, problem), partial(written, problem)):
         try:
             found.append(make())
         except Unsatisfiable:
@@ -75,8 +75,8 @@ def both(alpha, tokenizer, length, min_length):
 @pytest.fixture
 def always(monkeypatch):
     """However small it is."""
-    monkeypatch.setattr(lazily, "FAR", 1)
-    monkeypatch.setattr(lazily, "MOST_STATES", 0)
+    monkeypatch.setattr(on_demand, "FAR", 1)
+    monkeypatch.setattr(on_demand, "MOST_STATES", 0)
 
 
 def assert_alike(followed, written):
@@ -113,8 +113,8 @@ def test_followed_is_multiplied_out(data):
         alpha = alpha & part
     length = data.draw(st.integers(1, 5))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazily, "FAR", 1)
-        patch.setattr(lazily, "MOST_STATES", 0)
+        patch.setattr(on_demand, "FAR", 1)
+        patch.setattr(on_demand, "MOST_STATES", 0)
         followed, written = both(alpha, tokenizer, length, data.draw(st.integers(0, min(2, length))))
     if written is None or followed is None:
         assert written is followed

@@ -11,7 +11,7 @@ from locore.compilers import compile
 from locore.constraints import Constant, Count, Literal, contains
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
-from locore.puzzles.sdd.compile import run_pysdd
+from locore.puzzles.sdd.diagrams import run_pysdd
 from locore.testing import check
 from tests.effort import THOROUGH, examples
 

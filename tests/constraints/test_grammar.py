@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import locore
 from locore import after, ban, choice, contains, finished, from_json, grammar, regex, template, token
 from locore.automata.grammar import definitions_of, productions_of
-from locore.automata.grammar.engine import UNFORCED, as_meant, byte_tokenizer
+from locore.automata.grammar.recogniser import UNFORCED, as_meant, byte_tokenizer
 from locore.automata.grammar.terminals import COMMON
 from locore.automata.walking import DEAD
 from locore.circuits import reached

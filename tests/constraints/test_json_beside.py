@@ -19,7 +19,7 @@ from locore.automata.composed import AutomatonMachine
 from locore.automata.walking import DEAD
 from locore.circuits import reached
 from locore.compilers.explored import Exploration
-from locore.constraints.machine import NestedLeaf
+from locore.constraints.text_leaf import NestedLeaf
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint, Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel

@@ -11,7 +11,7 @@ import pytest
 from locore import json_schema
 from locore.automata.needs import NEVER, Needs
 from locore.automata.walking import DEAD, walk_of
-from locore.compilers.lazily import Spelling
+from locore.compilers.on_demand import Spelling
 from locore.kernel.errors import LocoreError
 from tests.effort import THOROUGH
 

@@ -11,7 +11,7 @@ import torch
 import locore
 from locore import json_schema
 from locore.automata.walking import DEAD
-from locore.compilers.lazily import Following
+from locore.compilers.on_demand import Following
 from locore.kernel.tokenizer import Tokenizer
 from tests.effort import THOROUGH
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import locore
 from locore import after, ban, before, choice, contains, count, finished, from_json, grammar, pattern, regex, token, word_count
 from locore.constraints import Over
-from locore.constraints.machine import machine_of
+from locore.constraints.text_leaf import machine_of
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer

@@ -17,8 +17,8 @@ from locore import choice, from_json, regex
 from locore.automata.regex import backtracking
 from locore.automata.regex.backtracking import matches_trying
 from locore.automata.walking import DEAD
-from locore.constraints.machine import machine_of
-from locore.constraints.regex import FollowedRegex
+from locore.constraints.regular_expression import FollowedRegex
+from locore.constraints.text_leaf import machine_of
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint
 from tests.effort import THOROUGH, examples, some
 

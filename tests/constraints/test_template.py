@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import locore
 from locore import after, ban, char_count, choice, contains, from_json, regex, template, token
-from locore.constraints.machine import PartOfText
+from locore.constraints.text_leaf import PartOfText
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import locore
 from locore.automata.characters import Manner, fold, folded, is_word_character, spaces, word_characters
 from locore.automata.machines import bounded, minimised, pushed
-from locore.automata.search import occurrences
+from locore.automata.phrase_search import occurrences
 from locore.constraints import ban, char_count, contains, count, from_json, minimise
 from locore.kernel.automata.tables import number_rows, reachable
 from locore.kernel.errors import Unsatisfiable

@@ -9,7 +9,7 @@ from threading import Barrier
 
 import pytest
 
-from locore.automata.lazily import Numbered
+from locore.automata.byte_machine import Numbered
 from locore.constraints import json_schema
 from locore.kernel.errors import BudgetExceeded
 from tests.effort import THOROUGH, some

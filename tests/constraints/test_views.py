@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import locore
-from locore.constraints.machine import PartOfText, machine_of
+from locore.constraints.text_leaf import PartOfText, machine_of
 from locore.kernel.errors import BudgetExceeded, Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel

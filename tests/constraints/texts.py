@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from locore.constraints import ban, char_count, choice, contains, count, ends_with, sentence_count, starts_with, word_count
-from locore.constraints.machine import PartOfText
+from locore.constraints.text_leaf import PartOfText
 from locore.kernel.tokenizer import Tokenizer
 
 BYTES = Tokenizer.from_tokens([bytes([value]) for value in range(256)] + [None], eos_ids=[256])

@@ -9,7 +9,7 @@ import transformers
 
 import locore
 from locore.kernel.errors import LocoreWarning
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, Tempered, load
 from locore.models.abilities import NO_CACHE

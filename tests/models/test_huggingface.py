@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from locore.kernel.errors import CannotScore, InvalidArgument, ModelNotFound
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.models import HuggingFaceModel, causal, load
 from locore.models.neighbourhood import pack_tails
 from tests.effort import some

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from tests.effort import THOROUGH
 
 from . import zoo

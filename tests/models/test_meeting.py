@@ -9,7 +9,7 @@ import torch
 
 from locore.kernel.errors import CannotScore, Interrupted
 from locore.kernel.limits import watched
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.models import HuggingFaceModel, joined, meeting
 from locore.models.attention import Tails
 from locore.models.joined import Part

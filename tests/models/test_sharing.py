@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import HuggingFaceModel, attention
 from locore.models.attention import Step, Tails

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import locore
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.models import HuggingFaceModel, load
 from locore.models.quiet import quiet
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import torch
 import transformers
 
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, EncoderDecoder, HuggingFaceModel, Mixture, Remembered, TableModel, Tempered, TopK, TopP, load
 from locore.models.engines.model import EngineModel

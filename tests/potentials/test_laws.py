@@ -15,7 +15,7 @@ from locore_lab.baselines import ASAp, IteratedSIR, MarkovChain, ParticleGibbs
 import locore
 from locore.compilers import compile
 from locore.kernel.errors import InvalidArgument
-from locore.kernel.samplers.base import promised
+from locore.kernel.samplers.sampler import promised
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.potentials import Scorer, Target, target_of

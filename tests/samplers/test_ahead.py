@@ -11,8 +11,8 @@ import torch
 
 from locore.compilers import compile
 from locore.constraints import Count
-from locore.kernel.samplers.base import Prefixes
 from locore.kernel.samplers.rounds import abreast
+from locore.kernel.samplers.sampler import Prefixes
 from locore.kernel.samplers.smc import Population
 from locore.models import TableModel
 from locore.samplers import SequentialMonteCarlo, WithoutReplacement, swor

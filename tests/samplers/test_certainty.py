@@ -15,7 +15,7 @@ from locore.compilers import compile
 from locore.constraints import Count, Literal, contains
 from locore.evidence import Particles
 from locore.kernel.errors import ZeroWeights
-from locore.kernel.samplers.base import UnreadMass
+from locore.kernel.samplers.sampler import UnreadMass
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.samplers import BY_NAME, AdaptiveRejection, LocallyConstrainedResampling, Masking, Oversampling, Rejection

@@ -8,7 +8,7 @@ import locore
 from locore import Tokenizer, ban, contains
 from locore.circuits import Circuit
 from locore.kernel.errors import ZeroWeights
-from locore.kernel.models.base import Wrapper
+from locore.kernel.models.language_model import Wrapper
 from locore.local import KERNELS, Lazy, TopK
 from locore.models import Cursor, LanguageModel
 from locore.models.table import MarkovModel

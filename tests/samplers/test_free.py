@@ -14,7 +14,7 @@ from locore.circuits import DEAD
 from locore.compilers import compile
 from locore.constraints import Constraint, Count, Literal
 from locore.kernel.errors import Unsatisfiable
-from locore.kernel.samplers.base import left_to_right
+from locore.kernel.samplers.sampler import left_to_right
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, TableModel
 from locore.samplers import BestFirst

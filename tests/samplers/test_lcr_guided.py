@@ -17,7 +17,7 @@ from locore.constraints import Count, Literal
 from locore.local import Forward
 from locore.models import Counted, MarkovModel, TableModel
 from locore.samplers import BY_NAME, LocallyConstrainedResampling
-from locore.samplers.twist.local import local_twist
+from locore.samplers.twist.local_twist import local_twist
 from locore.testing import enumerate_posterior, proper_weighting
 from tests.effort import THOROUGH, runs, some
 
@@ -59,7 +59,7 @@ def test_small_memory_changes_nothing(monkeypatch):
     model, circuit = rare()
     whole = local_twist(model, circuit.reader, 5, source())
     for name in ("STEP_NUMBERS", "TOGETHER"):
-        monkeypatch.setattr(f"locore.samplers.twist.local.{name}", 1)
+        monkeypatch.setattr(f"locore.samplers.twist.local_twist.{name}", 1)
     # Drawn one at a time the same contexts come, since a text has its numbers one after the other.
     parts = local_twist(model, circuit.reader, 5, source())
     for one, other in zip(whole.log_beta, parts.log_beta, strict=True):

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locore.server import worker
+from locore.server import model_worker
 from locore.server.access import InTurn, Metrics, address_of, owner_of
-from locore.server.errors import ApiError
+from locore.server.api_errors import ApiError
 from locore.server.jobs import Job
+from locore.server.model_worker import Shares
 from locore.server.process import FULL, StartFailed, WorkerProcess
 from locore.server.queue import Queue
 from locore.server.schema import CompletionRequest, refusal
 from locore.server.settings import Settings
 from locore.server.task import Task
-from locore.server.worker import Shares
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_functions_remember_is_forgotten(monkeypatch):
     monkeypatch.setitem(sys.modules, "locore.pretended", module)
     for _ in range(2):
         module.kept(1)
-    worker.forget()
+    model_worker.forget()
     module.kept(1)
     assert calls == [1, 1]
 

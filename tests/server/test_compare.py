@@ -18,7 +18,7 @@ from locore.models import TableModel
 from locore.samplers.masking import read
 from locore.server.app import NAMES
 from locore.server.compare import SHOWN, Comparison, _likeliest, is_forced, log_shares
-from locore.server.comparisons import CompareRequest
+from locore.server.comparison_schema import CompareRequest
 from locore.server.compute import Computer, Run
 from locore.server.settings import Settings
 from locore.testing import enumerate_posterior

@@ -13,7 +13,7 @@ from locore.compilers import stored
 from locore.compilers.compile import compile_and_tell
 from locore.kernel.limits import Limits
 from locore.server.compare import Comparison
-from locore.server.comparisons import CompareRequest
+from locore.server.comparison_schema import CompareRequest
 from locore.server.compute import Computer, Run
 from locore.server.schema import CompletionRequest
 from tests.effort import THOROUGH, some

@@ -11,8 +11,8 @@ import pytest
 import uvicorn
 
 from locore.server import Settings, connections, create_app
+from locore.server.api_errors import LimitedBody
 from locore.server.connections import MOST, OWN_FILES, Connection, bound_by_files
-from locore.server.errors import LimitedBody
 from locore.server.run import Server
 from locore.server.task import Task
 

@@ -13,7 +13,7 @@ import typer.main
 
 import locore.server
 from locore.cli import app, main
-from locore.server import answers, chats, comparisons, errors, schema, settings
+from locore.server import answers, api_errors, chats, comparison_schema, schema, settings
 from locore.server.access import Metrics
 from locore.server.settings import Settings
 from tests.pages import blocks, run_page
@@ -57,14 +57,14 @@ def test_memory_that_is_not_named_is_that_of_the_machine(monkeypatch):
 
 
 def test_every_field_is_described():
-    requests = (schema.CompletionRequest, chats.ChatRequest, comparisons.CompareRequest, answers.Diagnostics)
+    requests = (schema.CompletionRequest, chats.ChatRequest, comparison_schema.CompareRequest, answers.Diagnostics)
     fields = {field for request in requests for field in request.model_fields}
     assert not [field for field in fields if f"`{field}`" not in PAGE]
 
 
 def test_every_error_code_is_described():
     source = "".join(path.read_text() for path in (ROOT / "src" / "locore" / "server").glob("*.py"))
-    codes = {code for _, code in errors.FROM_LIBRARY.values()}
+    codes = {code for _, code in api_errors.FROM_LIBRARY.values()}
     codes |= {"unknown_field", "missing_field", "invalid_body", "invalid_json"}
     codes |= {"queue_full", "timeout", "worker_died", "loading", "out_of_memory"}
     assert all(f'"{code}"' in source and f"`{code}`" in PAGE for code in codes)

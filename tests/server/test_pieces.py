@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from locore.server.answers import Shape
-from locore.server.errors import ApiError
+from locore.server.api_errors import ApiError
 from locore.server.task import Result, Task, Text
 
 ONE = {"sampler": "masked", "num_particles": 1}

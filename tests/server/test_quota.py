@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locore.server.access import JsonLines
-from locore.server.errors import ApiError
+from locore.server.api_errors import ApiError
 from locore.server.quota import Quotas
 
 

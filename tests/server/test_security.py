@@ -10,7 +10,7 @@ import pytest
 from locore.cli import main
 from locore.kernel.errors import InvalidArgument
 from locore.server.access import Metrics, Observed, SameSite
-from locore.server.errors import ApiError
+from locore.server.api_errors import ApiError
 from locore.server.queue import Queue
 from locore.server.settings import Settings, is_loopback
 from locore.server.task import Task

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locore.server.access import Metrics
-from locore.server.errors import ApiError, worker_died
+from locore.server.api_errors import ApiError, worker_died
 from locore.server.jobs import Job, Request, Turns
 from locore.server.offences import DEATHS, KEPT_AWAY, SECONDS, Offences, digests_of
 from locore.server.process import KILLS, Loss, WorkerProcess

@@ -10,8 +10,8 @@ import pytest
 
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import Limits, check_progress
-from locore.server import worker
-from locore.server.worker import Shares, Slices
+from locore.server import model_worker
+from locore.server.model_worker import Shares, Slices
 
 SECONDS = 1.2
 
@@ -28,7 +28,7 @@ def used(slices: Slices, seconds: float = SECONDS) -> float:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(worker, "UNNOTICED", 0.05)
+    monkeypatch.setattr(model_worker, "UNNOTICED", 0.05)
 
 
 def test_several_together_take_less_than_half_of_a_processor():
@@ -44,13 +44,13 @@ def test_a_short_one_and_one_alone_never_wait():
         before = time.monotonic()
         for _ in range(1_000):
             slices.check()
-        assert time.monotonic() - before < 0.05 + worker.PAUSE
+        assert time.monotonic() - before < 0.05 + model_worker.PAUSE
     begun = time.monotonic()
     slices = Slices(threading.Lock(), lambda: False)
     while time.monotonic() - begun < 0.3:
         before = time.monotonic()
         slices.check()
-        assert time.monotonic() - before < worker.PAUSE
+        assert time.monotonic() - before < model_worker.PAUSE
 
 
 def test_what_it_waits_is_not_counted_as_its_own():

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from locore.auditing.prompt_audit import AuditRow, Bounds
 from locore.auditing.result import Audit, Comparison, told
-from locore.auditing.rows import AuditRow, Bounds
 
 WIDTH, HEIGHT = 860, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 12, 40

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from locore.auditing.rows import AuditRow, Bounds, Settled
+from locore.auditing.prompt_audit import AuditRow, Bounds, Settled
 from locore.kernel.errors import InvalidArgument
 
 MOST_ROWS = 50  # that are printed

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lazily import ByteMachine, Numbered
+from locore.automata.byte_machine import ByteMachine, Numbered
 from locore.automata.walking import DEAD, Int32
 from locore.kernel.automata.tables import Automaton, Trie, minimise, number_rows, over_all_bytes
 from locore.kernel.errors import BudgetExceeded

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lazily import ByteMachine, Numbered
+from locore.automata.byte_machine import ByteMachine, Numbered
 from locore.automata.walking import DEAD
 from locore.kernel.automata.tables import Automaton, minimise, number_rows, over_all_bytes
 from locore.kernel.errors import BudgetExceeded

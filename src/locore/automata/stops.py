@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.composed import ComposedMachine
-from locore.automata.lazily import ByteMachine
 from locore.automata.machines import NUM_BYTES
 from locore.automata.walking import DEAD
 from locore.kernel.automata.tables import Automaton, reachable

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from locore.kernel.plugins import lazy_names
 
 if TYPE_CHECKING:
+    from locore.batch.batch_settings import Settings
     from locore.batch.driver import Summary, run
     from locore.batch.engine import Engine
-    from locore.batch.settings import Settings
 
 __all__ = ["Engine", "Settings", "Summary", "run"]
 
 # Torch takes a second to import; the shell reads the settings without it.
-__getattr__ = lazy_names(__name__, {"Engine": ".engine", "run": ".driver", "Settings": ".settings", "Summary": ".driver"})
+__getattr__ = lazy_names(__name__, {"Engine": ".engine", "run": ".driver", "Settings": ".batch_settings", "Summary": ".driver"})

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from locore.auditing.prompt_audit import AuditRow, Question, row_of_error
 from locore.auditing.result import Audit
-from locore.auditing.rows import AuditRow, Question, row_of_error
+from locore.batch.batch_settings import Settings
 from locore.batch.driver import Progress, run
 from locore.batch.engine import Engine
 from locore.batch.plan import results_folder
-from locore.batch.settings import Settings
 from locore.kernel.errors import InvalidArgument
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import locore
+from locore.batch.batch_settings import Settings
 from locore.batch.engine import Crew, Engine, Job
 from locore.batch.plan import Plan, Span, parts_folder, remove_parts, results_folder, results_path, tally_of, writing
 from locore.batch.rows import Record, Tally
-from locore.batch.settings import Settings
 from locore.batch.worker import Watch, Worker
 from locore.io import Journal, machine, only_writer, require_same, write_whole
 from locore.kernel.errors import InvalidArgument

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, get_args
 
+from locore.batch.batch_settings import Settings
 from locore.batch.plan import Span
 from locore.batch.rows import Record
-from locore.batch.settings import Settings
 from locore.batch.worker import Watch
 from locore.kernel.errors import InvalidArgument
 

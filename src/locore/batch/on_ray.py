@@ -15,10 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from locore.batch.batch_settings import Settings
 from locore.batch.engine import Engine, Job
 from locore.batch.plan import Span
 from locore.batch.rows import Record, error_of
-from locore.batch.settings import Settings
 from locore.batch.worker import Watch, Worker
 from locore.kernel import errors
 from locore.kernel.errors import DeviceLost, InvalidArgument, LocoreError, MissingExtra

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from locore import io
-from locore.batch.settings import ROW_OPTIONS, Settings
+from locore.batch.batch_settings import ROW_OPTIONS, Settings
 from locore.evidence import Particles
 from locore.kernel.chat import Prompt, plain_messages
 from locore.kernel.errors import InvalidArgument, UnsupportedKeyword

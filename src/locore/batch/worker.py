@@ -14,10 +14,10 @@ import torch
 import transformers
 
 import locore
-from locore.auditing.rows import TEACHERS, Question
+from locore.auditing.prompt_audit import TEACHERS, Question
+from locore.batch.batch_settings import Settings
 from locore.batch.plan import DIED, Part, Span, lines_of, results_path, tally_of
 from locore.batch.rows import Record, check_fields, digest_of, error_of, labels_of, prompt_of, read_object, result_of, seed_of
-from locore.batch.settings import Settings
 from locore.constraints import Constraint
 from locore.kernel.errors import DeviceLost, Interrupted, InvalidArgument, LocoreError
 from locore.models import LanguageModel

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from locore.circuits.blocks import FALSE, FIRST_LEAF, TRUE, Block
+from locore.circuits.levels import FALSE, FIRST_LEAF, TRUE, Block
 from locore.kernel.limits import check_nodes, check_progress
 
 NODES_BETWEEN_CHECKS = 256

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from locore.circuits import downward, upward
-from locore.circuits.blocks import LinkedBlocks
+from locore.circuits.levels import LinkedBlocks
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.circuits.nodes import Weights
 from locore.kernel.errors import ZeroWeights

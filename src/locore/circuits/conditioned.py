@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from locore.circuits.blocks import FALSE, TRUE, Block, LinkedBlocks
 from locore.circuits.builder import classes_of_range
+from locore.circuits.levels import FALSE, TRUE, Block, LinkedBlocks
 from locore.circuits.reached import Flags, Reached, Steering
-from locore.kernel.circuits.left_to_right import DEAD
+from locore.kernel.circuits.reading import DEAD
 from locore.kernel.plugins import cached_property
 
 Key = tuple[int, int, int, int]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from locore.circuits.reached import require_look_ahead
-from locore.kernel.circuits.left_to_right import DEAD, LeftToRight, TableReader
 from locore.kernel.circuits.nodes import Nodes
+from locore.kernel.circuits.reading import DEAD, LeftToRight, TableReader
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.limits import check_progress
 from locore.kernel.plugins import cached_property

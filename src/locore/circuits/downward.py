@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from locore.circuits.blocks import FIRST_LEAF, LinkedBlocks
+from locore.circuits.levels import FIRST_LEAF, LinkedBlocks
 from locore.circuits.upward import LINEAR, LOG, Semiring, Values, evaluate
 from locore.kernel.circuits.nodes import Weights
 from locore.kernel.numerics import CACHED, NEG_INF

@@ -11,12 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
-from locore.circuits.blocks import FALSE, TRUE, Block
 from locore.circuits.builder import classes_of_range
 from locore.circuits.chain import Chain, chain_of
+from locore.circuits.levels import FALSE, TRUE, Block
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import DEAD
 from locore.kernel.circuits.nodes import MAX_NODES
+from locore.kernel.circuits.reading import DEAD
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.lists import listed
 from locore.kernel.plugins import picture_of

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from locore.circuits.blocks import FALSE, FIRST_LEAF, TRUE, Block
 from locore.circuits.chain import Chain
+from locore.circuits.levels import FALSE, FIRST_LEAF, TRUE, Block
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import Ints, LeftToRight, SparseRows
+from locore.kernel.circuits.reading import Ints, LeftToRight, SparseRows
 from locore.kernel.limits import check_nodes, check_progress
 
 REMEDY = "a shorter sequence or a simpler constraint"

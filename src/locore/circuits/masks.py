@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from locore.cache import Kept
-from locore.kernel.circuits.left_to_right import LeftToRight
+from locore.kernel.circuits.reading import LeftToRight
 from locore.kernel.errors import InvalidArgument
 
 MEMORY_BYTES = 64_000_000  # of masks that are kept

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from locore.kernel.circuits.left_to_right import DEAD, NO_LOOK_AHEAD, LeftToRight
+from locore.kernel.circuits.reading import DEAD, NO_LOOK_AHEAD, LeftToRight
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.limits import may_stop
 from locore.kernel.plugins import cached_property

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locore.circuits.blocks import FALSE, FIRST_LEAF, TRUE, Block, LinkedBlocks
+from locore.circuits.levels import FALSE, FIRST_LEAF, TRUE, Block, LinkedBlocks
 from locore.kernel.circuits.nodes import Weights
 from locore.kernel.numerics import CACHED, NEG_INF, segment_logsumexp
 

@@ -15,12 +15,12 @@ from typing import Annotated
 import typer
 
 import locore
-from locore.cli.audit import audit
-from locore.cli.batch import batch
+from locore.cli.audit_command import audit
+from locore.cli.batch_command import batch
 from locore.cli.commands import check, compile, generate, info, prepare
 from locore.cli.interrupts import INTERRUPTED, interrupts_while_importing
 from locore.cli.lab import add_commands
-from locore.cli.serve import serve
+from locore.cli.serve_command import serve
 from locore.kernel.errors import LocoreError
 
 app = typer.Typer(

@@ -13,7 +13,7 @@ from locore.cache import Notes
 from locore.circuits import Block, Chain, Circuit, TableReader
 from locore.circuits.conditioned import conditioned
 from locore.circuits.reached import Reached
-from locore.kernel.circuits.left_to_right import SparseRows
+from locore.kernel.circuits.reading import SparseRows
 from locore.kernel.limits import Limits
 
 INT32 = torch.iinfo(torch.int32)

@@ -10,7 +10,7 @@ from locore.circuits import Circuit
 from locore.compilers.stored import Compiled, once, stored
 from locore.kernel.compilers.problem import Problem, Vtree
 from locore.kernel.compilers.ways import circuit_of
-from locore.kernel.constraints.base import Constraint, has_text
+from locore.kernel.constraints.constraint import Constraint, has_text
 from locore.kernel.constraints.tokens import check_vocabulary
 from locore.kernel.errors import InvalidArgument, InvalidConstraint, Unsatisfiable
 from locore.kernel.limits import Limits

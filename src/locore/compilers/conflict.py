@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from locore.kernel.compilers.problem import Problem
-from locore.kernel.constraints.base import And, Constant, Constraint, Not, Or, conjunction, negation
+from locore.kernel.constraints.constraint import And, Constant, Constraint, Not, Or, conjunction, negation
 from locore.kernel.constraints.spelling import spelled
 from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import BudgetExceeded, Unsatisfiable

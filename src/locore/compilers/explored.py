@@ -1,6 +1,6 @@
 """States after prefixes of a constraint that has too many of them for a table: each is made when it is first reached.
 
-A state is what is left of the constraint, as in `left_to_right`; a grammar is an atom of it. Whether a text can still be
+A state is what is left of the constraint, as in restriction; a grammar is an atom of it. Whether a text can still be
 completed within the horizon is found out by a search over states, those nearest to an end first, whose results are kept as
 bounds on the number of tokens that a state needs. Where the search would take too long, the straight way to an end, always on
 by the token that seems to lead nearest to it, decides: if that takes more tokens than are left, it is too late, and texts that
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from locore.automata.lazily import TokenMachine
+from locore.automata.byte_machine import TokenMachine
 from locore.cache import Kept
 from locore.circuits import DEAD
 from locore.circuits.reached import Flags, Steering
 from locore.constraints import And, Constant, Constraint, Or
-from locore.kernel.compilers.left_to_right import ENDED, Extensions
 from locore.kernel.compilers.problem import Ints, Problem
 from locore.kernel.compilers.residual import Atom, AutomatonState, Residuals
+from locore.kernel.compilers.restriction import ENDED, Extensions
 from locore.kernel.constraints.structure import postorder
 from locore.kernel.limits import check_progress
 

@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING
 
 from locore.constraints.after import After, after
 from locore.constraints.before import Before, before
+from locore.constraints.context_free import Grammar, grammar
 from locore.constraints.counting import CharCount, SentenceCount, WordCount, char_count, sentence_count, word_count
 from locore.constraints.function import PythonFunction, constraint
-from locore.constraints.grammar import Grammar, grammar
 from locore.constraints.json_schema import JsonSchema, json_schema
-from locore.constraints.machine import MachineLeaf
 from locore.constraints.over import Over
-from locore.constraints.patterns import Pattern, pattern
+from locore.constraints.pattern_phrases import Pattern, pattern
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
-from locore.constraints.regex import Regex, regex
+from locore.constraints.regular_expression import Regex, regex
 from locore.constraints.template import Template, template
 from locore.constraints.text import ban, choice, contains, count, ends_with, starts_with
+from locore.constraints.text_leaf import MachineLeaf
 from locore.kernel.automata.tables import Automaton, minimise
-from locore.kernel.constraints.base import (
+from locore.kernel.constraints.constraint import (
     And,
     Constant,
     Constraint,

@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.composed import AutomatonMachine, Following
-from locore.automata.lazily import ByteMachine
 from locore.automata.regex import byte_automaton
 from locore.automata.regex.language import ANYTHING, concat
 from locore.automata.regex.pattern import first_match
-from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
-from locore.constraints.patterns import Pattern
-from locore.constraints.regex import Regex
+from locore.constraints.pattern_phrases import Pattern
+from locore.constraints.regular_expression import Regex
 from locore.constraints.text import phrase_of
+from locore.constraints.text_leaf import MachineLeaf, PartOfText, is_finite, machine_of, require_text
 from locore.kernel.automata.tables import aho_corasick
-from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.constraint import Constraint, Json
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import described, from_json, read_constraint, register
 from locore.kernel.constraints.spelling import quoted, spelled

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from locore.automata.lazily import ByteMachine
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.stops import CutMachine, StopMachine, search_for
-from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.text import read_phrases, sequence_of
+from locore.constraints.text_leaf import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.kernel.automata.tables import Automaton, minimise
-from locore.kernel.constraints.base import Constant, Constraint, Json
+from locore.kernel.constraints.constraint import Constant, Constraint, Json
 from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
 from locore.kernel.constraints.serial import read_constraint, register
 from locore.kernel.constraints.spelling import quoted, spelled

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from locore.automata.characters import NUM_CODE_POINTS, TERMINATORS, spaces
 from locore.automata.machines import Tally, over_bytes
-from locore.constraints.machine import TextLeaf
+from locore.constraints.text_leaf import TextLeaf
 from locore.kernel.constraints.serial import bounds_of, read_integer, register
 from locore.kernel.constraints.spelling import allowed
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, overload
 import numpy as np
 
 from locore.constraints.view import Sum, TokensView
-from locore.kernel.constraints.base import Constant, Constraint, Json, Not, Reading, Several, if_then_else, reading_with
+from locore.kernel.constraints.constraint import Constant, Constraint, Json, Not, Reading, Several, if_then_else, reading_with
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.structure import fold
 from locore.kernel.constraints.tokens import Literal

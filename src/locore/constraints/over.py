@@ -11,12 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.composed import Advanced
-from locore.automata.lazily import ByteMachine
-from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.constraints.phrases import Occurrence, listed_beginnings
+from locore.constraints.text_leaf import MachineLeaf, PartOfText, is_finite, is_text_leaf, machine_of
 from locore.kernel.automata.tables import Automaton, minimise
-from locore.kernel.constraints.base import Constant, Constraint, Json
+from locore.kernel.constraints.constraint import Constant, Constraint, Json
 from locore.kernel.constraints.sequence import TokenSequence, is_written
 from locore.kernel.constraints.serial import read_constraint, read_string, register
 from locore.kernel.constraints.spelling import quoted, spelled

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from unicodedata import combining
 
-from locore.automata import search
+from locore.automata import phrase_search
 from locore.automata.characters import Manner, continues, fold, is_word_character
 from locore.automata.machines import Tally
-from locore.constraints.machine import TextLeaf
-from locore.kernel.constraints.base import Constraint, Json
+from locore.constraints.text_leaf import TextLeaf
+from locore.kernel.constraints.constraint import Constraint, Json
 from locore.kernel.constraints.spelling import allowed, quoted, with_exactly
 from locore.kernel.plugins import cached_property
 
@@ -185,7 +185,7 @@ class Ban(PhraseLeaf):
 
     def tally(self) -> Tally:
         """Counts occurrences."""
-        return search.occurrences(self.phrases, self.manner)
+        return phrase_search.occurrences(self.phrases, self.manner)
 
     def number(self, content: bytes) -> int:
         """How many of the phrases occur, by search for each."""
@@ -218,7 +218,7 @@ class Contains(TimesLeaf):
 
     def tally(self) -> Tally:
         """Counts occurrences."""
-        return search.occurrences([self.text], self.manner)
+        return phrase_search.occurrences([self.text], self.manner)
 
     def number(self, content: bytes) -> int:
         """How often it occurs, by search."""
@@ -244,7 +244,7 @@ class ContainsInOrder(PhraseLeaf):
 
     def tally(self) -> Tally:
         """1 once the last has been found."""
-        return search.in_order(self.text, self.manner)
+        return phrase_search.in_order(self.text, self.manner)
 
     def number(self, content: bytes) -> int:
         """1 if all are found, each by search behind the one before."""
@@ -286,7 +286,7 @@ class StartsWith(PhraseLeaf):
 
     def tally(self) -> Tally:
         """1 if it does."""
-        return search.at_start(self.text, self.manner)
+        return phrase_search.at_start(self.text, self.manner)
 
     def number(self, content: bytes) -> int:
         """1 if the first place where it occurs is the start."""
@@ -309,7 +309,7 @@ class EndsWith(PhraseLeaf):
 
     def tally(self) -> Tally:
         """1 if it does."""
-        return search.at_end(self.text, self.manner)
+        return phrase_search.at_end(self.text, self.manner)
 
     def number(self, content: bytes) -> int:
         """1 if the last place where it occurs is the end."""
@@ -332,7 +332,7 @@ class Choice(PhraseLeaf):
 
     def tally(self) -> Tally:
         """1 if it is."""
-        return search.whole(self.texts, self.manner)
+        return phrase_search.whole(self.texts, self.manner)
 
     def number(self, content: bytes) -> int:
         """1 if it equals one of them."""
@@ -359,7 +359,7 @@ class CountStrings(TimesLeaf):
 
     def tally(self) -> Tally:
         """Counts occurrences."""
-        return search.occurrences(self.strings, self.manner)
+        return phrase_search.occurrences(self.strings, self.manner)
 
     def number(self, content: bytes) -> int:
         """How often they occur, by search for each."""

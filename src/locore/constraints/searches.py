@@ -9,19 +9,19 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from locore.automata import search
+from locore.automata import phrase_search
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.characters import Manner
 from locore.automata.composed import as_automaton
-from locore.automata.lazily import ByteMachine
 from locore.automata.regex.bytewise import Counted, OverBytes
 from locore.automata.regex.dfa import Budget
 from locore.automata.regex.language import either
 from locore.automata.regex.searching import CharMachine, Matches, Search, anywhere
-from locore.constraints.machine import MachineLeaf
-from locore.constraints.patterns import Pattern, Phrase, as_language
+from locore.constraints.pattern_phrases import Pattern, Phrase, as_language
 from locore.constraints.phrases import LEAST, Occurrence, PlainText, listed
+from locore.constraints.text_leaf import MachineLeaf
 from locore.kernel.automata.tables import Automaton
-from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.constraint import Json
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import form_of
 from locore.kernel.constraints.spelling import allowed, called, cut, quoted, with_exactly
@@ -264,7 +264,7 @@ class TimesPatterns(PatternLeaf):
         if (low, high) in ((1, None), (0, 0)) and not strings:  # a match is one, however far it goes
             every = either(one.language for one in self._patterns)
             return Search(anywhere(every), absent=not low)
-        tally = search.occurrences(strings, self.manner) if strings else None
+        tally = phrase_search.occurrences(strings, self.manner) if strings else None
         counters = [Matches(one.language, low, high) for one in self._patterns]
         return counters[0] if len(counters) == 1 and tally is None else Counted(counters, tally, low, high)
 

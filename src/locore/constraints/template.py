@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.composed import AutomatonMachine, Concatenated
-from locore.automata.lazily import ByteMachine
-from locore.constraints.machine import MachineLeaf, PartOfText, is_finite, machine_of, require_text
-from locore.constraints.regex import regex
+from locore.constraints.regular_expression import regex
 from locore.constraints.text import ban, choice
+from locore.constraints.text_leaf import MachineLeaf, PartOfText, is_finite, machine_of, require_text
 from locore.kernel.automata.tables import Automaton
-from locore.kernel.constraints.base import Constant, Constraint, Json
+from locore.kernel.constraints.constraint import Constant, Constraint, Json
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import described, read_constraint, read_string, register
 from locore.kernel.constraints.spelling import quoted

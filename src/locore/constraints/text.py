@@ -23,7 +23,7 @@ from typing import Any, overload
 from typing import Literal as OneOf
 
 from locore.automata.characters import Manner, continues
-from locore.constraints.patterns import PHRASE_SCHEMA, Pattern, Phrase, check_countable, read_phrase
+from locore.constraints.pattern_phrases import PHRASE_SCHEMA, Pattern, Phrase, check_countable, read_phrase
 from locore.constraints.phrases import Ban, Choice, Contains, ContainsInOrder, CountStrings, EndsWith, StartsWith
 from locore.constraints.searches import (
     BanPatterns,
@@ -33,7 +33,7 @@ from locore.constraints.searches import (
     EndsWithPattern,
     StartsWithPattern,
 )
-from locore.kernel.constraints.base import Constraint, conjunction
+from locore.kernel.constraints.constraint import Constraint, conjunction
 from locore.kernel.constraints.serial import (
     bounds_of,
     described,

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, overload
 
 import numpy as np
 
-from locore.kernel.constraints.base import (
+from locore.kernel.constraints.constraint import (
     Constant,
     Constraint,
     Not,

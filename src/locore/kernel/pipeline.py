@@ -17,16 +17,16 @@ from torch import Tensor
 
 from locore.kernel.certain import apart, only
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.constraints.base import Constraint, may_be_text
+from locore.kernel.constraints.constraint import Constraint, may_be_text
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.errors import InvalidConstraint, LocoreError, ZeroWeights
 from locore.kernel.evidence.particles import Particles
 from locore.kernel.evidence.record import Draws, Factors, Run
 from locore.kernel.evidence.weighing import weighed, with_all_of_blocks
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import make_generator
 from locore.kernel.request import Ending, Request, drawn_seed
-from locore.kernel.samplers.base import Sampler, promised
+from locore.kernel.samplers.sampler import Sampler, promised
 from locore.kernel.samplers.selection import select
 from locore.kernel.tokenizer import Tokenizer
 

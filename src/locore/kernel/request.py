@@ -44,7 +44,7 @@ OWN = "the model's own"  # law
 class Seconds:
     """A budget of seconds on the clock for sampling; compiling and reading the prompt come on top. As a text, "5s".
 
-    It becomes one of LM tokens before anything is drawn, by the pace of the model (`locore.models.machine`), so weights stay
+    It becomes one of LM tokens before anything is drawn, by the pace of the model (`locore.models.hardware`), so weights stay
     proper and the call takes about so long; `timeout` ends it for certain.
 
     Raises:

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from locore.kernel.models.base import Drafts, LanguageModel, ModelInfo, Origin
 from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.language_model import Drafts, LanguageModel, ModelInfo, Origin
 from locore.kernel.models.validation import prompt_ids
 from locore.kernel.plugins import lazy_names
 from locore.models.by_name import load

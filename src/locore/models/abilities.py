@@ -20,8 +20,8 @@ from transformers.cache_utils import DynamicLayer
 
 from locore.kernel.errors import CannotScore
 from locore.models.attention import KeyValues, SharedCache, Tails, sharing_twin
+from locore.models.hardware import is_out_of_memory
 from locore.models.joined import Part
-from locore.models.machine import is_out_of_memory
 
 if TYPE_CHECKING:
     from locore.models.causal import CausalLM

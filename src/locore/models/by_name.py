@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from locore.kernel.errors import InvalidArgument, ModelNotFound
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.models.validation import REMEDY
 from locore.models.bundled import BUNDLED, ENGINES, LLAMACPP, PACKAGED
 

@@ -29,8 +29,8 @@ from locore.models.abilities import (
     learn_options,
 )
 from locore.models.attention import KeyValues, SharedCache, Step, Tails, reading
+from locore.models.hardware import CHOOSER, free_bytes, how_many_fit, in_batches, is_out_of_memory
 from locore.models.joined import JoinedCache, Part
-from locore.models.machine import CHOOSER, free_bytes, how_many_fit, in_batches, is_out_of_memory
 
 NextStep = Callable[[KeyValues, Tails, Tensor], tuple[Tensor, Step]]
 

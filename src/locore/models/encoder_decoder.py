@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache
 
 from locore.kernel.errors import CannotScore, InvalidArgument
-from locore.kernel.models.base import ModelInfo
+from locore.kernel.models.language_model import ModelInfo
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.attention import KeyValues
 from locore.models.causal import CausalLM

@@ -15,8 +15,8 @@ from torch import Tensor
 from locore.automata.stops import search_for
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.lists import items_of
-from locore.kernel.models.base import LanguageModel
 from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.models.validation import row_indices
 from locore.kernel.numerics import NEG_INF
 from locore.models.wrappers import Adjusted, Around, Reshaped

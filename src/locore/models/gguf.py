@@ -30,7 +30,7 @@ from torch import Tensor
 
 from locore.cache import ABANDONED_SECONDS, cache_folder
 from locore.kernel.errors import LocoreWarning, MissingExtra, ModelNotFound
-from locore.kernel.models.base import Origin
+from locore.kernel.models.language_model import Origin
 from locore.models.gguf_header import DamagedFile, Header, NotInTransformers, provenance, read_header
 from locore.models.quiet import quiet
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import CannotScore, LocoreWarning
-from locore.kernel.models.base import ModelInfo, TokenModel
 from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.language_model import ModelInfo, TokenModel
 from locore.kernel.models.validation import positive, row_indices, within_context
 from locore.kernel.numerics import live_lengths
 from locore.kernel.plugins import cached_property
@@ -23,8 +23,8 @@ from locore.kernel.tokenizer import Tokenizer
 from locore.models.abilities import NO_CACHE, remedy_of
 from locore.models.attention import KeyValues, Tails
 from locore.models.causal import CausalLM, NextStep, gathered_scores
+from locore.models.hardware import CHOOSER, in_batches
 from locore.models.loading import declared_ends, described, load_parts
-from locore.models.machine import CHOOSER, in_batches
 from locore.models.neighbourhood import Neighbourhood
 from locore.models.precision import SteerDtype, check_steering, copied
 from locore.models.quiet import quiet

@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from locore.kernel.errors import InvalidArgument, LocoreWarning, MissingExtra, ModelNotFound
-from locore.kernel.models.base import ModelInfo, Origin
+from locore.kernel.models.language_model import ModelInfo, Origin
 from locore.models import onednn
 from locore.models.bundled import located
 from locore.models.gguf import Converted, open_gguf

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from locore.kernel.errors import CannotScore, Interrupted
 from locore.kernel.limits import may_stop, watched
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.models.attention import KeyValues, Step, Tails
 from locore.models.causal import CausalLM
 from locore.models.huggingface import HuggingFaceModel

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from locore.kernel.models.base import neighbour_scores
+from locore.kernel.models.language_model import neighbour_scores
 from locore.kernel.numerics import live_lengths
 from locore.models.attention import KeyValues
 from locore.models.causal import CausalLM, gathered_scores
-from locore.models.machine import how_many_fit, in_batches
+from locore.models.hardware import how_many_fit, in_batches
 
 # Tokens that are read together: fewer make products of thin matrices, more in one row attend to each other in vain.
 _IN_ROWS, _IN_ONE_ROW = 1024, 256

@@ -16,7 +16,7 @@ from torch.nn import Parameter
 
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.models.causal import CausalLM, are_same
-from locore.models.machine import SMALL, free_bytes
+from locore.models.hardware import SMALL, free_bytes
 
 SteerDtype = torch.dtype | Literal["auto", "bfloat16", "float16"] | None
 SIXTEEN = {"bfloat16": torch.bfloat16, "float16": torch.float16}

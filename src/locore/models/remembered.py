@@ -12,8 +12,8 @@ from torch import Tensor
 
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import InvalidArgument
-from locore.kernel.models.base import Wrapper
 from locore.kernel.models.cursor import Cursor, chosen
+from locore.kernel.models.language_model import Wrapper
 from locore.kernel.models.validation import positive, row_indices, within_context
 from locore.kernel.numerics import live_lengths
 from locore.kernel.plugins import cached_property

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import CannotScore, InvalidArgument
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.models.validation import prompt_ids
 from locore.kernel.tokenizer import Tokenizer
 

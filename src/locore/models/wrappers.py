@@ -19,8 +19,8 @@ from torch import Tensor
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import spent
-from locore.kernel.models.base import Drafts, LanguageModel, Wrapper, substituted
 from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.language_model import Drafts, LanguageModel, Wrapper, substituted
 from locore.kernel.models.validation import positive, row_indices
 from locore.kernel.numerics import NEG_INF, ended_before, is_end, live_lengths
 

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from locore.kernel.plugins import lazy_names
-from locore.potentials.serial import from_json, json_forms
-from locore.potentials.values import Bonus, Expert, Factor, Potential, Target, bonus, expert, potential, predicate, target_of
+from locore.potentials.target import Bonus, Expert, Factor, Potential, Target, bonus, expert, potential, predicate, target_of
+from locore.potentials.target_json import from_json, json_forms
 
 if TYPE_CHECKING:
     from locore.potentials.scorer import Scorer

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from locore.kernel.errors import BrokenPotential, LocoreError
-from locore.potentials.values import Potential
+from locore.potentials.target import Potential
 
 SHOWN = 60  # characters of a text in a message
 MOST_AHEAD = 1e6  # nats that a beginning may be said to be worth: more, and sums would lose what the model says

@@ -34,7 +34,7 @@ LEAST = 4  # texts of which something can be learned
 
 
 class HasTokens(Protocol):
-    """Prefixes, as far as texts go: `locore.kernel.samplers.base.Prefixes`."""
+    """Prefixes, as far as texts go: `locore.kernel.samplers.sampler.Prefixes`."""
 
     @property
     def tokens(self) -> Tensor:
@@ -42,7 +42,7 @@ class HasTokens(Protocol):
 
 
 class Outcomes:
-    """A `locore.kernel.samplers.base.Lessons`: all rounds so far, on top of what is known of beginnings by itself."""
+    """A `locore.kernel.samplers.sampler.Lessons`: all rounds so far, on top of what is known of beginnings by itself."""
 
     def __init__(self, of_texts: Callable[[Tensor], Tensor], of_beginnings: Callable[[Tensor], Tensor]) -> None:
         """Nothing has been finished yet.

@@ -15,14 +15,14 @@ from locore.kernel.chat import Prompt
 from locore.kernel.errors import BrokenPotential, CannotScore, InvalidArgument, InvalidConstraint
 from locore.kernel.evidence.bounds import SAME
 from locore.kernel.evidence.record import Factors
-from locore.kernel.models.base import Drafts, Wrapper
+from locore.kernel.models.language_model import Drafts, Wrapper
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Cursor, LanguageModel
 from locore.models.wrappers import CombinedCursor
 from locore.potentials.asking import Tally, log_factors
 from locore.potentials.outcomes import HasTokens, Outcomes
-from locore.potentials.values import Expert, Factor, Potential
+from locore.potentials.target import Expert, Factor, Potential
 
 INFINITE = (
     "an expert with a negative weight gives no probability to what the model may write, which would be infinitely good; mix a "

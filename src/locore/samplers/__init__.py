@@ -17,7 +17,7 @@ from locore.kernel.plugins import lazy_names, renamed
 
 if TYPE_CHECKING:
     from locore.evidence import Draws, keep_positive
-    from locore.kernel.samplers.base import Promises, Sampler
+    from locore.kernel.samplers.sampler import Promises, Sampler
     from locore.kernel.samplers.smc import SequentialMonteCarlo
     from locore.samplers.adaptive_rejection import AdaptiveRejection
     from locore.samplers.auto import Auto, Quick
@@ -33,16 +33,16 @@ _HOME = {
     "AdaptiveRejection": ".adaptive_rejection",
     "Auto": ".auto",
     "BestFirst": ".best_first",
-    "Draws": "..kernel.samplers.base",
+    "Draws": "..kernel.samplers.sampler",
     "Enumeration": ".best_first",
     "LocallyConstrainedResampling": ".lcr",
     "Masking": ".masking",
     "MostProbable": ".most_probable",
     "Oversampling": ".rejection",
-    "Promises": "..kernel.samplers.base",
+    "Promises": "..kernel.samplers.sampler",
     "Quick": ".auto",
     "Rejection": ".rejection",
-    "Sampler": "..kernel.samplers.base",
+    "Sampler": "..kernel.samplers.sampler",
     "SequentialMonteCarlo": "..kernel.samplers.smc",
     "Twisted": ".twist.lessons",
     "WithoutReplacement": ".without_replacement",

@@ -38,7 +38,7 @@ from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.evidence.bounds import betting_bounds
 from locore.kernel.evidence.record import log_total
 from locore.kernel.numerics import NEG_INF, categorical
-from locore.kernel.samplers.base import affordable, left_to_right
+from locore.kernel.samplers.sampler import affordable, left_to_right
 from locore.models import Cursor, LanguageModel
 
 Records = Literal["failed", "all", "masked"]

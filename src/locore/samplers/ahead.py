@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Ahead, Prefixes
+from locore.kernel.samplers.sampler import Ahead, Prefixes
 
 # Share of a step's selection that defends, to that which goes by foresight: at most, and at least.
 DEFENCE, LEAST_DEFENCE = 0.2, 1e-3

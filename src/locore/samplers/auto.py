@@ -12,7 +12,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Draws
 from locore.kernel.errors import ZeroWeights
 from locore.kernel.evidence.record import Bounds
-from locore.kernel.samplers.base import Prefixes, Promises, Sampler, Worth
+from locore.kernel.samplers.sampler import Prefixes, Promises, Sampler, Worth
 from locore.models import LanguageModel
 from locore.samplers.best_first import MOST_SEQUENCES, BestFirst, Enumeration, Search
 from locore.samplers.enumeration import price_of_enumeration

@@ -21,10 +21,10 @@ from torch.nn.functional import pad
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.evidence.record import Bounds, Draws, Record
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Prefixes, Promises, affordable, left_to_right
 from locore.kernel.samplers.rounds import Round, pooled
+from locore.kernel.samplers.sampler import Prefixes, Promises, affordable, left_to_right
 from locore.kernel.samplers.selection import select
 from locore.samplers.enumeration import KEPT, Walk, enumerated
 from locore.samplers.free import Beginnings, Begun

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import LeftToRight
+from locore.kernel.circuits.reading import LeftToRight
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.kernel.evidence.record import Draws, Record
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Prefixes, left_to_right
+from locore.kernel.samplers.sampler import Prefixes, left_to_right
 from locore.kernel.samplers.selection import select
 
 CHUNK_PREFIXES = 1024  # read together

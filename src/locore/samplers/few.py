@@ -13,7 +13,7 @@ from locore.circuits import DEAD, Circuit, LeftToRight
 from locore.evidence import Draws, Record
 from locore.kernel.evidence.bounds import binomial_bounds
 from locore.kernel.numerics import categorical
-from locore.kernel.samplers.base import Prefixes, left_to_right
+from locore.kernel.samplers.sampler import Prefixes, left_to_right
 from locore.models import LanguageModel
 
 MOST_STATES = 64  # that are looked at for whether nothing can break the constraint

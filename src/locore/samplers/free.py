@@ -20,9 +20,9 @@ from torch import Tensor
 
 from locore.kernel.automata.lift import lift_bytes
 from locore.kernel.automata.tables import utf8
-from locore.kernel.circuits.left_to_right import DEAD, LeftToRight
+from locore.kernel.circuits.reading import DEAD, LeftToRight
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.sampler import Prefixes
 from locore.kernel.samplers.selection import select
 from locore.kernel.tokenizer import Tokenizer
 

@@ -45,12 +45,12 @@ from locore.evidence import Blocks, Draws, Guarantee, Record, keep_positive
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.kernel.evidence.pareto import pareto_k
 from locore.kernel.numerics import NEG_INF, effective_sample_size, segment_logsumexp
-from locore.kernel.samplers.base import Promises, affordable
+from locore.kernel.samplers.sampler import Promises, affordable
 from locore.kernel.samplers.smc import LESS_SPREAD
 from locore.kernel.tokenizer import Tokenizer
 from locore.local import Exact, Kernel, Lazy, kernel_by_name
 from locore.models import Drafts, LanguageModel
-from locore.samplers.twist.local import Contexts
+from locore.samplers.twist.local_twist import Contexts
 from locore.samplers.without_replacement import WithoutReplacement
 
 TOGETHER = 2**23  # numbers of local distributions that are worked on together

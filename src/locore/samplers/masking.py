@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import LeftToRight
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.circuits.reading import LeftToRight
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF, categorical
-from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.sampler import Prefixes
 from locore.kernel.samplers.smc import SequentialMonteCarlo
 
 NUMBERS = 2**24  # next-token probabilities that are held together

@@ -27,7 +27,7 @@ from locore.kernel.errors import BudgetExceeded, TimedOut, ZeroWeights
 from locore.kernel.evidence.record import Guarantee
 from locore.kernel.numerics import NEG_INF
 from locore.kernel.request import cut_before
-from locore.kernel.samplers.base import Prefixes, Promises, affordable
+from locore.kernel.samplers.sampler import Prefixes, Promises, affordable
 from locore.models import LanguageModel, Tempered
 from locore.samplers.auto import Auto
 from locore.samplers.best_first import Scored, padded

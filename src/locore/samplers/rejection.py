@@ -14,8 +14,8 @@ from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.kernel.evidence.bounds import binomial_bounds
 from locore.kernel.evidence.record import Draws, Factors, Record, keep_positive
 from locore.kernel.limits import expected as may_cost
-from locore.kernel.models.base import LanguageModel
-from locore.kernel.samplers.base import Promises, Worth, affordable
+from locore.kernel.models.language_model import LanguageModel
+from locore.kernel.samplers.sampler import Promises, Worth, affordable
 
 DRAWS_PER_PARTICLE = 256  # the limit where the caller sets no budget
 BATCH = 256

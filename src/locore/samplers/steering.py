@@ -10,7 +10,7 @@ from torch import Tensor
 
 from locore.circuits import Circuit
 from locore.kernel.errors import InvalidArgument
-from locore.kernel.samplers.base import Sampler, Worth, promised
+from locore.kernel.samplers.sampler import Sampler, Worth, promised
 from locore.models import LanguageModel
 
 if TYPE_CHECKING:

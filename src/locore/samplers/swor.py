@@ -22,13 +22,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from locore.kernel.circuits.left_to_right import DEAD, LeftToRight
+from locore.kernel.circuits.reading import DEAD, LeftToRight
 from locore.kernel.evidence.blocks import Kept, Lineage, Surprise
 from locore.kernel.evidence.record import Bounds
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF, row_slices, segment_logsumexp
-from locore.kernel.samplers.base import Ahead, Prefixes
 from locore.kernel.samplers.rounds import Round, Walk
+from locore.kernel.samplers.sampler import Ahead, Prefixes
 from locore.kernel.samplers.selection import Selection, padded_rows, select_in_place
 from locore.samplers.ahead import DEFENCE, LEAST_DEFENCE, Children, children_of
 

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from locore.kernel.certain import apart, beside, is_heard
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import LeftToRight
+from locore.kernel.circuits.reading import LeftToRight
 from locore.kernel.errors import TimedOut, ZeroWeights
 from locore.kernel.evidence.record import UNKNOWN, Draws
 from locore.kernel.evidence.weighing import with_all_of_blocks
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Ahead, Prefixes, Promises, Worth, left_to_right
 from locore.kernel.samplers.rounds import Round, Walk, abreast, nothing_found, pooled, width_of
+from locore.kernel.samplers.sampler import Ahead, Prefixes, Promises, Worth, left_to_right
 from locore.models.wrappers import again
 from locore.samplers.ahead import product
 from locore.samplers.swor import Size, blocks_for, size_of_steps, walk

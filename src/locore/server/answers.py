@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from locore.server.errors import ApiError
+from locore.server.api_errors import ApiError
 from locore.server.jobs import Bundle, Job
 from locore.server.schema import version
 from locore.server.task import Result, ScoredToken

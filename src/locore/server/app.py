@@ -18,9 +18,9 @@ from starlette.exceptions import HTTPException
 from locore.potentials import json_forms
 from locore.server.access import NEVER_SENT, Authorised, InTurn, Metrics, Observed, SameSite, key_of, owner_of
 from locore.server.answers import ChatCompletion, Completion, ErrorAnswer, Shape, server_sent_events
+from locore.server.api_errors import ApiError, AsciiJSON, LimitedBody, loading, on_http_error, shutting_down, strict_route
 from locore.server.chats import ChatRequest
-from locore.server.comparisons import CompareRequest, ComparisonAnswer, ModelFacts
-from locore.server.errors import ApiError, AsciiJSON, LimitedBody, loading, on_http_error, shutting_down, strict_route
+from locore.server.comparison_schema import CompareRequest, ComparisonAnswer, ModelFacts
 from locore.server.jobs import Bundle
 from locore.server.mistakes import on_invalid_body
 from locore.server.queue import Queue

@@ -22,7 +22,7 @@ from locore.server.settings import CAN_FORK
 LINE_BYTES = 2**28  # of one answer
 # Nothing looks for garbage before there is a model: that would take a fifth of the time, and there is none.
 FORK_SERVER = "import gc; gc.disable(); from locore.server.fork_server import serve; serve()"
-WORKER = "import gc; gc.disable(); from locore.server.worker import main; main()"
+WORKER = "import gc; gc.disable(); from locore.server.model_worker import main; main()"
 Channel = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -128,7 +128,7 @@ def serve() -> None:
     One socket is the worker's own, for lines; through the other its process id is told, and its exit code in the end.
     """
     import locore.models.huggingface  # noqa: F401  and torch and transformers
-    from locore.server.worker import main
+    from locore.server.model_worker import main
 
     gc.freeze()
     for name in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all

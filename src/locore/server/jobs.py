@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from locore.server.errors import ApiError, timed_out, worker_died
+from locore.server.api_errors import ApiError, timed_out, worker_died
 from locore.server.task import BEGUN, Result, Task
 
 _numbers = itertools.count(1)

@@ -15,9 +15,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from locore.kernel.constraints.spelling import cut
+from locore.server.api_errors import ApiError
 from locore.server.chats import ChatRequest
-from locore.server.comparisons import CompareRequest
-from locore.server.errors import ApiError
+from locore.server.comparison_schema import CompareRequest
 from locore.server.schema import ASK_OF_THE_TEXT, REASONS, CompletionRequest, StructuredOutputs
 
 PROMPTS = "prompt must be a text, a list of token ids, a list of texts, or a list of lists of token ids."

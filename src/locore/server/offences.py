@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from locore.server.errors import NO_RETRY, ApiError
+from locore.server.api_errors import NO_RETRY, ApiError
 from locore.server.task import Task
 
 SECONDS = 300.0  # for which a request is remembered

@@ -14,7 +14,7 @@ from typing import Any
 
 from locore.kernel.limits import resident_memory
 from locore.server.access import Metrics
-from locore.server.errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, worker_died
+from locore.server.api_errors import NO_RETRY, OUT_OF_MEMORY, ApiError, from_worker, worker_died
 from locore.server.fork_server import Forked, ForkServer, StartFailed
 from locore.server.jobs import Job
 from locore.server.offences import Offences

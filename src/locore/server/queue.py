@@ -17,7 +17,7 @@ from typing import Any
 
 from locore.kernel.request import drawn_seed
 from locore.server.access import Metrics
-from locore.server.errors import ApiError, shutting_down
+from locore.server.api_errors import ApiError, shutting_down
 from locore.server.fork_server import ForkServer, StartFailed
 from locore.server.jobs import Bundle, Job, Request, Turns
 from locore.server.offences import Offences, digests_of

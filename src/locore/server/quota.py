@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 
-from locore.server.errors import ApiError
+from locore.server.api_errors import ApiError
 
 MINUTE = 60.0
 ROUNDING = 1e-6  # seconds

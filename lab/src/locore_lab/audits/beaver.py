@@ -10,7 +10,7 @@ from torch import Tensor
 
 import locore
 from locore import ban
-from locore.kernel.circuits.left_to_right import LeftToRight
+from locore.kernel.circuits.reading import LeftToRight
 from locore_lab.audits.problems import Known
 
 AT_ONCE = 32  # prefixes that are read in one pass

@@ -20,7 +20,7 @@ from locore.circuits import Circuit
 from locore.evidence import Draws, Guarantee, Record
 from locore.kernel.errors import ZeroWeights
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Promises, affordable, left_to_right
+from locore.kernel.samplers.sampler import Promises, affordable, left_to_right
 from locore.models import LanguageModel
 from locore.samplers.adaptive_rejection import Trie
 

@@ -26,8 +26,8 @@ from locore.circuits import Circuit
 from locore.evidence import Draws
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import Ahead, Prefixes, affordable, left_to_right
 from locore.kernel.samplers.rounds import pooled, width_of
+from locore.kernel.samplers.sampler import Ahead, Prefixes, affordable, left_to_right
 from locore.kernel.samplers.smc import Population, check_threshold
 from locore.models import LanguageModel
 from locore.samplers.adaptive_rejection import log_evidence

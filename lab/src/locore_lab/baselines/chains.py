@@ -38,7 +38,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Blocks, Draws, Guarantee, Record
 from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.numerics import NEG_INF, categorical
-from locore.kernel.samplers.base import Prefixes, Promises, affordable, left_to_right
+from locore.kernel.samplers.sampler import Prefixes, Promises, affordable, left_to_right
 from locore.models import LanguageModel
 from locore.samplers.masking import drawable, regrown
 

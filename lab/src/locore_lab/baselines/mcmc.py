@@ -30,7 +30,7 @@ from locore.circuits import Circuit
 from locore.evidence import Draws, Guarantee
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.numerics import NEG_INF, effective_sample_size
-from locore.kernel.samplers.base import Promises, Sampler, affordable, left_to_right
+from locore.kernel.samplers.sampler import Promises, Sampler, affordable, left_to_right
 from locore.kernel.samplers.smc import systematic
 from locore.local import Kernel, TopK, kernel_by_name
 from locore.models import LanguageModel

@@ -22,9 +22,9 @@ import numpy as np
 import locore
 from locore import Limits, all_different, all_equal, digit_sum, permutation, sudoku, token
 from locore.circuits import Circuit
-from locore.kernel.compilers.left_to_right import Extensions, explore, minimise, to_circuit, with_atoms
 from locore.kernel.compilers.problem import Problem, classes_of, gathered
 from locore.kernel.compilers.residual import Residuals
+from locore.kernel.compilers.restriction import Extensions, explore, minimise, to_circuit, with_atoms
 from locore.kernel.tokenizer import Tokenizer
 from locore_lab.bench.succinctness import balanced, cpu_seconds, right_linear
 from locore_lab.harness import Case, Row, apart, measurement

@@ -24,7 +24,7 @@ from locore import char_count, grammar
 from locore.circuits import Circuit
 from locore.evidence import Particles
 from locore.kernel.numerics import NEG_INF, segment_logsumexp
-from locore.kernel.samplers.base import Prefixes, left_to_right
+from locore.kernel.samplers.sampler import Prefixes, left_to_right
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import Counted, HuggingFaceModel, LanguageModel, MarkovModel, Remembered
 from locore.stopping import stopped

@@ -20,8 +20,8 @@ from statistics import median
 from typing import Annotated, Any
 
 import locore
-from locore.automata.grammar.engine import as_meant
-from locore.constraints.grammar import Grammar
+from locore.automata.grammar.recogniser import as_meant
+from locore.constraints.context_free import Grammar
 from locore.kernel.errors import LocoreError
 from locore.models.loading import tokenizer_parts
 from locore_lab.grammars import Listed, listed

@@ -23,12 +23,12 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.composed import AutomatonMachine
-from locore.automata.lazily import ByteMachine
 from locore.automata.walking import DEAD
 from locore.constraints import regex as taken_as
-from locore.constraints.machine import MachineLeaf
-from locore.constraints.regex import FollowedRegex, Regex
+from locore.constraints.regular_expression import FollowedRegex, Regex
+from locore.constraints.text_leaf import MachineLeaf
 from locore.kernel.errors import LocoreError
 from locore_lab.harness import Case, Row, measurement
 from locore_lab.shared import changed, pinned

@@ -30,7 +30,7 @@ from locore.kernel.errors import BudgetExceeded, InvalidArgument, ZeroWeights
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import TableModel
 from locore.potentials import Target, target_of
-from locore.potentials.values import Term
+from locore.potentials.target import Term
 from locore_lab.harness import Case, Row, Some, measurement, option
 from locore_lab.tasks.measures import OFF
 

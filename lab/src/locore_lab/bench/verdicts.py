@@ -25,7 +25,7 @@ import locore
 from locore.circuits import Circuit, LeftToRight
 from locore.kernel.errors import BudgetExceeded, Unsatisfiable
 from locore.kernel.evidence.verdict import LEVELS
-from locore.kernel.samplers.base import Prefixes, left_to_right
+from locore.kernel.samplers.sampler import Prefixes, left_to_right
 from locore.models import LanguageModel
 from locore_lab.fidelity.drawn import in_families
 from locore_lab.fidelity.problems import Problem, open_model

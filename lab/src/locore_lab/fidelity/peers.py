@@ -21,7 +21,7 @@ from locore.circuits import Circuit, LeftToRight
 from locore.evidence import Blocks, Draws, Record, keep_positive
 from locore.kernel.errors import InvalidArgument, MissingExtra
 from locore.kernel.numerics import NEG_INF
-from locore.kernel.samplers.base import affordable, left_to_right
+from locore.kernel.samplers.sampler import affordable, left_to_right
 from locore.models import Counted, LanguageModel
 from locore.stopping import StopWhenComplete
 

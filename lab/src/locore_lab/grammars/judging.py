@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import locore
-from locore.constraints.grammar import Grammar
+from locore.constraints.context_free import Grammar
 from locore.models import LanguageModel
 from locore_lab.grammars.independent import Independent
 from locore_lab.harness import Row

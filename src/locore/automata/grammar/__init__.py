@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from locore.automata.grammar.engine import Engine
 from locore.automata.grammar.gbnf import read_gbnf
+from locore.automata.grammar.grammar_machine import GrammarMachine, Overrun
 from locore.automata.grammar.lark import depth_of, productions_of
-from locore.automata.grammar.machine import GrammarMachine, Overrun
+from locore.automata.grammar.recogniser import Engine
 from locore.automata.grammar.sentences import Sentences
 from locore.automata.grammar.syntax import definitions_of
 

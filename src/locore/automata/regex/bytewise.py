@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.byte_machine import ByteMachine, Numbered
 from locore.automata.composed import ComposedMachine
-from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.machines import CONTINUATIONS, NOTHING, Beginnings, Tally
 from locore.automata.regex.searching import CharMachine, Matches
 from locore.automata.walking import DEAD, Int32

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from locore.automata.lazily import Numbered
+from locore.automata.byte_machine import Numbered
 from locore.automata.regex.dfa import Budget, Dfa, intersection
 from locore.automata.regex.language import Both, CharClasses, Complement, Language, partition
 from locore.automata.regex.nfa import LookAhead, LookBehind, Match, Nfa, Read, Rest, Split, build_nfa

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.byte_machine import ByteMachine, Numbered
 from locore.automata.characters import NUM_CODE_POINTS
-from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.regex.dfa import Dfa
 from locore.automata.regex.language import FIRST_SURROGATE, LAST_SURROGATE, CharClasses, CharSet, partition
 from locore.automata.regex.pattern import chars_of, op, same_letter

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from locore.automata.lazily import Numbered
+from locore.automata.byte_machine import Numbered
 from locore.automata.regex.dfa import WORK, Budget, Dfa
 from locore.automata.regex.language import (
     Ahead,

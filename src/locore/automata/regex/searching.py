@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from locore.automata.lazily import Numbered
+from locore.automata.byte_machine import Numbered
 from locore.automata.regex.determinise import BROKEN, KEPT, NO_PROMISES, NO_THREADS, Promises, Reader, Threads, program_of
 from locore.automata.regex.dfa import Budget, Dfa
 from locore.automata.regex.language import ANYTHING, CharClasses, Language, concat

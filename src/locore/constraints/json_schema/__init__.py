@@ -15,9 +15,9 @@ from locore.constraints.json_schema.places import missing
 from locore.constraints.json_schema.reader import Schema, bytes_of
 from locore.constraints.json_schema.style import Style
 from locore.constraints.json_schema.types import schema_of_type
-from locore.constraints.machine import NestedLeaf
+from locore.constraints.text_leaf import NestedLeaf
 from locore.kernel.automata.tables import Automaton
-from locore.kernel.constraints.base import Json, Places
+from locore.kernel.constraints.constraint import Json, Places
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import described, read_integer, read_string, register
 from locore.kernel.errors import BudgetExceeded, InvalidConstraint

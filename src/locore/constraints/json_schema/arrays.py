@@ -25,7 +25,7 @@ from locore.constraints.json_schema.facts import (
     constant,
 )
 from locore.constraints.json_schema.scalars import numbers, strings
-from locore.constraints.json_schema.values import Goals, Reading, Value, joined
+from locore.constraints.json_schema.value_symbols import Goals, Reading, Value, joined
 
 State = tuple[int, tuple[int, ...], frozenset[str]]  # items so far, how many held, and those of which no other may be
 MOST_VALUES = 64  # of items that have to differ

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from locore.automata.pushdown import Choice, Sequence
-from locore.constraints.json_schema.values import Goals, Reading, Value
+from locore.constraints.json_schema.value_symbols import Goals, Reading, Value
 from locore.kernel.plugins import cached_property
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from locore.automata.pushdown import NEVER, Choice, Row, Sequence, Symbol, Texts, cost_of
 from locore.automata.regex.scanner import DEAD
-from locore.constraints.json_schema.characters import BACKSLASH, QUOTE, alike, bytes_behind, read_on, ways_on
+from locore.constraints.json_schema.json_characters import BACKSLASH, QUOTE, alike, bytes_behind, read_on, ways_on
 from locore.constraints.json_schema.properties import Label, State
-from locore.constraints.json_schema.values import string_at
+from locore.constraints.json_schema.value_symbols import string_at
 from locore.kernel.plugins import cached_property
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from locore.constraints.json_schema.containers import Container
 from locore.constraints.json_schema.facts import Fact
 from locore.constraints.json_schema.names import TrieNode, name_at, trie, words_below
 from locore.constraints.json_schema.properties import Label, Plan, State
-from locore.constraints.json_schema.values import Reading, Value, joined
+from locore.constraints.json_schema.value_symbols import Reading, Value, joined
 from locore.kernel.plugins import cached_property
 
 

@@ -7,7 +7,7 @@ from locore.constraints.json_schema.arrays import Plan as ArrayPlan
 from locore.constraints.json_schema.facts import Goal, Valid
 from locore.constraints.json_schema.properties import Plan as ObjectPlan
 from locore.constraints.json_schema.reader import Schema
-from locore.constraints.json_schema.values import Goals, Reading
+from locore.constraints.json_schema.value_symbols import Goals, Reading
 
 
 def missing(schema: Schema, steps: tuple[str, ...]) -> list[str] | None:

@@ -11,7 +11,6 @@ from locore.automata.regex.determinise import determinise
 from locore.automata.regex.dfa import Budget, Dfa, intersection
 from locore.automata.regex.language import EMPTY, partition
 from locore.automata.regex.scanner import Scanner
-from locore.constraints.json_schema.characters import least_bytes
 from locore.constraints.json_schema.facts import (
     FALSE,
     EachName,
@@ -25,8 +24,9 @@ from locore.constraints.json_schema.facts import (
     SomeMember,
     SomeName,
 )
+from locore.constraints.json_schema.json_characters import least_bytes
 from locore.constraints.json_schema.scalars import Strings, language_of_strings, matching, of_words, strings
-from locore.constraints.json_schema.values import Goals, Reading, joined
+from locore.constraints.json_schema.value_symbols import Goals, Reading, joined
 from locore.kernel.errors import BudgetExceeded
 from locore.kernel.plugins import cached_property
 

@@ -14,7 +14,7 @@ from locore.constraints.json_schema.rules import Rules, mentioned
 from locore.constraints.json_schema.scalars import numbers
 from locore.constraints.json_schema.shapes import Shapes
 from locore.constraints.json_schema.style import Style
-from locore.constraints.json_schema.values import Containers, Goals, Reading, string_of
+from locore.constraints.json_schema.value_symbols import Containers, Goals, Reading, string_of
 
 MOST_SURVEYED = 5_000
 CONTAINERS: Containers = {"array": arrays.array, "object": object_}

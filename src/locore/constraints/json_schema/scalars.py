@@ -20,9 +20,9 @@ from locore.automata.regex.language import ANY_CHAR, ANYTHING, CharSet, Concat, 
 from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import parse_ecma
 from locore.automata.regex.scanner import Scanner
-from locore.constraints.json_schema.characters import BACKSLASH, least_bytes
 from locore.constraints.json_schema.facts import Bound, Fact, Length, Matches, Multiple, NumberIn, StringIn
 from locore.constraints.json_schema.formats import FORMATS
+from locore.constraints.json_schema.json_characters import BACKSLASH, least_bytes
 from locore.constraints.json_schema.numbers import DECIMAL, WHOLE, above, below, equal_to, written
 from locore.kernel.errors import BudgetExceeded
 

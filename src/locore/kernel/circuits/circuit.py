@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from locore.kernel import plugins
-from locore.kernel.circuits.left_to_right import LeftToRight
 from locore.kernel.circuits.nodes import MAX_NODES, Nodes, Weights
+from locore.kernel.circuits.reading import LeftToRight
 from locore.kernel.errors import InvalidArgument
 from locore.kernel.limits import Limits
 from locore.kernel.numerics import NEG_INF, make_generator

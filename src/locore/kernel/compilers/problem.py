@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from locore.kernel.automata.lift import TokenAutomaton, lift_bytes, lift_tokens
 from locore.kernel.automata.tables import Automaton, number_rows, product_of, utf8
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.constraints.base import (
+from locore.kernel.constraints.constraint import (
     And,
     Constant,
     Constraint,

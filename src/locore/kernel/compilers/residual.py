@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from locore.kernel.automata.lift import fates
 from locore.kernel.automata.tables import number_rows
 from locore.kernel.compilers.problem import CompilerLeaf, Ints, Lifted, Partition
-from locore.kernel.constraints.base import And, Constant, Constraint, Not, Or, decided, negation
+from locore.kernel.constraints.constraint import And, Constant, Constraint, Not, Or, decided, negation
 from locore.kernel.constraints.structure import postorder
 from locore.kernel.constraints.tokens import Count, Literal
 from locore.kernel.plugins import cached_property

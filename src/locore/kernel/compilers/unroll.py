@@ -13,7 +13,7 @@ import numpy as np
 
 from locore.kernel.automata.lift import TokenAutomaton, spelling_order
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import DEAD, SparseRows, table_reader
+from locore.kernel.circuits.reading import DEAD, SparseRows, table_reader
 from locore.kernel.compilers.problem import Flags, Ints, Problem, no_model
 from locore.kernel.limits import check_progress, check_states, check_table
 from locore.kernel.tokenizer import Tokenizer

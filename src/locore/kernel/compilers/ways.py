@@ -7,7 +7,7 @@
 | on text, and far is counted in it | `counted`: an automaton is read, and the count beside it |
 | leaves that bring a compiler along, and what it reads beside them | that one: search, the frontier method |
 | one automaton, as any Boolean combination of text leaves is | `unroll`: its transitions, shared by all positions |
-| anything else | `left_to_right`: exploration of what is left of it after each prefix |
+| anything else | `restriction`: exploration of what is left of it after each prefix |
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from functools import cache
 
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.circuits.nodes import Nodes
-from locore.kernel.compilers.left_to_right import compile_by_restriction
 from locore.kernel.compilers.problem import CompilerLeaf, Problem, as_one_automaton, gathered, with_lifted
+from locore.kernel.compilers.restriction import compile_by_restriction
 from locore.kernel.compilers.unroll import unroll
-from locore.kernel.constraints.base import Constraint, Not
+from locore.kernel.constraints.constraint import Constraint, Not
 from locore.kernel.constraints.spelling import spelled
 from locore.kernel.constraints.tokens import AutomatonLeaf
 from locore.kernel.errors import InvalidConstraint

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from locore.kernel import plugins
-from locore.kernel.constraints.base import Constant, Constraint, Json, conjunction, disjunction, negation
+from locore.kernel.constraints.constraint import Constant, Constraint, Json, conjunction, disjunction, negation
 from locore.kernel.constraints.structure import MAX_DEPTH
 from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword
 from locore.kernel.lists import items_of
 
 Reader = Callable[[Any, str], Any]  # a value and where it stands -> the argument
 CODE = ("potential", "predicate", "expert")  # what no JSON says
-FACTORS = ("bonus", "product")  # what JSON says at the top only: `locore.potentials.serial`
+FACTORS = ("bonus", "product")  # what JSON says at the top only: `locore.potentials.target_json`
 CONSTRAINT, VERTEX = "Constraint", "Vertex"  # what schemas call a constraint, and a vertex of a graph
 R = TypeVar("R", bound=Reader)
 _SCHEMAS: dict[Reader, dict[str, Any]] = {}

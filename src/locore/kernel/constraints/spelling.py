@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from locore.kernel.constraints.base import Constraint, Json, Not, Several
+from locore.kernel.constraints.constraint import Constraint, Json, Not, Several
 
 SHOWN = 5  # items of a list
 WIDTH = 72  # characters of a leaf

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from typing import Literal as OneOf
 
 from locore.kernel.automata.tables import Automaton, aho_corasick
-from locore.kernel.constraints.base import Constant, Constraint, Json, negation
+from locore.kernel.constraints.constraint import Constant, Constraint, Json, negation
 from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
 from locore.kernel.constraints.serial import (
     as_integer,

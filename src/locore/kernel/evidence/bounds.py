@@ -1,7 +1,7 @@
 """Bounds of log p(α) that are certain, or hold with a stated probability whatever the law of the weights.
 
 **Certain.** The texts found satisfy α and are distinct sequences, so Σ p(y) over them is at most p(α). Samplers that read
-prefixes know more, from above too: see `locore.kernel.samplers.base`.
+prefixes know more, from above too: see `locore.kernel.samplers.sampler`.
 
 **Binomial.** Draws from the model satisfy α or not: Clopper and Pearson, Biometrika 1934.
 

@@ -22,7 +22,7 @@ from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.evidence.blocks import Block, Blocks, Lineage, Surprise
 from locore.kernel.evidence.record import UNKNOWN, Bounds, Draws, Record
 from locore.kernel.numerics import NEG_INF, distinct, segment_logsumexp
-from locore.kernel.samplers.base import PlainPrefixes, Prefixes, affordable, read_together
+from locore.kernel.samplers.sampler import PlainPrefixes, Prefixes, affordable, read_together
 from locore.kernel.samplers.selection import select
 
 T = TypeVar("T")

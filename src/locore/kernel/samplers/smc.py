@@ -25,10 +25,10 @@ from torch import Tensor
 from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.evidence.blocks import Surprise
 from locore.kernel.evidence.record import UNKNOWN, Draws, keep_positive
-from locore.kernel.models.base import LanguageModel
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF, distinct, effective_sample_size, segment_logsumexp
-from locore.kernel.samplers.base import Ahead, HasReading, Prefixes, Promises, UnreadMass, affordable, left_to_right
 from locore.kernel.samplers.rounds import Round, pooled, width_of
+from locore.kernel.samplers.sampler import Ahead, HasReading, Prefixes, Promises, UnreadMass, affordable, left_to_right
 
 LESS_SPREAD = "Try sampler='twisted', or 'rejection' if the constraint is likely."  # remedy of samplers whose weights vary
 NO_TOKEN = "the model gives no allowed token any probability"

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import CannotScore, EngineError, InvalidArgument
-from locore.kernel.models.base import ModelInfo, Origin
+from locore.kernel.models.language_model import ModelInfo, Origin
 from locore.kernel.models.validation import positive
 from locore.models.bundled import located
 from locore.models.engines.llamacpp_cells import SEQUENCES, Answer, Cells, Entry, NoRoom, Piece, shared
 from locore.models.engines.llamacpp_vocabulary import Opened, tokenizer_of
 from locore.models.engines.model import Engine, EngineModel, Ids, require_options
 from locore.models.gguf_header import provenance
-from locore.models.machine import VARIABLES, free_bytes, physical_cores
+from locore.models.hardware import VARIABLES, free_bytes, physical_cores
 
 FIRST_CELLS, LARGER = 512, 4  # tokens that fit at first; so many times as many whenever they do not
 LEAST_KEPT = 64  # texts; more where more were asked for at once

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import EngineError, InvalidArgument
-from locore.kernel.models.base import Drafts, TokenModel, neighbour_scores
+from locore.kernel.models.language_model import Drafts, TokenModel, neighbour_scores
 from locore.kernel.models.validation import positive
 from locore.kernel.numerics import NEG_INF, ended_before, live_lengths, make_generator
 from locore.kernel.plugins import cached_property

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import EngineError, InvalidArgument, LocoreError, ModelNotFound
-from locore.kernel.models.base import substituted
+from locore.kernel.models.language_model import substituted
 from locore.kernel.numerics import absorb_scores, live_lengths
 from locore.kernel.tokenizer import Tokenizer
 from locore.models.bundled import SGLANG, VLLM_LOCAL

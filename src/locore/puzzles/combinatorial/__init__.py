@@ -1,6 +1,6 @@
 """Constraints that compare positions with each other: all different, counts, sums, permutations, Sudoku."""
 
-from locore.puzzles.combinatorial.comparisons import (
+from locore.puzzles.combinatorial.equality import (
     AllDifferent,
     AllEqual,
     Combinatorial,

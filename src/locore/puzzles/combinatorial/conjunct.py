@@ -14,7 +14,7 @@ from locore.constraints import And, Constant, Constraint, Count, Literal, Not, O
 from locore.kernel.compilers.problem import CompilerLeaf, Partition, Problem
 from locore.kernel.constraints.structure import fold
 from locore.puzzles.combinatorial import AllDifferent, AllEqual, Combinatorial, TokenSum
-from locore.puzzles.combinatorial.comparisons import lowered_parts
+from locore.puzzles.combinatorial.equality import lowered_parts
 from locore.puzzles.combinatorial.network import Part, Store
 from locore.puzzles.combinatorial.search import compile_by_search
 

@@ -13,8 +13,8 @@ from collections.abc import Generator, Iterable
 import torch
 
 from locore.circuits import Builder, Chain, Circuit
-from locore.circuits.blocks import FALSE, TRUE
 from locore.circuits.conditioned import conditioned
+from locore.circuits.levels import FALSE, TRUE
 from locore.kernel.compilers.problem import CompilerLeaf, Problem, classes_of, no_model
 from locore.kernel.limits import check_progress, check_states
 from locore.puzzles.combinatorial.network import Component, Network, Part

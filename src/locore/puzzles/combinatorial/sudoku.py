@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.constraint import Constraint, Json
 from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
 from locore.kernel.constraints.serial import as_integer, described, register
 from locore.kernel.constraints.tokens import Literal
 from locore.kernel.errors import InvalidConstraint
 from locore.kernel.plugins import cached_property
-from locore.puzzles.combinatorial.comparisons import AllDifferent, Combinatorial, Groups
+from locore.puzzles.combinatorial.equality import AllDifferent, Combinatorial, Groups
 
 SYMBOLS = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the values 1, 2, …
 BLANKS = ".0"

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from locore.constraints.view import Sum
-from locore.kernel.constraints.base import Constraint, Json, conjunction, has_text, reading_with
+from locore.kernel.constraints.constraint import Constraint, Json, conjunction, has_text, reading_with
 from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
 from locore.kernel.constraints.serial import (
     as_integer,
@@ -23,7 +23,7 @@ from locore.kernel.constraints.spelling import allowed, spelled
 from locore.kernel.constraints.tokens import Literal
 from locore.kernel.errors import InvalidConstraint
 from locore.kernel.lists import items_of
-from locore.puzzles.combinatorial.comparisons import Combinatorial
+from locore.puzzles.combinatorial.equality import Combinatorial
 
 Values = tuple[tuple[int, int], ...]  # (token id, value), sorted by id
 _BOUNDS = {"total": read_integer, "at_least": read_integer, "at_most": read_integer, "weights": list_of(read_integer)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.constraint import Constraint, Json
 from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
 from locore.kernel.constraints.serial import VERTEX, described, id_list, register
 from locore.kernel.errors import InvalidConstraint
@@ -49,7 +49,7 @@ def simple_path(
 class SimplePath(Constraint):
     """The present edges are a simple path from source to target; `symbols` is None until a tokenizer is known."""
 
-    compiler = "locore.puzzles.paths.circuit"
+    compiler = "locore.puzzles.paths.path_circuit"
     edges: tuple[Edge, ...]
     source: Hashable
     target: Hashable

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.kernel.automata.tables import Automaton, minimise
-from locore.kernel.constraints.base import Constraint, Json
+from locore.kernel.constraints.constraint import Constraint, Json
 from locore.kernel.constraints.sequence import TokenizerLike, TokenSequence
 from locore.kernel.constraints.serial import as_integer, id_list, list_of, read_integer, register
 from locore.kernel.constraints.tokens import AutomatonLeaf

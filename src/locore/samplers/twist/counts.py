@@ -17,7 +17,7 @@ from torch import Tensor
 
 from locore.circuits import DEAD
 from locore.circuits.counted import CountedReader
-from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.sampler import Prefixes
 from locore.samplers.twist.ngram import NGramTable
 
 LEAST = 1e-6  # of a ratio: what single tokens think impossible may be possible

@@ -21,8 +21,8 @@ from locore.circuits import LeftToRight
 from locore.circuits.counted import CountedReader
 from locore.evidence import TableUse
 from locore.kernel.certain import apart
-from locore.kernel.samplers.base import Ahead, Prefixes, Worth
 from locore.kernel.samplers.rounds import Round, Walk, abreast
+from locore.kernel.samplers.sampler import Ahead, Prefixes, Worth
 from locore.models import LanguageModel
 from locore.samplers.ahead import Children, children_of, last_tokens, product
 from locore.samplers.swor import ROUNDED, Size, size_of_steps, walk

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from locore.cache import Kept
 from locore.circuits import DEAD, LeftToRight
-from locore.kernel.samplers.base import Prefixes
+from locore.kernel.samplers.sampler import Prefixes
 from locore.samplers.ahead import Children, last_tokens, log_floor
 from locore.samplers.swor import rarity
 from locore.samplers.twist.ngram import ROW_ENTRIES, NGramTable

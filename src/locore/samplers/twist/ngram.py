@@ -20,8 +20,8 @@ from torch import Tensor
 from locore.cache import cache_folder, read_tensors, write_tensors
 from locore.kernel.errors import CannotScore
 from locore.kernel.numerics import NEG_INF, categorical, exp_, row_slices
-from locore.kernel.samplers.base import PlainPrefixes
 from locore.kernel.samplers.rounds import Walk, abreast
+from locore.kernel.samplers.sampler import PlainPrefixes
 from locore.models import LanguageModel
 from locore.samplers.ahead import last_tokens
 

@@ -1,4 +1,4 @@
-"""The process that runs PySDD: `python worker.py FOLDER`. It imports nothing of Locore, which would take seconds."""
+"""The process that runs PySDD: `python pysdd_process.py FOLDER`. It imports nothing of Locore, which would take seconds."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from locore.constraints import Constraint, conjunction
 from locore.constraints import json_forms as constraint_forms
 from locore.kernel.constraints.serial import CONSTRAINT, read_constraint
 from locore.kernel.errors import InvalidArgument, InvalidConstraint, UnsupportedKeyword
-from locore.potentials.values import Target, Term, bonus, target_of
+from locore.potentials.target import Target, Term, bonus, target_of
 
 FIELDS = {"bonus": ("constraint", "nats"), "product": ("of",)}
 TARGET = "Target"  # what schemas call a constraint or a product

@@ -15,9 +15,9 @@ from locore.automata.regex.matching import PatternMachine, few_states
 from locore.automata.regex.parse import language_of, memory
 from locore.automata.regex.pattern import Pattern, matches_fully, parse
 from locore.automata.regex.program import Program, program_of
-from locore.constraints.machine import MachineLeaf
+from locore.constraints.text_leaf import MachineLeaf
 from locore.kernel.automata.tables import Automaton
-from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.constraint import Json
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import flag_of, read_flag, read_string, register
 from locore.kernel.constraints.tokens import AutomatonLeaf

@@ -15,7 +15,7 @@ from locore.automata.regex.parse import language_of
 from locore.automata.regex.pattern import Pattern as Parsed
 from locore.automata.regex.pattern import ends_of, is_lazy, matches_in, parse
 from locore.constraints.ready import READY
-from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.constraint import Json
 from locore.kernel.constraints.serial import described, flag_of, read_flag, read_string, share
 from locore.kernel.constraints.spelling import called
 from locore.kernel.errors import InvalidConstraint, UnsupportedKeyword

@@ -3,7 +3,7 @@
 A factor φ ≥ 0 weighs a finished text: a `Potential` asks a Python function, an `Expert` another language model, a `Bonus` a
 constraint. A `Target` is a constraint α with factors, made by `*` (and by `&`, where the factor is a yes or no). Functions and
 models are code, not data: they have no JSON form, and nothing that reads JSON makes one. A bonus has one
-(`locore.potentials.serial`).
+(`locore.potentials.target_json`).
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ import threading
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.grammar import Engine, GrammarMachine, Sentences, definitions_of, depth_of, productions_of, read_gbnf
-from locore.automata.grammar.engine import as_meant
-from locore.automata.grammar.machine import Overrun
-from locore.automata.lazily import ByteMachine
+from locore.automata.grammar.grammar_machine import Overrun
+from locore.automata.grammar.recogniser import as_meant
 from locore.automata.walking import Int32
-from locore.constraints.machine import MachineLeaf
+from locore.constraints.text_leaf import MachineLeaf
 from locore.kernel.automata.tables import Trie
-from locore.kernel.constraints.base import Json
+from locore.kernel.constraints.constraint import Json
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import read_string, register
 from locore.kernel.constraints.spelling import quoted

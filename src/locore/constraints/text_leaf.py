@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from locore.automata.byte_machine import ByteMachine
 from locore.automata.composed import AutomatonMachine, Complement, Joined, as_automaton
-from locore.automata.lazily import ByteMachine
 from locore.automata.machines import Tally, bounded
 from locore.automata.pushdown import Follow, PushdownMachine
 from locore.kernel.automata.tables import Automaton, product_of
-from locore.kernel.constraints.base import And, Constant, Constraint, Json, Not
+from locore.kernel.constraints.constraint import And, Constant, Constraint, Json, Not
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import form_of
 from locore.kernel.constraints.spelling import called

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from locore.automata.byte_machine import ByteMachine, Numbered
 from locore.automata.grammar.columns import Columns
 from locore.automata.grammar.productions import Productions
 from locore.automata.grammar.progress import most_progress
 from locore.automata.grammar.terminal import Terminal
-from locore.automata.lazily import ByteMachine, Numbered
 from locore.automata.walking import DEAD
 from locore.kernel.automata.tables import Trie
 

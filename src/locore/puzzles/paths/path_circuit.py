@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from locore.circuits import DEAD, Circuit
 from locore.constraints import And, Constant, Constraint, Literal, Not
-from locore.kernel.circuits.left_to_right import table_reader
+from locore.kernel.circuits.reading import table_reader
 from locore.kernel.compilers.problem import CompilerLeaf, Ints, Partition, Problem, classes_of, no_model
 from locore.kernel.compilers.residual import Atom
 from locore.kernel.errors import InvalidConstraint

@@ -32,8 +32,8 @@ from torch import Tensor
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import BudgetExceeded, CannotScore
 from locore.kernel.limits import available_memory, may_stop
-from locore.kernel.models.base import LanguageModel, Wrapper
 from locore.kernel.models.cursor import Cursor
+from locore.kernel.models.language_model import LanguageModel, Wrapper
 from locore.kernel.models.validation import positive
 from locore.kernel.request import Seconds
 

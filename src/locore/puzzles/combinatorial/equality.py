@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from locore.kernel.constraints.base import Constraint, Json, conjunction, disjunction
+from locore.kernel.constraints.constraint import Constraint, Json, conjunction, disjunction
 from locore.kernel.constraints.sequence import TokenSequence
 from locore.kernel.constraints.serial import (
     Reader,

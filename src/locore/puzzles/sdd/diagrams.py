@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from locore.circuits import Builder, Chain, Circuit
-from locore.circuits.blocks import FALSE
+from locore.circuits.levels import FALSE
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or
 from locore.kernel.compilers.problem import CompilerLeaf, Partition, Problem, Vtree, classes_of, gathered, no_model
 from locore.kernel.compilers.ways import BY_VTREE
@@ -27,7 +27,7 @@ from locore.kernel.constraints.structure import fold
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, MissingExtra
 
 Line = list[object]  # ["lit", variable] | ["not", line] | ["and" | "or", line, ...] | ["true"] | ["false"]
-WORKER = Path(__file__).with_name("worker.py")  # run as a file: as a module it would import torch first
+WORKER = Path(__file__).with_name("pysdd_process.py")  # run as a file: as a module it would import torch first
 
 
 @dataclass

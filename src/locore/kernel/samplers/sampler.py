@@ -11,11 +11,11 @@ from torch import Tensor
 
 from locore.kernel.certain import only
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import LeftToRight
+from locore.kernel.circuits.reading import LeftToRight
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.evidence.record import Bounds, Draws, Guarantee
-from locore.kernel.models.base import LanguageModel
 from locore.kernel.models.cursor import Cursor, SharedRows, advance_together, chosen
+from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF, exp_, is_end, row_slices
 
 

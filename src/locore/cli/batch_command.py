@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locore.batch.settings import Settings
+from locore.batch.batch_settings import Settings
 from locore.cli.inputs import MODEL_HELP, AbstainBelow, Asked, Parse, Progress, SteerDtype, grouped, read_constraint
 
 if TYPE_CHECKING:

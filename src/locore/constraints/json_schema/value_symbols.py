@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from locore.automata.pushdown import NEVER, Choice, Kind, Literal, Measure, Row, Sequence, Symbol, cost_of
 from locore.automata.regex.scanner import DEAD, Scanner
-from locore.constraints.json_schema.characters import ASCII, BACKSLASH, LEADS, QUOTE, alike, bytes_behind, read_on, ways_on
 from locore.constraints.json_schema.facts import Fact, Goal
+from locore.constraints.json_schema.json_characters import ASCII, BACKSLASH, LEADS, QUOTE, alike, bytes_behind, read_on, ways_on
 from locore.constraints.json_schema.scalars import Strings, numbers, strings
 from locore.constraints.json_schema.shapes import Shape, Shapes
 from locore.constraints.json_schema.style import INDENT, WHITESPACE, Style

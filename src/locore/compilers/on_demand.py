@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from locore.automata.lazily import TokenMachine
+from locore.automata.byte_machine import TokenMachine
 from locore.automata.machines import Tally, minimised, pushed
 from locore.automata.needs import Costs, Needs
 from locore.automata.pushdown import Follow, Pushdown
@@ -33,10 +33,9 @@ from locore.circuits.counted import Control, CountedReader
 from locore.circuits.reached import Reached, Steering
 from locore.compilers.explored import Exploration, MachineAtoms
 from locore.constraints import And, AutomatonLeaf, Constraint, Not, conjunction, disjunction, negation
-from locore.constraints.machine import NestedLeaf, TextLeaf, is_finite, is_text_leaf, machine_of
+from locore.constraints.text_leaf import NestedLeaf, TextLeaf, is_finite, is_text_leaf, machine_of
 from locore.kernel.automata.lift import TokenAutomaton, fates, vocabulary_trie
 from locore.kernel.automata.tables import number_rows, reachable
-from locore.kernel.compilers.left_to_right import with_atoms
 from locore.kernel.compilers.problem import (
     Partition,
     Problem,
@@ -47,6 +46,7 @@ from locore.kernel.compilers.problem import (
     with_lifted,
 )
 from locore.kernel.compilers.residual import Residuals
+from locore.kernel.compilers.restriction import with_atoms
 from locore.kernel.compilers.ways import nodes_of, register
 from locore.kernel.constraints.structure import fold
 from locore.kernel.limits import check_progress, check_states, check_table

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import locore
-from locore.batch.settings import Settings
-from locore.cli.batch import Workers, rows_are_kept
+from locore.batch.batch_settings import Settings
+from locore.cli.batch_command import Workers, rows_are_kept
 from locore.cli.inputs import MODEL_HELP, Progress, grouped, read_constraint, read_text, write_text
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.request import help_of
@@ -56,7 +56,7 @@ def audit(
     Exit code 1 where a prompt is above the limit, 3 where that is not settled or a prompt could not be run, and 0 elsewhere.
     """
     from locore.audit import question_of
-    from locore.auditing.rows import PARTICLES
+    from locore.auditing.prompt_audit import PARTICLES
     from locore.batch import Engine
     from locore.batch.audits import audit_file, read_audit
 

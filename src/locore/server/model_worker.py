@@ -29,7 +29,7 @@ from locore.kernel.errors import LocoreError
 from locore.kernel.limits import Limits, held_back, may_stop, watched
 from locore.models import LanguageModel
 from locore.models.by_name import load_options
-from locore.models.machine import cores
+from locore.models.hardware import cores
 from locore.models.meeting import Meeting, can_meet
 from locore.server.apart import UNNOTICED, Apart, forking, look_for_garbage
 from locore.server.compare import Comparison

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from locore.kernel.automata.tables import number_rows
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.left_to_right import DEAD, shared, table_reader
+from locore.kernel.circuits.reading import DEAD, shared, table_reader
 from locore.kernel.compilers.problem import CompilerLeaf, Flags, Lifted, Partition, Problem, classes_of, no_model
 from locore.kernel.compilers.residual import ClassAutomaton, Residuals
-from locore.kernel.constraints.base import Constant, Constraint
+from locore.kernel.constraints.constraint import Constant, Constraint
 from locore.kernel.limits import check_progress, check_states, check_table
 
 Rows = NDArray[np.int32]
