@@ -106,12 +106,12 @@ def described(particles: Particles, ready: Prepared, before: list[int] | None, b
     if before is not None and request.canonical is None:
         particles = replace(particles, record=replace(particles.record, not_canonical=share_of_others(particles, before)))
     space = None if before is None else missing_space(particles, ready.circuit, before, base)
-    known: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "cut_off": None if request.min_new_tokens >= request.max_new_tokens else share_cut_off(particles, ready.constraint),
         "hints": particles.record.hints if space is None else (*particles.record.hints, space),
         "tables_mislead": any(leaf.tables_mislead for leaf in ready.constraint.leaves()),
     }
-    return replace(particles, record=replace(particles.record, **known))
+    return replace(particles, record=replace(particles.record, **facts))
 
 
 def _scorer(aim: Target, tokenizer: Tokenizer, circuit: Circuit, chosen: Ending) -> Scorer | None:

@@ -46,11 +46,11 @@ class Kept(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """What was put there; None if nothing was, or it is gone."""
         with self._lock:
-            found = self._values.get(key)
-            if found is None:
+            entry = self._values.get(key)
+            if entry is None:
                 return None
             self._values.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: K, value: V) -> V:
         """Keep a value, which is given back."""

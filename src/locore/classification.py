@@ -60,8 +60,8 @@ class Classification:
     @property
     def probabilities(self) -> dict[str, float]:
         """By label, the most probable first."""
-        found = zip(self.labels, self.log_probs.exp().tolist(), strict=True)
-        return dict(sorted(found, key=lambda item: -item[1]))
+        pairs = zip(self.labels, self.log_probs.exp().tolist(), strict=True)
+        return dict(sorted(pairs, key=lambda item: -item[1]))
 
     @property
     def label(self) -> str:
@@ -186,10 +186,10 @@ def _scored(base: LanguageModel, prompt: Prompt, what: str, labels: tuple[str, .
     return _Scores(labels, joint, lengths, torch.tensor([len(label.encode()) for label in labels]))
 
 
-def _classified(found: _Scores, before: _Scores | None, groups: Mapping[str, list[str]]) -> Classification:
+def _classified(scores: _Scores, before: _Scores | None, groups: Mapping[str, list[str]]) -> Classification:
     """Texts put together to groups."""
-    members = [[found.texts.index(text) for text in texts] for texts in groups.values()]
-    evidence = float(torch.logsumexp(found.joint, 0))
+    members = [[scores.texts.index(text) for text in texts] for texts in groups.values()]
+    evidence = float(torch.logsumexp(scores.joint, 0))
 
     def summed(values: Tensor) -> Tensor:
         return torch.stack([torch.logsumexp(values[group], 0) for group in members])
@@ -199,11 +199,11 @@ def _classified(found: _Scores, before: _Scores | None, groups: Mapping[str, lis
 
     return Classification(
         tuple(groups),
-        summed(found.joint) - evidence,
+        summed(scores.joint) - evidence,
         evidence,
-        best(found.joint / found.tokens),
-        best(found.joint / found.bytes),
-        None if before is None else summed(found.joint) - summed(before.joint),
+        best(scores.joint / scores.tokens),
+        best(scores.joint / scores.bytes),
+        None if before is None else summed(scores.joint) - summed(before.joint),
     )
 
 

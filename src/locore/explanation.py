@@ -112,13 +112,13 @@ def explain(
         constraint = aim if aim.factors else aim.constraint
     if aim is not None and aim.factors and len(aim.factors) == len(aim.bonuses):
         own = explain(aim.constraint, text, tokenizer)
-        return Explanation("product", own.holds, of=(own, *(_worth(one, text, tokenizer) for one in aim.bonuses)))
+        return Explanation("product", own.holds, of=(own, *(_worth(bonus, text, tokenizer) for bonus in aim.bonuses)))
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
             f"explain needs a constraint, got {type(constraint).__name__}; of a potential ask its function."
         )
-    known = tokenizer_of(tokenizer, "explain")
-    sequence = TokenSequence([*known.encode(text), *known.eos_ids[:1]], known)
+    own_tokenizer = tokenizer_of(tokenizer, "explain")
+    sequence = TokenSequence([*own_tokenizer.encode(text), *own_tokenizer.eos_ids[:1]], own_tokenizer)
     constraint.at(len(sequence.tokens))  # what it says of positions that are not there is an error, also where no path leads
     truth: dict[int, bool] = {}
 
@@ -130,11 +130,11 @@ def explain(
     return _Explainer(sequence, truth).explanation(constraint)
 
 
-def _worth(one: Bonus, text: str, tokenizer: Tokenizer | LanguageModel) -> Explanation:
+def _worth(bonus: Bonus, text: str, tokenizer: Tokenizer | LanguageModel) -> Explanation:
     """What a bonus is worth on a text, which never fails for it."""
-    found = explain(one.constraint, text, tokenizer)
-    reasons = "; ".join(f"{leaf.clause}: {leaf.reason}" for leaf in found.decisive())
-    return Explanation(repr(one), True, f"{one.nats if found.holds else 0:+g} nats; {reasons}")
+    inner = explain(bonus.constraint, text, tokenizer)
+    reasons = "; ".join(f"{leaf.clause}: {leaf.reason}" for leaf in inner.decisive())
+    return Explanation(repr(bonus), True, f"{bonus.nats if inner.holds else 0:+g} nats; {reasons}")
 
 
 @dataclass

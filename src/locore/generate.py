@@ -37,11 +37,11 @@ TOGETHER = 16  # requests that run beside each other
 
 def _with_known_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which says what was meant by an argument that it does not have."""
-    known = [name for name, each in signature(function).parameters.items() if each.kind is not each.VAR_KEYWORD]
+    names = [name for name, each in signature(function).parameters.items() if each.kind is not each.VAR_KEYWORD]
 
     @wraps(function)
     def checked(*args: P.args, **options: P.kwargs) -> R:
-        require_known(options, known, function.__name__)
+        require_known(options, names, function.__name__)
         return function(*args, **options)
 
     return checked
@@ -227,9 +227,9 @@ def holds(
     Of a product with bonuses the constraint is asked; what bonuses are about may hold or not. The prompt is for what speaks of
     it, by `.over("prompt+text")`.
     """
-    known = target_of(constraint)
-    if known is not None and len(known.factors) == len(known.bonuses):
-        constraint = known.constraint
+    aim = target_of(constraint)
+    if aim is not None and len(aim.factors) == len(aim.bonuses):
+        constraint = aim.constraint
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(f"holds needs a constraint, got {type(constraint).__name__}; of a potential ask its function.")
     if not isinstance(text, str):

@@ -129,13 +129,13 @@ def custom_generate(
     least = max(generation_config.min_new_tokens or 0, (generation_config.min_length or 0) - input_ids.shape[1])
     mask = model_kwargs.get("attention_mask")
     mask = torch.ones_like(input_ids) if mask is None else mask
-    found, rows = [], []
+    drawn, rows = [], []
     with reading(model, fast_tokenizer) as language_model:
         _check_ends(language_model.tokenizer, generation_config.eos_token_id)
-        for number, (ids, kept) in enumerate(zip(input_ids[::copies], mask[::copies], strict=True)):
+        for number, (ids, is_text) in enumerate(zip(input_ids[::copies], mask[::copies], strict=True)):
             particles = locore.generate(
                 language_model,
-                ids[kept.bool()].tolist(),
+                ids[is_text.bool()].tolist(),
                 constraint,
                 max_new_tokens=length,
                 min_new_tokens=least,
@@ -147,11 +147,11 @@ def custom_generate(
                 ending=ending,
                 limits=limits,
             )
-            found.append(particles)
+            drawn.append(particles)
             rows.append(particles.resample(copies, seed=particles.info["seed"] + 1).tokens)
     texts = _padded(torch.cat(rows), language_model.tokenizer.eos_ids, generation_config.pad_token_id)
     sequences = torch.cat([input_ids, texts.to(input_ids.device)], 1)
-    return ConstrainedOutput(sequences, found) if generation_config.return_dict_in_generate else sequences
+    return ConstrainedOutput(sequences, drawn) if generation_config.return_dict_in_generate else sequences
 
 
 class MaskingLogitsProcessor(LogitsProcessor):
@@ -173,9 +173,9 @@ class MaskingLogitsProcessor(LogitsProcessor):
             max_new_tokens: as given to `generate`.
             min_new_tokens: a text may not end before.
         """
-        known = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_huggingface(tokenizer)
-        self.circuit = locore.compile(constraint, known, max_new_tokens, min_length=min_new_tokens)
-        self.eos_ids = known.eos_ids
+        own_tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.from_huggingface(tokenizer)
+        self.circuit = locore.compile(constraint, own_tokenizer, max_new_tokens, min_length=min_new_tokens)
+        self.eos_ids = own_tokenizer.eos_ids
         self.prompt_length = prompt_length
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -222,8 +222,8 @@ def _refuse_what_would_be_dropped(processors: Any, criteria: Any, config: Any, m
     unknown = sorted(name for name, value in model_kwargs.items() if name not in OWN_ARGUMENTS and value is not None)
     if unknown:
         raise InvalidArgument(f"custom_generate does not know {', '.join(unknown)}; leave them out of generate.")
-    for what, found, own in (("logits processor", processors, OWN_PROCESSORS), ("stopping criterion", criteria, OWN_CRITERIA)):
-        strange = [type(part).__name__ for part in found or () if not isinstance(part, own)]
+    for what, given, own in (("logits processor", processors, OWN_PROCESSORS), ("stopping criterion", criteria, OWN_CRITERIA)):
+        strange = [type(part).__name__ for part in given or () if not isinstance(part, own)]
         if strange:
             raise InvalidArgument(
                 f"the {what} {strange[0]} would change what is sampled; Locore samples the model itself. Leave out what asks "

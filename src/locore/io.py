@@ -81,21 +81,21 @@ class Journal:
             raise InvalidArgument(f"{self.path} is damaged ({error}); remove it, or choose another folder.") from None
 
     def _check(self, header: Any, wanted: Mapping[str, Any]) -> None:
-        found = header.get("settings") if isinstance(header, dict) else None
-        if not isinstance(found, dict):
+        settings = header.get("settings") if isinstance(header, dict) else None
+        if not isinstance(settings, dict):
             raise InvalidArgument(f"{self.path} is no journal of results; choose another folder.")
-        require_same(self.path, found, wanted)
+        require_same(self.path, settings, wanted)
 
 
-def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def require_same(path: Path, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Are the settings in a file those of now?
 
     Raises:
         InvalidArgument: they are not.
     """
-    differ = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
+    differ = [name for name in {**there, **wanted} if there.get(name) != wanted.get(name)]
     if differ:
-        what = "; ".join(f"{name} is {_short(found.get(name))} there and {_short(wanted.get(name))} now" for name in differ)
+        what = "; ".join(f"{name} is {_short(there.get(name))} there and {_short(wanted.get(name))} now" for name in differ)
         raise InvalidArgument(f"{path} holds results of other settings ({what}); choose another folder, or remove it.")
 
 
@@ -225,12 +225,12 @@ def _depth(text: str) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in members:
             raise NotJson(f"is ambiguous: the field {name!r} stands twice in one object; keep one of them")
-        found[name] = value
-    return found
+        members[name] = value
+    return members
 
 
 def _no_constant(name: str) -> Any:

@@ -288,8 +288,8 @@ class Lazy:
         local = _scaled(self.kernel.distributions(model, tokens, where, forward), self.rho)
         own = tokens[..., None].to(local.device)
         stay = math.log1p(-self.rho) if self.rho < 1 else NEG_INF
-        kept = torch.logaddexp(local.gather(-1, own), torch.tensor(stay, dtype=local.dtype))
-        return local.scatter(-1, own, kept)
+        least = torch.logaddexp(local.gather(-1, own), torch.tensor(stay, dtype=local.dtype))
+        return local.scatter(-1, own, least)
 
 
 KERNELS: dict[str, Kernel] = {"exact": Exact(), "topk": TopK(), "window": Window(), "forward": Forward(), "lazy": Lazy()}

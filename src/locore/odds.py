@@ -88,9 +88,9 @@ def log_odds(
         for number, aim in enumerate(aims)
     )
     value, interval = _within(a) - _within(b), difference_of(a, b)
-    one, other = (aim.constraint for aim in aims)
-    if one == negation(other) and not any(aim.factors for aim in aims):
-        value, interval = _of_opposites(a, b, value, interval, _one_holds(one, base.tokenizer))
+    first, second = (aim.constraint for aim in aims)
+    if first == negation(second) and not any(aim.factors for aim in aims):
+        value, interval = _of_opposites(a, b, value, interval, _one_holds(first, base.tokenizer))
     return LogOdds(value, interval, a, b)
 
 
@@ -125,10 +125,10 @@ def _one_holds(constraint: Constraint, tokenizer: Tokenizer) -> bool:
 
 
 def _aim(what: object) -> Target:
-    known = target_of(what)
-    if known is None:
+    aim = target_of(what)
+    if aim is None:
         raise InvalidConstraint(f"log_odds compares two constraints, got {type(what).__name__}; use ban, contains, choice.")
-    return known
+    return aim
 
 
 def difference_of(a: Particles, b: Particles) -> tuple[float, float]:

@@ -82,14 +82,14 @@ class Fields(Mapping[str, Field]):
     def __init__(self, particles: Particles) -> None:
         """Of texts that are JSON."""
         self._particles = particles
-        self._known: dict[str, Field] = {}
+        self._fields: dict[str, Field] = {}
 
     @cached_property
     def _pointers(self) -> list[str]:
-        found: dict[str, None] = {}
+        pointers: dict[str, None] = {}
         for value in parsed(list(self._particles.posterior())):  # the most probable text says the order
-            found.update(dict.fromkeys(_units(value)))
-        return [pointer for pointer in found if not any(other.startswith(f"{pointer}/") for other in found)]
+            pointers.update(dict.fromkeys(_units(value)))
+        return [pointer for pointer in pointers if not any(other.startswith(f"{pointer}/") for other in pointers)]
 
     def __getitem__(self, pointer: str) -> Field:
         """What is known of a field.
@@ -98,9 +98,9 @@ class Fields(Mapping[str, Field]):
             InvalidArgument: no text can have a value there; with the names that are there.
         """
         whole = pointer if not pointer or pointer.startswith("/") else f"/{pointer}"
-        if whole not in self._known:
-            self._known[whole] = _field(self._particles, whole)
-        return self._known[whole]
+        if whole not in self._fields:
+            self._fields[whole] = _field(self._particles, whole)
+        return self._fields[whole]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pointers)
@@ -144,25 +144,25 @@ class Answer:
     @cached_property
     def fieldwise(self) -> Any:
         """The record of the values that are most probable each by itself, as plain JSON; it may be valid for no type."""
-        return _record({pointer: known.value for pointer, known in self.fields.items() if known.present})
+        return _record({pointer: field.value for pointer, field in self.fields.items() if field.present})
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """The pointers of fields that are not known, or less probable than `abstain_below`."""
         if self.abstain_below is None:
             return ()
-        return tuple(one.pointer for one in self.fields.values() if (one.probability or 0.0) < self.abstain_below)
+        return tuple(field.pointer for field in self.fields.values() if (field.probability or 0.0) < self.abstain_below)
 
     @property
     def kept(self) -> Any:
         """As `fieldwise`, without the fields that are left out."""
         out = self.left_out
-        return _record({name: one.value for name, one in self.fields.items() if one.present and name not in out})
+        return _record({name: field.value for name, field in self.fields.items() if field.present and name not in out})
 
     @property
     def note(self) -> str:
         """Why fields are unknown, and what to do; "" where all are known."""
-        if all(one.probability is not None for one in self.fields.values()):
+        if all(field.probability is not None for field in self.fields.values()):
             return ""
         written = self.particles.log_evidence
         if not written <= HARDLY:  # it may be unknown, too
@@ -176,12 +176,12 @@ class Answer:
 
     def report(self) -> str:
         """All fields in words, the verdict on the run, and why fields are unknown."""
-        lines = [f"{one}{' (left out)' if one.pointer in self.left_out else ''}" for one in self.fields.values()]
+        lines = [f"{field}{' (left out)' if field.pointer in self.left_out else ''}" for field in self.fields.values()]
         return "\n".join([*lines, f"verdict: {self.particles.verdict.level}", *filter(None, [self.note])])
 
     def to_json(self) -> dict[str, Any]:
         """As plain values: the record, its probability, fields by pointer, and what was left out."""
-        fields = {name: asdict(one) for name, one in self.fields.items()}
+        fields = {name: asdict(field) for name, field in self.fields.items()}
         return {
             "value": parsed([self.particles.best])[0],
             "probability": self.probability,
@@ -248,8 +248,8 @@ def parse_many(
         LocoreError: as `parse`; unless errors are returned.
     """
     reading = _Reading.of("parse_many", kind, max_new_tokens, also, abstain_below, options, ("together", "errors"))
-    found: list[Any] = generate_many(model, prompts, reading.constraint, max_new_tokens, **reading.options)
-    return [one if isinstance(one, LocoreError) else reading.answer(one) for one in found]
+    drawn: list[Any] = generate_many(model, prompts, reading.constraint, max_new_tokens, **reading.options)
+    return [particles if isinstance(particles, LocoreError) else reading.answer(particles) for particles in drawn]
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,8 +273,8 @@ class _Reading:
         more: Sequence[str] = (),
     ) -> _Reading:
         """By the arguments of `parse`."""
-        known = [name for name in signature(generate).parameters if name not in OF_EACH]
-        require_known(options, [*known, *STYLES, *more], where)
+        names = [name for name in signature(generate).parameters if name not in OF_EACH]
+        require_known(options, [*names, *STYLES, *more], where)
         styled = json_schema(kind, **{name: value for name, value in options.items() if name in STYLES})
         rest = {name: value for name, value in options.items() if name not in STYLES}
         rest["sampler"], rest["budget"] = suited(length, *(rest.get(name) for name in ("sampler", "budget", "temperature")))

@@ -118,16 +118,16 @@ def tree(root: T, children: Callable[[T], Sequence[T]], said: Callable[[T], tupl
         children: what one joins.
         said: label and kind of one.
     """
-    found: dict[T, int] = {root: 0}
+    numbers: dict[T, int] = {root: 0}
     below: list[tuple[int, ...]] = []
     for each in (order := [root]):  # which grows
         for child in children(each):
-            if child not in found:
-                found[child] = len(order)
+            if child not in numbers:
+                numbers[child] = len(order)
                 order.append(child)
         if len(order) > most:
             return None
-        below.append(tuple(found[child] for child in children(each)))
+        below.append(tuple(numbers[child] for child in children(each)))
     return Picture(tuple(Box(*said(each), joined) for each, joined in zip(order, below, strict=True)), 0)
 
 

@@ -182,8 +182,8 @@ def trl_rollouts(constraint: Constraint, max_new_tokens: int | None = None, **op
         from locore.models.huggingface import reading  # transformers is not needed elsewhere here
 
         length = trainer.args.max_completion_length if max_new_tokens is None else max_new_tokens
-        found: dict[str, list[Any]] = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs")}
-        found |= {"log_prob_given": [], "log_evidence": []}
+        columns: dict[str, list[Any]] = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs")}
+        columns |= {"log_prob_given": [], "log_evidence": []}
         nonlocal tokenizer
         module = trainer.accelerator.unwrap_model(trainer.model)
         with reading(module, tokenizer or trainer.processing_class) as model:
@@ -191,12 +191,12 @@ def trl_rollouts(constraint: Constraint, max_new_tokens: int | None = None, **op
             for prompt, copies in groupby(prompts):
                 seed, number = next(seeds), len(list(copies))
                 group = rollouts(model, prompt, constraint, length, seed=seed, **options).resampled(number, seed)
-                found["prompt_ids"] += [list(model.prompted(prompt).prompt_ids)] * number
-                found["completion_ids"] += group.token_ids
-                found["logprobs"] += [each.tolist() for each in group.log_probs]
-                found["log_prob_given"] += group.log_prob_given.tolist()
-                found["log_evidence"] += [group.found.log_evidence] * number
-        return found
+                columns["prompt_ids"] += [list(model.prompted(prompt).prompt_ids)] * number
+                columns["completion_ids"] += group.token_ids
+                columns["logprobs"] += [each.tolist() for each in group.log_probs]
+                columns["log_prob_given"] += group.log_prob_given.tolist()
+                columns["log_evidence"] += [group.found.log_evidence] * number
+        return columns
 
     return rollout_func
 
@@ -207,20 +207,20 @@ def _scores(particles: Particles) -> Tensor:
     return particles.token_scores
 
 
-def _log_ahead(found: Particles, particles: Particles) -> Tensor:
+def _log_ahead(drawn: Particles, particles: Particles) -> Tensor:
     """f64[num, time + 1]: log Z after each prefix of the particles, by the weights of all texts found; 0 after the last.
 
     The weight of all texts with a prefix is at least what these texts are probable, and at most what the prefix is.
     """
     number, time = particles.tokens.shape
-    tokens = torch.cat([found.tokens, particles.tokens])
+    tokens = torch.cat([drawn.tokens, particles.tokens])
     log_prefix = torch.nn.functional.pad(_scores(particles).cumsum(1), (1, 0))
-    log_weights = found.log_weights - math.log(len(found))
-    each = distinct(found.tokens)[0]  # texts once, whatever draws they have
-    log_each = _scores(found)[each].sum(1)
+    log_weights = drawn.log_weights - math.log(len(drawn))
+    each = distinct(drawn.tokens)[0]  # texts once, whatever draws they have
+    log_each = _scores(drawn)[each].sum(1)
     ahead, prefix = torch.zeros_like(log_prefix), torch.zeros(len(tokens), dtype=torch.long)
     for place in range(time):
-        inside, count = prefix[: len(found)], int(prefix.max()) + 1
+        inside, count = prefix[: len(drawn)], int(prefix.max()) + 1
         weight, least = (segment_logsumexp(*some, count) for some in ((log_weights, inside), (log_each, inside[each])))
         log_mass = torch.maximum(weight, least)[prefix[-number:]]
         ahead[:, place] = torch.minimum(log_mass, log_prefix[:, place]) - log_prefix[:, place]

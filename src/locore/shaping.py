@@ -82,20 +82,20 @@ def _since_special(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     return content.decode("utf-8", errors="replace")
 
 
-def told(aim: Target, tokenizer: Tokenizer, prompt: Prompt) -> Target:
+def checked_with_prompt(aim: Target, tokenizer: Tokenizer, prompt: Prompt) -> Target:
     """The target, in which what speaks of the prompt knows it.
 
     Raises:
         Unsatisfiable: the prompt alone breaks the constraint, whatever follows.
     """
-    known = with_prompt(aim, tokenizer, prompt)
-    if known is not aim:
-        _check_possible(known.constraint, tokenizer)
-    return known
+    told_aim = with_prompt(aim, tokenizer, prompt)
+    if told_aim is not aim:
+        _check_possible(told_aim.constraint, tokenizer)
+    return told_aim
 
 
 def with_prompt(aim: Target, tokenizer: Tokenizer, prompt: Prompt) -> Target:
-    """As `told`, whatever the prompt breaks."""
+    """As `checked_with_prompt`, whatever the prompt breaks."""
     if not any(leaf.waits_for_prompt() for part in aim.constraints() for leaf in part.leaves()):
         return aim
     story = story_of(tokenizer, prompt)
@@ -172,7 +172,7 @@ def asked_for(
     if isinstance(request.budget, Seconds):
         pace, times = pace_of(model, prompt), promised(sampler, "times_through")(model) * len(strata_of(aim))
         request = replace(request, budget=pace.lm_tokens(request.budget, request.max_new_tokens, times))
-    aim = told(aim, model.tokenizer, prompt)
+    aim = checked_with_prompt(aim, model.tokenizer, prompt)
     if complete is not None:
         complete = with_prompt(Target(complete, ()), model.tokenizer, prompt).constraint
     found = answered_by_parts(Asked(request, model, prompt, aimed(aim, request), sampler, complete))
@@ -184,8 +184,8 @@ def most_spent(request: Request) -> int | None:
     if request.budget is not None:
         return None if isinstance(request.budget, Seconds) else request.budget
     sampler = of_mode() if request.most_probable and request.sampler is None else sampler_by_name(request.sampler)
-    found = promised(sampler, "most_prefixes")(request.num_particles)
-    return None if found is None else int(max(1, request.max_new_tokens - 1) * found)
+    prefixes = promised(sampler, "most_prefixes")(request.num_particles)
+    return None if prefixes is None else int(max(1, request.max_new_tokens - 1) * prefixes)
 
 
 MOST_BONUSES = 6
@@ -214,8 +214,8 @@ def strata_of(aim: Target) -> list[Stratum]:
         InvalidConstraint: more than MOST_BONUSES.
     """
     worth: dict[Constraint, float] = {}
-    for one in aim.bonuses:
-        worth[one.constraint] = worth.get(one.constraint, 0.0) + one.nats
+    for bonus in aim.bonuses:
+        worth[bonus.constraint] = worth.get(bonus.constraint, 0.0) + bonus.nats
     counted = [(constraint, nats) for constraint, nats in worth.items() if nats]
     if len(counted) > MOST_BONUSES:
         raise InvalidConstraint(
@@ -226,7 +226,7 @@ def strata_of(aim: Target) -> list[Stratum]:
     parts: dict[float, list[Constraint]] = {}
     for holds in itertools.product([True, False], repeat=len(counted)):
         nats = sum(value for (_, value), flag in zip(counted, holds, strict=True) if flag)
-        each = [one if flag else negation(one) for (one, _), flag in zip(counted, holds, strict=True)]
+        each = [alpha if flag else negation(alpha) for (alpha, _), flag in zip(counted, holds, strict=True)]
         parts.setdefault(round(nats, DIGITS), []).append(conjunction(each))
     strata = [(nats, disjunction(members)) for nats, members in sorted(parts.items(), reverse=True)]
     return [Stratum(Target(conjunction([aim.constraint, where]), others), where, nats) for nats, where in strata]
@@ -272,19 +272,19 @@ def _sampled(asked: Asked, strata: Sequence[Stratum], seeds: Sequence[int]) -> l
     left = asked.request.lm_tokens
     for number, (stratum, seed) in enumerate(zip(strata, seeds, strict=True)):
         share = None if left is None else left // (len(strata) - number)
-        found = None
+        particles = None
         try:
             with apart():
                 request = replace(asked.request, seed=seed, budget=share)
-                found = answered(replace(asked, request=request, aim=stratum.target))
+                particles = answered(replace(asked, request=request, aim=stratum.target))
         except Unsatisfiable:
             continue
         except ZeroWeights as error:
             failed = error
         finally:
             if left is not None and share is not None:
-                left -= share if found is None else found.run.lm_tokens or 0
-        parts.append(Part(found, stratum.nats, spelled(stratum.where)))
+                left -= share if particles is None else particles.run.lm_tokens or 0
+        parts.append(Part(particles, stratum.nats, spelled(stratum.where)))
     if failed is not None and all(part.found is None for part in parts):
         raise failed
     return parts
@@ -292,16 +292,16 @@ def _sampled(asked: Asked, strata: Sequence[Stratum], seeds: Sequence[int]) -> l
 
 def _best_of(parts: Sequence[Part], run: Run, most: int) -> Particles:
     """The most probable texts of all parts, by what they are worth."""
-    found = [(part.found, part.nats, mode) for part in parts if part.found is not None and (mode := part.found.record.mode)]
-    unread = max(mode.log_unread + nats for _, nats, mode in found) if len(found) == len(parts) else math.inf
-    values = torch.cat([particles.log_weights + nats for particles, nats, _ in found])
+    modes = [(part.found, part.nats, mode) for part in parts if part.found is not None and (mode := part.found.record.mode)]
+    unread = max(mode.log_unread + nats for _, nats, mode in modes) if len(modes) == len(parts) else math.inf
+    values = torch.cat([particles.log_weights + nats for particles, nats, _ in modes])
     order = values.argsort(descending=True)
     unread, order = max([unread, *values[order[most:]].tolist()]), order[:most]
-    mode = Mode.of(values[order].tolist(), unread, sum(each.compared for *_, each in found))
-    best = found[0][0]
+    mode = Mode.of(values[order].tolist(), unread, sum(each.compared for *_, each in modes))
+    best = modes[0][0]
     record = replace(best.record, mode=mode, bounds=UNKNOWN, drawn=len(order))
-    tokens = torch.cat([particles.tokens for particles, *_ in found])[order]
-    scores = [particles.token_scores for particles, *_ in found if particles.token_scores is not None]
+    tokens = torch.cat([particles.tokens for particles, *_ in modes])[order]
+    scores = [particles.token_scores for particles, *_ in modes if particles.token_scores is not None]
     return replace(
         best, tokens=tokens, log_weights=values[order], token_scores=torch.cat(scores)[order], record=record, run=run
     )

@@ -214,7 +214,7 @@ class OnlyCanonical(ReadAlong):
         """Change a model that was prompted with these ids."""
         super().__init__(base, reader)
         self._before = before
-        self._known: dict[tuple[int, ...], bool] = {}  # rows often begin alike, and each answer takes an encoding of the prompt
+        self._canonical: dict[tuple[int, ...], bool] = {}  # rows often begin alike, and each answer encodes the prompt
         self._ends = torch.zeros(base.vocab_size, dtype=torch.bool)
         self._ends[list(base.tokenizer.eos_ids)] = True
 
@@ -236,6 +236,6 @@ class OnlyCanonical(ReadAlong):
         return changed.to(device)
 
     def _may_be_canonical(self, ids: tuple[int, ...]) -> bool:
-        if ids not in self._known:
-            self._known[ids] = self.tokenizer.may_be_canonical(ids, self._before)
-        return self._known[ids]
+        if ids not in self._canonical:
+            self._canonical[ids] = self.tokenizer.may_be_canonical(ids, self._before)
+        return self._canonical[ids]

@@ -80,10 +80,10 @@ class Certain:
 
     def _forced(self, reader: Reading, begun: set[Begun]) -> bytes:
         """What all texts that go on from some beginnings begin with, as far as it is worth to look."""
-        found, reads = b"", 0
+        text, reads = b"", 0
         while begun:
             shared = _shared([content for content, _, _ in begun])
-            found += shared
+            text += shared
             begun = {(content[len(shared) :], position, state) for content, position, state in begun}
             ready = [each for each in begun if not each[0]]
             reads += len(ready)
@@ -92,10 +92,10 @@ class Certain:
             for content, position, state in ready:
                 following = self._following(reader, position, state)
                 if following is None:
-                    return found
+                    return text
                 begun.remove((content, position, state))
                 begun |= following
-        return found
+        return text
 
     def _following(self, reader: Reading, position: int, state: int) -> set[Begun] | None:
         """A token more; None where the text may end here, or go on with different bytes."""
@@ -113,7 +113,7 @@ class Certain:
 def _shared(contents: Collection[bytes]) -> bytes:
     """The longest beginning of all; in order, the first and the last of them differ the soonest."""
     first, last = min(contents), max(contents)
-    differ = (place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    differ = (place for place, (before, after) in enumerate(zip(first, last, strict=False)) if before != after)
     return first[: next(differ, min(len(first), len(last)))]
 
 

@@ -28,7 +28,7 @@ from locore.samplers import BY_NAME, Quick, Sampler
 from locore.samplers.twist.ngram import settle
 from locore.server.scoring import Scorer
 from locore.server.task import NO_LOGPROBS, Json, Result, Task, Text
-from locore.shaping import shaped, told
+from locore.shaping import checked_with_prompt, shaped
 from locore.stopping import ending_of, is_finished, stopped
 from locore.streaming import Certain
 
@@ -203,7 +203,7 @@ def read(task: Task, tokenizer: Tokenizer, limits: Limits) -> Target:
 def _aim(task: Task, tokenizer: Tokenizer) -> Target:
     wanted = target_of(locore.from_json(task.constraint))
     assert wanted is not None  # a constraint or a product
-    wanted = told(wanted, tokenizer, task.prompt)
+    wanted = checked_with_prompt(wanted, tokenizer, task.prompt)
     if task.stop and not (task.constrains_stop and tokenizer.eos_ids):
         wanted = wanted.read_with(lambda constraint: before(task.stop, constraint))
     if task.bad_words:
