@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import FILES, SOURCE
+from tests.house import FILES, MODULES, SOURCE, imported_modules
 
 ROWS = {
     "errors": 0,
@@ -62,6 +62,17 @@ ROWS = {
     "server": 6,
 }
 STRANGERS = ("constraints", "circuits", "models", "evidence")  # parts of one row that do not know of each other
+# Parts within parts that are known alone: who works on one needs the kernel and what all texts share, and none of the others.
+WINGS = {
+    "grammars": ("automata.grammar", "constraints.context_free"),
+    "schemas": ("constraints.json_schema",),
+    "puzzles": ("puzzles",),
+    "engines": ("models.engines",),
+    "foresight": ("samplers.twist",),
+}
+# Who names a wing that does not stand below: lists of public names, ready patterns, what opens a model by its name, and the
+# two samplers that choose a foresight.
+DOORS = {"constraints", "constraints.ready", "models.by_name", "samplers", "samplers.auto", "samplers.lcr"}
 PUBLIC = 6  # from this row on, modules may import `locore` itself
 FACES = [part for part, row in ROWS.items() if row == PUBLIC]
 STARTERS = ("cli", "__main__")
@@ -124,6 +135,34 @@ def test_imports_go_downwards(path):
         assert ROWS[part] <= ROWS[own], f"{own} (row {ROWS[own]}) imports {part} (row {ROWS[part]})"
         if own in STRANGERS:
             assert ROWS[part] < ROWS[own], f"{own} must not know of {part}"
+
+
+def wing_of(module: str) -> str | None:
+    """The wing that a module belongs to."""
+    name = module.removeprefix("locore.")
+    return next((wing for wing, places in WINGS.items() for place in places if f"{name}.".startswith(f"{place}.")), None)
+
+
+def test_wings_do_not_know_of_each_other():
+    between = {
+        (module, other)
+        for module in MODULES
+        for other in imported_modules(module)
+        if wing_of(module) and wing_of(other) and wing_of(module) != wing_of(other)
+    }
+    assert between == set()
+    assert {wing_of(module) for module in MODULES} == {None, *WINGS}
+
+
+def test_wings_are_known_by_their_doors():
+    """What no grammar is needed for can be read without grammars; likewise for the others."""
+    doors = {
+        module.removeprefix("locore.")
+        for module, path in MODULES.items()
+        for other in imported_modules(module)
+        if wing_of(other) and not wing_of(module) and ROWS[own_part(path)] <= ROWS[own_part(MODULES[other])]
+    }
+    assert doors == DOORS
 
 
 @pytest.mark.parametrize(
