@@ -71,10 +71,10 @@ class After(MachineLeaf):
     def _machine(self) -> ByteMachine:
         """Looks for the marker, and then reads what follows."""
         if isinstance(self.marker, Regex):
-            found = byte_automaton(concat(ANYTHING, self.marker.language))
+            search = byte_automaton(concat(ANYTHING, self.marker.language))
         else:
-            found = aho_corasick([tuple(self.marker.encode())])
-        return Following(AutomatonMachine(found), machine_of(self.of))
+            search = aho_corasick([tuple(self.marker.encode())])
+        return Following(AutomatonMachine(search), machine_of(self.of))
 
     def split(self, text: bytes) -> tuple[bytes, bytes, bytes] | None:
         """The free text with the marker's own bytes apart, and what follows; None where there is no marker.
@@ -82,8 +82,8 @@ class After(MachineLeaf):
         Of a regular expression the marker is the longest match that ends at the first place where one does.
         """
         if not isinstance(self.marker, Regex):
-            free, found, rest = text.partition(self.marker.encode())
-            return (free, found, rest) if found else None
+            free, marker, rest = text.partition(self.marker.encode())
+            return (free, marker, rest) if marker else None
         try:
             read = text.decode()
         except UnicodeDecodeError as error:  # no character ends behind it, nor a match
@@ -96,17 +96,17 @@ class After(MachineLeaf):
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The constraint is read plainly on what follows the marker."""
-        found = self.split(sequence.text)
-        return found is not None and self.of.truth(PartOfText(found[2]))
+        pieces = self.split(sequence.text)
+        return pieces is not None and self.of.truth(PartOfText(pieces[2]))
 
     def why(self, sequence: TokenSequence) -> str:
         """Where the marker is, and what follows it."""
-        found = self.split(sequence.text)
-        if found is None:
+        pieces = self.split(sequence.text)
+        if pieces is None:
             return "the marker does not occur"
-        place = len(found[0].decode("utf-8", errors="replace"))
-        rest = found[2].decode("utf-8", errors="replace")
-        verb = "satisfies" if self.of.truth(PartOfText(found[2])) else "does not satisfy"
+        place = len(pieces[0].decode("utf-8", errors="replace"))
+        rest = pieces[2].decode("utf-8", errors="replace")
+        verb = "satisfies" if self.of.truth(PartOfText(pieces[2])) else "does not satisfy"
         return f"the marker is at character {place}; what follows, {quoted(rest)}, {verb} {spelled(self.of)}"
 
     def json_of(self, parts: list[Json]) -> Json:

@@ -35,9 +35,9 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
     Raises:
         InvalidConstraint: no strings, too many, an empty one, or a Python function.
     """
-    known = tuple(dict.fromkeys(sequence_of(stops, "before")))
-    if not 0 < len(known) <= MOST_STOPS or not all(known):
-        raise InvalidConstraint(f"before needs 1 to {MOST_STOPS} strings, none of them empty, got {len(known)}")
+    distinct = tuple(dict.fromkeys(sequence_of(stops, "before")))
+    if not 0 < len(distinct) <= MOST_STOPS or not all(distinct):
+        raise InvalidConstraint(f"before needs 1 to {MOST_STOPS} strings, none of them empty, got {len(distinct)}")
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(f"before needs a constraint, got {type(constraint).__name__}")
 
@@ -48,7 +48,7 @@ def before(stops: str | Iterable[str], constraint: Constraint) -> Constraint:
             return leaf
         if not is_text_leaf(leaf):
             raise InvalidConstraint(f"before cannot cut what {type(leaf).__name__} reads, which is more than the text")
-        return Before(known, leaf)
+        return Before(distinct, leaf)
 
     return constraint.transform(change)
 
@@ -128,10 +128,10 @@ class Before(MachineLeaf):
         """Where the text is cut, and what the leaf says of the part before."""
         whole, part = sequence.text, PartOfText(self.cut(sequence.text))
         shown = part.text.decode("utf-8", errors="replace")
-        found = [stop for stop in self.stops if whole.startswith(stop.encode(), len(part.text))]
-        where = f"{quoted(min(found, key=len))} is at character {len(shown)}" if found else "no stop string occurs"
+        stops = [stop for stop in self.stops if whole.startswith(stop.encode(), len(part.text))]
+        where = f"{quoted(min(stops, key=len))} is at character {len(shown)}" if stops else "no stop string occurs"
         if hasattr(self.leaf, "why"):
-            return f"{where}; before it, {self.leaf.why(part)}" if found else f"{where}; {self.leaf.why(part)}"
+            return f"{where}; before it, {self.leaf.why(part)}" if stops else f"{where}; {self.leaf.why(part)}"
         verb = "satisfies" if self.leaf.holds_on(part, []) else "does not satisfy"
         return f"{where}; {quoted(shown)} {verb} {spelled(self.leaf)}"
 

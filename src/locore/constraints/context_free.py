@@ -97,8 +97,8 @@ class Grammar(MachineLeaf):
             return "a whole sentence"
         reason = "ends before the sentence does"
         if read < len(text):
-            found = text[read:].decode("utf-8", errors="replace")[:1]
-            reason = f"no sentence goes on with {quoted(found)} at character {_characters(text, read)}"
+            character = text[read:].decode("utf-8", errors="replace")[:1]
+            reason = f"no sentence goes on with {quoted(character)} at character {_characters(text, read)}"
         overrun = self._machine_and_reader[0].overrun(text)
         if overrun is None:
             return reason

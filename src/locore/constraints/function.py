@@ -221,7 +221,7 @@ class _Path(Reading):
         self._decisions = decisions
         self._taken = 0
         self._replayed = len(decisions)
-        self._known = _Knowledge()
+        self._knowledge = _Knowledge()
 
     def literal(self, position: int, ids: frozenset[int]) -> Constraint:
         """A literal."""
@@ -235,11 +235,11 @@ class _Path(Reading):
         """What is known of the condition, or else the answer of this path."""
         with reading_with(None):
             condition = condition.at(self._length)
-            known = self._known.value(condition)
-            if known is not None:
-                return known
+            implied = self._knowledge.value(condition)
+            if implied is not None:
+                return implied
             answer = self._answer(condition)
-            self._known.assume(condition, answer)
+            self._knowledge.assume(condition, answer)
             return answer
 
     def check_finished(self) -> None:

@@ -85,7 +85,7 @@ class Over(MachineLeaf):
 
     def leaf_at(self, length: int) -> Constraint:
         """Of the leaf at this length; `InvalidConstraint` where the prompt is not known."""
-        self._known()
+        self._given_prompt()
         return self._around(self.of.leaf_at(length))
 
     def leaf_told(self, prompt: str) -> Constraint:
@@ -99,7 +99,7 @@ class Over(MachineLeaf):
     def _around(self, leaf: Constraint) -> Constraint:
         return self if leaf is self.of else Over(leaf, self.what, self.prompt)
 
-    def _known(self) -> str:
+    def _given_prompt(self) -> str:
         if self.prompt is None:
             raise InvalidConstraint(UNKNOWN.format(leaf=spelled(self)))
         return self.prompt
@@ -115,14 +115,14 @@ class Over(MachineLeaf):
         assert isinstance(self.of, AutomatonLeaf)
         whole = self.of.automaton()
         state = whole.start
-        for byte in self._known().encode():
+        for byte in self._given_prompt().encode():
             state = int(whole.table[state, whole.column.get(byte, whole.default)])
         return minimise(replace(whole, start=state))
 
     @cached_property
     def _machine(self) -> ByteMachine:
         """That of the leaf, which has read the prompt."""
-        return Advanced(machine_of(self.of), self._known().encode())
+        return Advanced(machine_of(self.of), self._given_prompt().encode())
 
     def is_relaxed_at(self, length: int) -> bool:
         """As the leaf."""
@@ -132,19 +132,19 @@ class Over(MachineLeaf):
         """Does it hold, or fail, whatever follows the prompt? None: that depends, or is not known."""
         if not self.is_small:
             return False if self.machine().least(0) == np.inf else None
-        found = self.automaton()
-        return bool(found.accepting[0]) if found.num_states == 1 else None
+        automaton = self.automaton()
+        return bool(automaton.accepting[0]) if automaton.num_states == 1 else None
 
     def holds_on(self, sequence: TokenSequence, parts: list[bool]) -> bool:
         """The leaf is read plainly on both."""
         return self.of.holds_on(self._both(sequence), [])
 
     def _both(self, sequence: TokenSequence) -> PartOfText:
-        return PartOfText(self._known().encode() + sequence.text)
+        return PartOfText(self._given_prompt().encode() + sequence.text)
 
     def why(self, sequence: TokenSequence) -> str:
         """What the leaf says of both, and where the text begins."""
-        both, start = self._both(sequence), len(self._known())
+        both, start = self._both(sequence), len(self._given_prompt())
         if hasattr(self.of, "why"):
             said = str(self.of.why(both))
         else:
@@ -154,7 +154,7 @@ class Over(MachineLeaf):
 
     def notes(self) -> tuple[str, ...]:
         """Those of the leaf, and what it forbids that has begun in the prompt."""
-        begun = self.of.begun(self._known()) if isinstance(self.of, Begins) else []
+        begun = self.of.begun(self._given_prompt()) if isinstance(self.of, Begins) else []
         return self.of.notes() + ((f"{spelled(self)}: {listed_beginnings(begun)} of the prompt",) if begun else ())
 
     def __repr__(self) -> str:

@@ -99,14 +99,14 @@ def pattern(regex: str | None = None, ignore_case: bool = False, *, name: str | 
         return Pattern(READY[name], flag, name)
     if not isinstance(regex, str):
         raise InvalidConstraint(f"pattern needs a regular expression as a string, got {regex!r}")
-    found = Pattern(regex, flag)
-    if not found.parsed.tree.getwidth()[0]:
+    expression = Pattern(regex, flag)
+    if not expression.parsed.tree.getwidth()[0]:
         raise InvalidConstraint(
             f"the pattern {regex!r} may match the empty text, which occurs in every text; let it match a character at least, "
             "such as with + for *"
         )
-    found.language  # noqa: B018  (raises where it is not supported)
-    return found
+    expression.language  # noqa: B018  (raises where it is not supported)
+    return expression
 
 
 def as_language(phrase: Phrase) -> Language:
@@ -116,10 +116,10 @@ def as_language(phrase: Phrase) -> Language:
 
 def check_countable(phrases: tuple[Pattern, ...]) -> None:
     """`InvalidConstraint` where the longest match is not what a pattern asks for."""
-    for one in phrases:
-        if is_lazy(one.parsed.tree):
+    for phrase in phrases:
+        if is_lazy(phrase.parsed.tree):
             raise InvalidConstraint(
-                f"{one!r} has a short repetition such as .*?, and of the matches that begin at one place the longest is "
+                f"{phrase!r} has a short repetition such as .*?, and of the matches that begin at one place the longest is "
                 'counted; say what the match must not hold instead, such as "[^"]*" for ".*?"'
             )
 

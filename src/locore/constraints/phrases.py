@@ -65,8 +65,8 @@ class PlainText:
 
     def occurrences(self, phrases: Iterable[str]) -> list[Occurrence]:
         """Where phrases occur in `original`, in order."""
-        found = [Occurrence(self.before_folding(place), phrase) for phrase in phrases for place in self.places(phrase)]
-        return sorted(found, key=lambda occurrence: occurrence.place)
+        occurrences = [Occurrence(self.before_folding(place), phrase) for phrase in phrases for place in self.places(phrase)]
+        return sorted(occurrences, key=lambda occurrence: occurrence.place)
 
     def before_folding(self, place: int) -> int:
         """The character of `original` that a character of `searched` comes from; a few fold to several."""
@@ -80,13 +80,13 @@ class PlainText:
     @cached_property
     def _origins(self) -> list[int]:
         """For each character of `searched` the one of `original` that it comes from: decomposed, marks sorted, runs joined."""
-        pieces = [(one, index) for index, character in enumerate(self.original) for one in self.manner.form(character)]
+        pieces = [(char, index) for index, character in enumerate(self.original) for char in self.manner.form(character)]
         start = 0
         for end in range(len(pieces) + 1):
             if end == len(pieces) or not combining(pieces[end][0]):
                 pieces[start:end] = sorted(pieces[start:end], key=lambda piece: combining(piece[0]))
                 start = end + 1
-        return [index for number, (one, index) in enumerate(pieces) if one != " " or not number or pieces[number - 1][0] != " "]
+        return [index for place, (char, index) in enumerate(pieces) if char != " " or not place or pieces[place - 1][0] != " "]
 
     def begun(self, phrase: str) -> int | None:
         """Where a phrase begins that the text may end within; None where it does not."""
@@ -115,14 +115,14 @@ def listed(occurrences: list[Occurrence]) -> str:
     """Some places in words, such as `"hate" occurs at character 12, "awful" at 30 and 2 more`."""
     first, *others = occurrences
     parts = [f"{quoted(first.phrase)} occurs at character {first.place}"]
-    parts += [f"{quoted(one.phrase)} at {one.place}" for one in others[: SHOWN - 1]]
+    parts += [f"{quoted(other.phrase)} at {other.place}" for other in others[: SHOWN - 1]]
     more = len(occurrences) - SHOWN
     return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
 
 
 def listed_beginnings(begun: list[Occurrence]) -> str:
     """The furthest in words, such as `"not a cat" begins at character 12`."""
-    parts = [f"{quoted(one.phrase)} begins at character {one.place}" for one in begun[:SHOWN]]
+    parts = [f"{quoted(occurrence.phrase)} begins at character {occurrence.place}" for occurrence in begun[:SHOWN]]
     more = len(begun) - SHOWN
     return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
 
@@ -193,15 +193,15 @@ class Ban(PhraseLeaf):
 
     def reason(self, content: bytes) -> str:
         """Where they occur."""
-        found = self.read(content).occurrences(self.phrases)
-        return listed(found) if found else "none occurs"
+        occurrences = self.read(content).occurrences(self.phrases)
+        return listed(occurrences) if occurrences else "none occurs"
 
     def begun(self, text: str) -> list[Occurrence]:
         """The phrases that a text ends within, those first of which most has been said."""
         read = self.read(text.encode())
-        found = [(read.begun(phrase), phrase) for phrase in self.phrases]
-        begun = [Occurrence(read.before_folding(place), phrase) for place, phrase in found if place is not None]
-        return sorted(begun, key=lambda one: one.place)
+        starts = [(read.begun(phrase), phrase) for phrase in self.phrases]
+        begun = [Occurrence(read.before_folding(place), phrase) for place, phrase in starts if place is not None]
+        return sorted(begun, key=lambda occurrence: occurrence.place)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -226,9 +226,9 @@ class Contains(TimesLeaf):
 
     def reason(self, content: bytes) -> str:
         """Where it occurs."""
-        found = self.read(content).occurrences([self.text])
-        where = listed(found) if found else f"{quoted(self.text)} does not occur"
-        times = f"{len(found)} time{'' if len(found) == 1 else 's'}, {allowed(*self.bounds())}"
+        occurrences = self.read(content).occurrences([self.text])
+        where = listed(occurrences) if occurrences else f"{quoted(self.text)} does not occur"
+        times = f"{len(occurrences)} time{'' if len(occurrences) == 1 else 's'}, {allowed(*self.bounds())}"
         return where if self.bounds() == (1, None) else f"{times}: {where}"
 
 
@@ -248,30 +248,30 @@ class ContainsInOrder(PhraseLeaf):
 
     def number(self, content: bytes) -> int:
         """1 if all are found, each by search behind the one before."""
-        return int(len(self._found(content)) == len(self.text))
+        return int(len(self._places(content)) == len(self.text))
 
     def reason(self, content: bytes) -> str:
         """Where they occur, and which does not."""
-        found = self._found(content)
-        parts = [f"{quoted(text)} at character {place}" for text, place in zip(self.text, found, strict=False)]
-        if len(found) < len(self.text):
-            missing = f"{quoted(self.text[len(found)])} does not occur"
-            parts.append(f"{missing} after that" if found else missing)
+        places = self._places(content)
+        parts = [f"{quoted(text)} at character {place}" for text, place in zip(self.text, places, strict=False)]
+        if len(places) < len(self.text):
+            missing = f"{quoted(self.text[len(places)])} does not occur"
+            parts.append(f"{missing} after that" if places else missing)
         return ", then ".join(parts)
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "contains", "text": [...], "ordered": true}`."""
         return super().json_of(parts) | {"ordered": True}
 
-    def _found(self, content: bytes) -> list[int]:
-        text, found, start = self.read(content), [], 0
+    def _places(self, content: bytes) -> list[int]:
+        text, places, start = self.read(content), [], 0
         for phrase in self.text:
             place = next(text.places(phrase, start), None)
             if place is None:
                 break
-            found.append(text.before_folding(place))
+            places.append(text.before_folding(place))
             start = place + text.length(phrase)
-        return found
+        return places
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -337,7 +337,7 @@ class Choice(PhraseLeaf):
     def number(self, content: bytes) -> int:
         """1 if it equals one of them."""
         text = self.read(content)
-        return int(any(text.is_whole(one) for one in self.texts))
+        return int(any(text.is_whole(choice) for choice in self.texts))
 
     def reason(self, content: bytes) -> str:
         """The text."""
@@ -368,6 +368,6 @@ class CountStrings(TimesLeaf):
 
     def reason(self, content: bytes) -> str:
         """How often and where they occur."""
-        found = self.read(content).occurrences(self.manner.distinct(self.strings))
-        where = f": {listed(found)}" if found else ""
-        return f"{len(found)} occurrence{'' if len(found) == 1 else 's'}, {allowed(*self.bounds())}{where}"
+        occurrences = self.read(content).occurrences(self.manner.distinct(self.strings))
+        where = f": {listed(occurrences)}" if occurrences else ""
+        return f"{len(occurrences)} occurrence{'' if len(occurrences) == 1 else 's'}, {allowed(*self.bounds())}{where}"

@@ -39,7 +39,7 @@ class PatternLeaf(MachineLeaf):
     kind: ClassVar[str]
 
     @abstractmethod
-    def _made(self) -> CharMachine[Any] | Counted:
+    def _decider(self) -> CharMachine[Any] | Counted:
         """A machine that decides it, over characters, or, of several patterns, over bytes."""
 
     @abstractmethod
@@ -53,12 +53,12 @@ class PatternLeaf(MachineLeaf):
     @cached_property
     def _machine(self) -> ByteMachine:
         """States are made as texts go."""
-        made = self._written_out()
-        return OverBytes(made) if isinstance(made, CharMachine) else made
+        decider = self._written_out()
+        return OverBytes(decider) if isinstance(decider, CharMachine) else decider
 
     def _written_out(self) -> CharMachine[Any] | Counted:
         try:
-            return self._made()
+            return self._decider()
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f"{cut(repr(self), LONGEST)} is too large: {error}. Repeat less often, or leave the limit away: {{2,}} costs "
@@ -67,11 +67,11 @@ class PatternLeaf(MachineLeaf):
 
     @cached_property
     def _small(self) -> Automaton | None:
-        made = self._written_out()
+        decider = self._written_out()
         try:
-            if isinstance(made, Counted):
-                return as_automaton(made, SMALL)
-            whole = made.whole(SMALL)
+            if isinstance(decider, Counted):
+                return as_automaton(decider, SMALL)
+            whole = decider.whole(SMALL)
             return None if whole is None else whole.over_bytes(replace(Budget.in_force(), byte_states=SMALL_BYTES))
         except BudgetExceeded:
             return None
@@ -108,8 +108,8 @@ def _written(value: Any) -> Any:
 
 def found_in(patterns: tuple[Pattern, ...], text: str) -> list[Occurrence]:
     """What matches in a text, and where."""
-    found = [Occurrence(start, text[start:end]) for one in patterns for start, end in one.matches(text)]
-    return sorted(found, key=lambda occurrence: occurrence.place)
+    occurrences = [Occurrence(start, text[start:end]) for pattern in patterns for start, end in pattern.matches(text)]
+    return sorted(occurrences, key=lambda occurrence: occurrence.place)
 
 
 def _occurs(pattern: Pattern, text: str) -> bool:
@@ -123,23 +123,23 @@ class BanPatterns(PatternLeaf):
     kind = "ban"
     phrases: tuple[Pattern, ...]
 
-    def _made(self) -> CharMachine[Any] | Counted:
-        return Search(anywhere(either(one.language for one in self.phrases)), absent=True)
+    def _decider(self) -> CharMachine[Any] | Counted:
+        return Search(anywhere(either(phrase.language for phrase in self.phrases)), absent=True)
 
     def holds_in(self, text: str) -> bool:
         """Each is looked for at every place."""
-        return not any(_occurs(one, text) for one in self.phrases)
+        return not any(_occurs(phrase, text) for phrase in self.phrases)
 
     def reason(self, text: str) -> str:
         """Where there are matches."""
-        found = found_in(self.phrases, text)
-        return listed(found) if found else "none matches"
+        occurrences = found_in(self.phrases, text)
+        return listed(occurrences) if occurrences else "none matches"
 
     def begun(self, text: str) -> list[Occurrence]:
         """The patterns that a text ends within, those first that have begun first."""
-        places = [(Search(one.language).begun(text), one.regex) for one in self.phrases]
-        found = [Occurrence(place, regex) for place, regex in places if place is not None]
-        return sorted(found, key=lambda one: one.place)
+        places = [(Search(phrase.language).begun(text), phrase.regex) for phrase in self.phrases]
+        begun = [Occurrence(place, regex) for place, regex in places if place is not None]
+        return sorted(begun, key=lambda occurrence: occurrence.place)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,10 +149,10 @@ class ContainsInOrderPatterns(PatternLeaf):
     kind = "contains"
     text: tuple[Phrase, ...]
 
-    def _made(self) -> CharMachine[Any] | Counted:
+    def _decider(self) -> CharMachine[Any] | Counted:
         return Search(anywhere(*map(as_language, self.text)))
 
-    def _found(self, text: str) -> list[int]:
+    def _ends(self, text: str) -> list[int]:
         """Where each ends at the earliest, behind those before it."""
         ends: list[int] = []
         for phrase in self.text:
@@ -169,12 +169,12 @@ class ContainsInOrderPatterns(PatternLeaf):
 
     def holds_in(self, text: str) -> bool:
         """Each is looked for behind the one before."""
-        return len(self._found(text)) == len(self.text)
+        return len(self._ends(text)) == len(self.text)
 
     def reason(self, text: str) -> str:
         """Where they end, and which is not there."""
-        ends = self._found(text)
-        parts = [f"{_shown(one)} ends before character {end}" for one, end in zip(self.text, ends, strict=False)]
+        ends = self._ends(text)
+        parts = [f"{_shown(phrase)} ends before character {end}" for phrase, end in zip(self.text, ends, strict=False)]
         if len(ends) < len(self.text):
             parts.append(f"{_shown(self.text[len(ends)])} does not occur{' after that' if ends else ''}")
         return ", then ".join(parts)
@@ -201,7 +201,7 @@ class StartsWithPattern(EndPattern):
     kind = "starts_with"
     text: Pattern
 
-    def _made(self) -> CharMachine[Any] | Counted:
+    def _decider(self) -> CharMachine[Any] | Counted:
         return Search(self.text.language)
 
     def holds_in(self, text: str) -> bool:
@@ -222,7 +222,7 @@ class EndsWithPattern(EndPattern):
     kind = "ends_with"
     text: Pattern
 
-    def _made(self) -> CharMachine[Any] | Counted:
+    def _decider(self) -> CharMachine[Any] | Counted:
         return Search(anywhere(self.text.language), open_end=False)
 
     def holds_in(self, text: str) -> bool:
@@ -253,22 +253,22 @@ class TimesPatterns(PatternLeaf):
 
     @property
     def _patterns(self) -> tuple[Pattern, ...]:
-        return tuple(one for one in self.sought if isinstance(one, Pattern))
+        return tuple(phrase for phrase in self.sought if isinstance(phrase, Pattern))
 
     @property
     def _strings(self) -> tuple[str, ...]:
-        return tuple(one for one in self.sought if isinstance(one, str))
+        return tuple(phrase for phrase in self.sought if isinstance(phrase, str))
 
-    def _made(self) -> CharMachine[Any] | Counted:
+    def _decider(self) -> CharMachine[Any] | Counted:
         strings, low, high = self._strings, self.at_least, self.at_most
         if (low, high) in ((1, None), (0, 0)) and not strings:  # a match is one, however far it goes
-            every = either(one.language for one in self._patterns)
+            every = either(pattern.language for pattern in self._patterns)
             return Search(anywhere(every), absent=not low)
         tally = phrase_search.occurrences(strings, self.manner) if strings else None
-        counters = [Matches(one.language, low, high) for one in self._patterns]
+        counters = [Matches(pattern.language, low, high) for pattern in self._patterns]
         return counters[0] if len(counters) == 1 and tally is None else Counted(counters, tally, low, high)
 
-    def found(self, text: str) -> list[Occurrence]:
+    def occurrences(self, text: str) -> list[Occurrence]:
         """Matches and occurrences, in order."""
         plain = PlainText(text.encode(), self.manner)
         strings = plain.occurrences(self.manner.distinct(self._strings))
@@ -276,14 +276,14 @@ class TimesPatterns(PatternLeaf):
 
     def holds_in(self, text: str) -> bool:
         """They are counted."""
-        number = len(self.found(text))
+        number = len(self.occurrences(text))
         return self.at_least <= number and (self.at_most is None or number <= self.at_most)
 
     def reason(self, text: str) -> str:
         """How many there are, and where."""
-        found = self.found(text)
-        where = f": {listed(found)}" if found else ""
-        return f"{len(found)} match{'' if len(found) == 1 else 'es'}, {allowed(self.at_least, self.at_most)}{where}"
+        occurrences = self.occurrences(text)
+        where = f": {listed(occurrences)}" if occurrences else ""
+        return f"{len(occurrences)} match{'' if len(occurrences) == 1 else 'es'}, {allowed(self.at_least, self.at_most)}{where}"
 
     def json_of(self, parts: list[Json]) -> Json:
         """`exactly` stands for two equal bounds."""

@@ -58,9 +58,9 @@ def template(text: str, /, **holes: Constraint) -> Template:
         raise InvalidConstraint(f"what the hole {twice[0]!r} of template holds is said twice, in the text and by name")
     for name, constraint in holes.items():
         require_text(constraint, f"the hole {name!r} of template")
-    made = Template(text, tuple(sorted(holes.items())))
-    made.machine()
-    return made
+    leaf = Template(text, tuple(sorted(holes.items())))
+    leaf.machine()
+    return leaf
 
 
 class Weighted(Protocol):
@@ -124,12 +124,12 @@ class Template(MachineLeaf):
             InvalidArgument: the text is not one of the template's.
         """
         content = text.encode() if isinstance(text, str) else text
-        found = self._cut(content)
-        if found is None:
+        fillings = self._cut(content)
+        if fillings is None:
             raise InvalidArgument(
                 f"{quoted(content.decode('utf-8', errors='replace'))} is no text of the template {self.text!r}."
             )
-        return {name: value.decode("utf-8", errors="replace") for name, value in found.items()}
+        return {name: value.decode("utf-8", errors="replace") for name, value in fillings.items()}
 
     def marginal(self, particles: Weighted | Iterable[tuple[str, float]], name: str) -> dict[str, float]:
         """The probability of each value of a hole, given everything else that is asked for; most probable first.
@@ -199,10 +199,10 @@ class Template(MachineLeaf):
 
     def why(self, sequence: TokenSequence) -> str:
         """What stands in the holes."""
-        found = self._cut(sequence.text)
-        if found is None:
+        fillings = self._cut(sequence.text)
+        if fillings is None:
             return "no way to cut the text fits"
-        shown = [f"{name} is {quoted(value.decode('utf-8', errors='replace'))}" for name, value in found.items()]
+        shown = [f"{name} is {quoted(value.decode('utf-8', errors='replace'))}" for name, value in fillings.items()]
         return ", ".join(shown) or "the text is that of the template"
 
     def json_of(self, parts: list[Json]) -> Json:

@@ -70,11 +70,11 @@ def ban(
     Raises:
         InvalidConstraint: no phrases, an empty phrase, an unknown level, or an option that the level does not have.
     """
-    known, manner = phrases_of(phrases, "ban", patterns=True), manner_of(words, ignore_case, "ban", normalise)
-    strings, patterns = apart(known, manner, "ban")
+    sought, manner = phrases_of(phrases, "ban", patterns=True), manner_of(words, ignore_case, "ban", normalise)
+    strings, patterns = apart(sought, manner, "ban")
     if level == "text":
-        found = [Ban(checked(strings, manner), words, ignore_case, normalise)] if strings else []
-        return conjunction([*found, BanPatterns(patterns)]) if patterns else found[0]
+        leaves = [Ban(checked(strings, manner), words, ignore_case, normalise)] if strings else []
+        return conjunction([*leaves, BanPatterns(patterns)]) if patterns else leaves[0]
     if level != "tokens":
         raise InvalidConstraint(f'ban knows the levels "text" and "tokens", not {level!r}')
     if patterns:
@@ -127,13 +127,13 @@ def contains(
             )
         return ContainsInOrderPatterns(_in_manner(listed, manner))
     bounds = limits_of(at_least, at_most, exactly, "contains", default=1)
-    known = _in_manner(phrases_of(text, "contains", patterns=True), manner)
-    checked(apart(known, manner, "contains")[0], manner)
+    sought = _in_manner(phrases_of(text, "contains", patterns=True), manner)
+    checked(apart(sought, manner, "contains")[0], manner)
     if bounds != (1, None):
-        check_countable(apart(known, manner, "contains")[1])
+        check_countable(apart(sought, manner, "contains")[1])
     return conjunction(
-        Contains(one, *bounds, words, ignore_case, normalise) if isinstance(one, str) else ContainsPattern(one, *bounds)
-        for one in known
+        Contains(piece, *bounds, words, ignore_case, normalise) if isinstance(piece, str) else ContainsPattern(piece, *bounds)
+        for piece in sought
     )
 
 
@@ -189,32 +189,32 @@ def count(
     """
     manner = manner_of(words, ignore_case, "count", normalise)
     bounds = limits_of(at_least, at_most, exactly, "count", default=0)
-    known = phrases_of(strings, "count", patterns=True)
-    alone, patterns = apart(known, manner, "count")
+    sought = phrases_of(strings, "count", patterns=True)
+    alone, patterns = apart(sought, manner, "count")
     if not patterns:
         return CountStrings(checked(alone, manner), *bounds, words, ignore_case, normalise)
     check_countable(patterns)
-    return CountPatterns(_in_manner(known, manner), *bounds, bool(alone) and ignore_case)
+    return CountPatterns(_in_manner(sought, manner), *bounds, bool(alone) and ignore_case)
 
 
-def apart(known: tuple[Phrase, ...], manner: Manner, where: str) -> tuple[tuple[str, ...], tuple[Pattern, ...]]:
+def apart(phrases: tuple[Phrase, ...], manner: Manner, where: str) -> tuple[tuple[str, ...], tuple[Pattern, ...]]:
     """The strings, and the patterns as they are compared.
 
     Raises:
         InvalidConstraint: an option that patterns do not have.
     """
-    patterns = tuple(one for one in _in_manner(known, manner) if isinstance(one, Pattern))
+    patterns = tuple(phrase for phrase in _in_manner(phrases, manner) if isinstance(phrase, Pattern))
     if patterns and (manner.words or manner.normalise):
         option, instead = ("words", r"write \b into it") if manner.words else ("normalise", "write what it is to match")
         raise InvalidConstraint(
             f"{where} got {option}=True and {patterns[0]!r}: {option} is about strings, and a pattern says itself what it "
             f"matches; {instead}, and give strings with {option}=True to another {where}"
         )
-    return tuple(one for one in known if isinstance(one, str)), patterns
+    return tuple(phrase for phrase in phrases if isinstance(phrase, str)), patterns
 
 
-def _in_manner(known: tuple[Phrase, ...], manner: Manner) -> tuple[Phrase, ...]:
-    return tuple(one.without_case() if isinstance(one, Pattern) and manner.ignore_case else one for one in known)
+def _in_manner(phrases: tuple[Phrase, ...], manner: Manner) -> tuple[Phrase, ...]:
+    return tuple(phrase.without_case() if isinstance(phrase, Pattern) and manner.ignore_case else phrase for phrase in phrases)
 
 
 @overload
@@ -234,7 +234,7 @@ def sequence_of(value: object, where: str, ordered: bool = False, patterns: bool
     """The same with repetitions; `ordered`: a set will not do."""
     alone = isinstance(value, str | Pattern)
     items = [value] if alone else items_of(value, where, "a string or a list of strings", ordered=ordered)
-    phrases = tuple(one if patterns and isinstance(one, Pattern) else phrase_of(one, where) for one in items)
+    phrases = tuple(phrase if patterns and isinstance(phrase, Pattern) else phrase_of(phrase, where) for phrase in items)
     if not phrases:
         raise InvalidConstraint(f"{where} got no phrase at all; pass at least one")
     return phrases

@@ -199,5 +199,5 @@ def machine_of(constraint: Constraint) -> ByteMachine:
         others = [part for part in parts if not isinstance(part, Automaton)]
         return Joined([*others, *map(AutomatonMachine, merged)], conjunctive) if others else merged[0]
 
-    found = fold(constraint, rule)
-    return AutomatonMachine(found) if isinstance(found, Automaton) else found
+    combined = fold(constraint, rule)
+    return AutomatonMachine(combined) if isinstance(combined, Automaton) else combined

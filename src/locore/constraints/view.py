@@ -205,7 +205,7 @@ class TokensView:
             return self[start].isin(sequence)
         if start + len(sequence) > len(self):
             return Constant(False)
-        return conjunction(self[start + step] == one for step, one in enumerate(sequence))
+        return conjunction(self[start + step] == token for step, token in enumerate(sequence))
 
     @overload
     def __getitem__(self, index: slice) -> TokensView: ...

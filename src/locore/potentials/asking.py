@@ -40,11 +40,11 @@ class Tally:
     first_error: str | None = None
 
 
-def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: Tally, ahead: bool = False) -> list[float]:
+def log_factors(phi: Potential, f: Callable[..., Any], texts: list[str], tally: Tally, ahead: bool = False) -> list[float]:
     """weight · f of each text, every one of them asked for the first time.
 
     Args:
-        one: the potential.
+        phi: the potential.
         f: its function of finished texts, or that of beginnings.
         texts: distinct.
         tally: what is counted on.
@@ -55,18 +55,18 @@ def log_factors(one: Potential, f: Callable[..., Any], texts: list[str], tally: 
             False, or the function of a potential raised.
     """
     tally.texts += len(texts)
-    if one.is_predicate:
-        return [0.0 if _says_yes(one, f, text, tally, ahead) else -math.inf for text in texts]
+    if phi.is_predicate:
+        return [0.0 if _says_yes(phi, f, text, tally, ahead) else -math.inf for text in texts]
     try:
         answer = f(list(texts))
     except LocoreError:
         raise
     except Exception as error:
         raise BrokenPotential(
-            f"{one!r} raised {type(error).__name__}: {error} (asked about {len(texts)} texts, the first {shown(texts[0])}). "
+            f"{phi!r} raised {type(error).__name__}: {error} (asked about {len(texts)} texts, the first {shown(texts[0])}). "
             "Catch it in the function and return a number, or make a predicate of it, whose errors mean no."
         ) from error
-    return [_checked(one, value, text, ahead) for value, text in zip(_numbers(one, answer, texts), texts, strict=True)]
+    return [_checked(phi, value, text, ahead) for value, text in zip(_numbers(phi, answer, texts), texts, strict=True)]
 
 
 def shown(text: str) -> str:
@@ -74,48 +74,48 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
 
 
-def _numbers(one: Potential, answer: Any, texts: list[str]) -> Sequence[float]:
+def _numbers(phi: Potential, answer: Any, texts: list[str]) -> Sequence[float]:
     """The answer as a list of one number for each text."""
     try:
         values = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer, dtype=np.float64)
     except (TypeError, ValueError):
         raise BrokenPotential(
-            f"{one!r} returned {type(answer).__name__}, which is no list of numbers; it gets a list of texts and returns as "
+            f"{phi!r} returned {type(answer).__name__}, which is no list of numbers; it gets a list of texts and returns as "
             "many log-factors."
         ) from None
     if values.shape != (len(texts),):
         size = f"{values.size} values" if values.ndim == 1 else f"an array of shape {values.shape}"
         raise BrokenPotential(
-            f"{one!r} returned {size} for {len(texts)} texts; it gets a list of texts and returns as many log-factors."
+            f"{phi!r} returned {size} for {len(texts)} texts; it gets a list of texts and returns as many log-factors."
         )
     return [float(value) for value in values]
 
 
-def _checked(one: Potential, value: float, text: str, ahead: bool) -> float:
+def _checked(phi: Potential, value: float, text: str, ahead: bool) -> float:
     """The log-factor of one text; about that of one that begins so, it may be any finite number."""
     if math.isnan(value) or value == math.inf:
         raise BrokenPotential(
-            f"{one!r} returned {value} for the text {shown(text)}; return a number, or -inf for a text that is excluded."
+            f"{phi!r} returned {value} for the text {shown(text)}; return a number, or -inf for a text that is excluded."
         )
     if value == -math.inf:
-        if one.weight <= 0:
-            raise BrokenPotential(f"{one!r} excludes the text {shown(text)} by -inf, which a weight of {one.weight:g} undoes.")
+        if phi.weight <= 0:
+            raise BrokenPotential(f"{phi!r} excludes the text {shown(text)} by -inf, which a weight of {phi.weight:g} undoes.")
         return value
-    weighed = one.weight * value
+    weighed = phi.weight * value
     if ahead:
-        return max(-MOST_AHEAD, min(weighed, one.bound, MOST_AHEAD))
-    if weighed > one.bound + ROUNDING * (1 + abs(one.bound)):
+        return max(-MOST_AHEAD, min(weighed, phi.bound, MOST_AHEAD))
+    if weighed > phi.bound + ROUNDING * (1 + abs(phi.bound)):
         raise BrokenPotential(
-            f"{one!r} returned {value:g} for the text {shown(text)}, above its bound of {one.bound / one.weight:g}; "
+            f"{phi!r} returned {value:g} for the text {shown(text)}, above its bound of {phi.bound / phi.weight:g}; "
             "correct the bound."
         )
-    return min(weighed, one.bound)
+    return min(weighed, phi.bound)
 
 
-def _says_yes(one: Potential, f: Callable[..., Any], text: str, tally: Tally, otherwise: bool) -> bool:
+def _says_yes(phi: Potential, f: Callable[..., Any], text: str, tally: Tally, otherwise: bool) -> bool:
     """The answer of a predicate, `otherwise` where there is none."""
     try:
-        with limited(one.timeout):
+        with limited(phi.timeout):
             answer = f(text)
     except TookTooLong:
         tally.timeouts += 1
@@ -123,11 +123,11 @@ def _says_yes(one: Potential, f: Callable[..., Any], text: str, tally: Tally, ot
     except Exception as error:
         tally.errors += 1
         said = f"{type(error).__name__}: {error}"[: 2 * SHOWN]
-        tally.first_error = tally.first_error or f"{one!r} on {shown(text)}: {said}"
+        tally.first_error = tally.first_error or f"{phi!r} on {shown(text)}: {said}"
         return otherwise
     if isinstance(answer, bool | np.bool_):
         return bool(answer)
-    which = f"the prefix function of {one!r}" if f is one.prefix else repr(one)
+    which = f"the prefix function of {phi!r}" if f is phi.prefix else repr(phi)
     raise BrokenPotential(
         f"{which} returned {shown(str(answer))} ({type(answer).__name__}) for the text {shown(text)}; a predicate returns True "
         "or False, so check that every path ends in a return, or write bool(...)."

@@ -116,8 +116,8 @@ class _Linear:
 def _counts(tokens: Tensor, ids: Tensor) -> Tensor:
     """f64[num, known]: how often each of these ids stands in each row."""
     place = torch.searchsorted(ids, tokens).clamp_max(len(ids) - 1)
-    found = (ids[place] == tokens).double()
-    return torch.zeros(len(tokens), len(ids), dtype=torch.float64).scatter_add_(1, place, found)
+    hits = (ids[place] == tokens).double()
+    return torch.zeros(len(tokens), len(ids), dtype=torch.float64).scatter_add_(1, place, hits)
 
 
 class _Tree:

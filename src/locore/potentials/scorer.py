@@ -91,7 +91,7 @@ class Tilted(Wrapper):
 class _Asked:
     """One potential, and what it has said so far: of finished texts and of beginnings."""
 
-    one: Potential
+    phi: Potential
     tally: Tally = field(default_factory=Tally)
     along: Tally = field(default_factory=Tally)
     finished: dict[str, float] = field(default_factory=dict)
@@ -99,18 +99,18 @@ class _Asked:
 
     def of(self, texts: Sequence[str]) -> Tensor:
         """f64[texts]: log φ of finished texts."""
-        return self._known(self.one.ask, texts, self.finished, self.tally, ahead=False)
+        return self._logs(self.phi.ask, texts, self.finished, self.tally, ahead=False)
 
     def ahead(self, texts: Sequence[str]) -> Tensor:
         """f64[texts]: about the log φ of texts that begin so."""
-        assert self.one.prefix is not None  # only those that steer are asked
-        return self._known(self.one.prefix, texts, self.begun, self.along, ahead=True)
+        assert self.phi.prefix is not None  # only those that steer are asked
+        return self._logs(self.phi.prefix, texts, self.begun, self.along, ahead=True)
 
-    def _known(self, f: Callable[..., Any], texts: Sequence[str], known: dict[str, float], tally: Tally, ahead: bool) -> Tensor:
-        new = [text for text in dict.fromkeys(texts) if text not in known]
+    def _logs(self, f: Callable[..., Any], texts: Sequence[str], logs: dict[str, float], tally: Tally, ahead: bool) -> Tensor:
+        new = [text for text in dict.fromkeys(texts) if text not in logs]
         if new:
-            known.update(zip(new, log_factors(self.one, f, new, tally, ahead), strict=True))
-        return torch.tensor([known[text] for text in texts], dtype=torch.float64)
+            logs.update(zip(new, log_factors(self.phi, f, new, tally, ahead), strict=True))
+        return torch.tensor([logs[text] for text in texts], dtype=torch.float64)
 
 
 class Scorer:
@@ -148,7 +148,7 @@ class Scorer:
     @property
     def steers(self) -> bool:
         """Is there anything to be said of beginnings?"""
-        return any(asked.one.prefix is not None for asked in self._asked)
+        return any(asked.phi.prefix is not None for asked in self._asked)
 
     def of(self, tokens: Tensor) -> Tensor:
         """f64[num]: log Π φ of finished sequences Long[num, length].
@@ -187,7 +187,7 @@ class Scorer:
         total = torch.zeros(len(tokens), dtype=torch.float64)
         for asked in self._asked:
             left = (total > NEG_INF).nonzero()[:, 0]
-            if asked.one.prefix is not None and len(left):
+            if asked.phi.prefix is not None and len(left):
                 total[left] += asked.ahead(self._texts(tokens[left]))
         return total
 
@@ -208,7 +208,7 @@ class Scorer:
 
     def _log_beyond(self) -> float:
         """Log of what a text may be worth that was not asked about; see `locore.kernel.evidence.bounds`."""
-        of_texts = [one.one.bound if one.one.bound < math.inf else _beyond(list(one.finished.values())) for one in self._asked]
+        of_texts = [ask.phi.bound if ask.phi.bound < math.inf else _beyond(list(ask.finished.values())) for ask in self._asked]
         of_models = [min(_beyond(said), math.inf if weight < 0 else 0.0) for weight, _, said in self._experts]
         return float(sum(of_texts) + sum(of_models))
 

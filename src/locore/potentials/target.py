@@ -197,17 +197,17 @@ class Target(Term):
 
     def constraints(self) -> list[Constraint]:
         """Its own, and those of its bonuses."""
-        return [self.constraint, *(one.constraint for one in self.bonuses)]
+        return [self.constraint, *(term.constraint for term in self.bonuses)]
 
     def read_with(self, change: Callable[[Constraint], Constraint]) -> Target:
         """With another constraint in place of its own, and of that of each bonus."""
-        factors = (replace(one, constraint=change(one.constraint)) if isinstance(one, Bonus) else one for one in self.factors)
+        factors = (replace(phi, constraint=change(phi.constraint)) if isinstance(phi, Bonus) else phi for phi in self.factors)
         return Target(change(self.constraint), tuple(factors))
 
     def bonus_of(self, tokens: Sequence[int], tokenizer: Tokenizer) -> float:
         """Nats of the bonuses whose constraints hold on a finished sequence."""
         length = len(tokens)
-        return sum(one.nats for one in self.bonuses if one.constraint.at(length).bind(tokenizer).evaluate(tokens, tokenizer))
+        return sum(term.nats for term in self.bonuses if term.constraint.at(length).bind(tokenizer).evaluate(tokens, tokenizer))
 
     @property
     def log_most(self) -> float:
@@ -320,10 +320,10 @@ def bonus(constraint: Constraint, nats: float) -> Term:
 
 
 def _check_yes_or_no(part: object) -> None:
-    known = target_of(part)
-    if known is None:
+    target = target_of(part)
+    if target is None:
         raise InvalidConstraint(f"& takes constraints and predicates, got {type(part).__name__}")
-    for factor in known.factors:
+    for factor in target.factors:
         if not (isinstance(factor, Potential) and factor.is_predicate):
             raise InvalidConstraint(f"{factor!r} is a number and no yes or no; multiply with * instead of &")
 

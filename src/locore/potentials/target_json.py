@@ -32,9 +32,9 @@ def from_json(obj: Any) -> Constraint | Target:
     if not isinstance(kind, str) or kind not in FIELDS:
         return read_constraint(obj, "")
     term = _bonus(obj, "") if kind == "bonus" else _product(obj)
-    known = target_of(term)
-    assert known is not None  # a term is one
-    return known if known.factors else known.constraint
+    target = target_of(term)
+    assert target is not None  # a term is one
+    return target if target.factors else target.constraint
 
 
 def json_forms(prefix: str) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def _product(obj: dict[str, Any]) -> Term | Constraint:
         else:
             constraints.append(read_constraint(part, path))
     total: Any = conjunction(constraints)
-    for one in bonuses:
-        total = total * one
+    for term in bonuses:
+        total = total * term
     return total  # type: ignore[no-any-return]
 
 
@@ -94,11 +94,11 @@ def _bonus(obj: dict[str, Any], path: str) -> Term:
 
 
 def _check_fields(obj: dict[str, Any], path: str) -> None:
-    known = FIELDS[obj["type"]]
+    names = FIELDS[obj["type"]]
     for field in obj:
-        if field != "type" and field not in known:
+        if field != "type" and field not in names:
             where = f"{path}.{field}" if path else field
-            raise UnsupportedKeyword(f"a {obj['type']} has no field {field!r} (at {where}); its fields are: {', '.join(known)}")
-    for field in known:
+            raise UnsupportedKeyword(f"a {obj['type']} has no field {field!r} (at {where}); its fields are: {', '.join(names)}")
+    for field in names:
         if field not in obj:
             raise InvalidConstraint(f"a {obj['type']} needs the field {field!r} (missing at {path or 'the top'})")

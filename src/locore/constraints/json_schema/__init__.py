@@ -175,20 +175,20 @@ class JsonSchema(NestedLeaf):
         """Keywords that constrain nothing, and how deep values may nest where the schema sets no end to it."""
         words = list(dict.fromkeys(self.read.remarks))
         said = ", ".join(words[:SAID]) + (f" and {len(words) - SAID} more" if len(words) > SAID else "")
-        found = []
+        notes = []
         if words:
-            found.append(f"the JSON schema has keywords that the standard does not know, which constrain nothing: {said}")
+            notes.append(f"the JSON schema has keywords that the standard does not know, which constrain nothing: {said}")
         if self.read.nests:
-            found.append(
+            notes.append(
                 f"arrays and objects nest {self.depth} deep at most, by depth= of json_schema; the schema sets no end to it"
             )
         left_out = list(dict.fromkeys(self.read.shapes.left_out))
         if left_out:
-            found.append(
+            notes.append(
                 f"valid for the JSON schema and left out, as there are too many ways to be so: {'; '.join(left_out[:SAID])}; "
                 "require the property, and all is said"
             )
-        return tuple(found)
+        return tuple(notes)
 
     @cached_property
     def _check(self) -> Check:

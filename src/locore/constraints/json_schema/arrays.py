@@ -82,30 +82,30 @@ class Plan:
                         yield joined((*goals, fact.goal.opposite()))
 
     def _finite(self, distinct: Distinct) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        by_repr: dict[str, Any] = {}
         top = self.beyond if self.most is None else min(self.beyond, self.most - 1)
         for index in range(top + 1):
             values = values_of(self.reading, self.goals(index))
-            if values is None or len(found) + len(values) > MOST_VALUES:
+            if values is None or len(by_repr) + len(values) > MOST_VALUES:
                 distinct.place.refuse(
                     f"it needs items of at most {MOST_VALUES} values: an enum, const, boolean or null; leave it away (a set "
                     "in Python: take a list), or say which values there are",
                     "uniqueItems",
                 )
-            found.update((repr(value), value) for value in values)
-        return found
+            by_repr.update((repr(value), value) for value in values)
+        return by_repr
 
 
 def values_of(reading: Reading, goals: Goals) -> list[Any] | None:
     """All values that meet some goals; None if there are more than `MOST_VALUES`, or it is not plain to see."""
-    found: dict[str, Any] = {}
+    by_repr: dict[str, Any] = {}
     for shape in reading.shapes.of(goals):
         for kind in shape.kinds:
             values = _values_of_kind(reading, kind, shape.of(kind))
             if values is None:
                 return None
-            found.update((repr(value), value) for value in values)
-    return list(found.values()) if len(found) <= MOST_VALUES else None
+            by_repr.update((repr(value), value) for value in values)
+    return list(by_repr.values()) if len(by_repr) <= MOST_VALUES else None
 
 
 def _values_of_kind(reading: Reading, kind: str, facts: tuple[Fact, ...]) -> list[Any] | None:
@@ -114,11 +114,11 @@ def _values_of_kind(reading: Reading, kind: str, facts: tuple[Fact, ...]) -> lis
     if kind == "string":
         words = [fact.strings for fact in facts if isinstance(fact, StringIn) and fact.wanted]
         fitting = strings(facts)
-        return [one for one in sorted(words[0]) if fitting is not None and fitting.accepts(one)] if words else None
+        return [word for word in sorted(words[0]) if fitting is not None and fitting.accepts(word)] if words else None
     if kind == "number":
         named = [fact.numbers for fact in facts if isinstance(fact, NumberIn) and fact.wanted]
         scanner = numbers(frozenset(facts), reading.digits)
-        return [plain(one) for one in sorted(named[0]) if scanner.accepts(str(plain(one)))] if named else None
+        return [plain(number) for number in sorted(named[0]) if scanner.accepts(str(plain(number)))] if named else None
     if kind == "array":
         counts = [fact for fact in facts if isinstance(fact, ItemCount)]
         if not counts or counts[0].least != counts[0].most or not all(isinstance(fact, Items | ItemCount) for fact in facts):
@@ -174,18 +174,18 @@ class Arrays(Container):
             return []
         top = max(plan.beyond, plan.least) if plan.most is None else plan.most + 1
         goals = plan.goals(count)
-        found = []
+        successors = []
         for choice in self._choices(count, held):
             more = tuple(goal for goal, _ in choice if goal is not None)
             after = (min(count + 1, top), tuple(number for _, number in choice))
             if plan.values is None:
-                found.append((self.value(joined((*goals, *more))), (*after, used)))
+                successors.append((self.value(joined((*goals, *more))), (*after, used)))
                 continue
             for key, value in plan.values.items():
                 if key not in used:
-                    one = Goal(constant(value))
-                    found.append((self.value((*goals, *more, one)), (*after, used | {key})))
-        return found
+                    fixed = Goal(constant(value))
+                    successors.append((self.value((*goals, *more, fixed)), (*after, used | {key})))
+        return successors
 
     def _choices(self, count: int, held: tuple[int, ...]) -> Iterable[tuple[tuple[Goal | None, int], ...]]:
         """For each fact about how many hold: what the item has to meet, and how many hold then."""
@@ -217,18 +217,18 @@ class Arrays(Container):
         if not lacking:
             return cost_of(self.empty if is_first else self.end)
         singly = range(count, min(plan.least, plan.beyond))
-        found = sum(self.value(plan.goals(index)).cost for index in singly)
+        cost = sum(self.value(plan.goals(index)).cost for index in singly)
         rest = plan.least - max(count, plan.beyond)
         if rest > 0:
-            found += rest * self.value(plan.goals(plan.beyond)).cost
+            cost += rest * self.value(plan.goals(plan.beyond)).cost
         commas = lacking - 1 if is_first else lacking
-        return found + (cost_of(self.first) if is_first else 0) + commas * cost_of(self.next) + cost_of(self.end)
+        return cost + (cost_of(self.first) if is_first else 0) + commas * cost_of(self.next) + cost_of(self.end)
 
     def _searched(self, state: State, is_first: bool) -> float:
         if self.is_complete(state):
             return cost_of(self.empty if is_first else self.end)
-        found = NEVER
+        cheapest = NEVER
         for value, after in self.after(state):
             if after != state and value.cost != NEVER:
-                found = min(found, value.cost + self.rest_cost(after, False))
-        return found + cost_of(self.first if is_first else self.next)
+                cheapest = min(cheapest, value.cost + self.rest_cost(after, False))
+        return cheapest + cost_of(self.first if is_first else self.next)

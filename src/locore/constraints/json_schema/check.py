@@ -138,8 +138,8 @@ def _items(validator: Any, items: Any, value: Any, schema: Any) -> Iterator[Any]
     first = items if isinstance(items, list) else schema.get("prefixItems", [])
     rest = schema.get("additionalItems", True) if isinstance(items, list) else items
     if isinstance(items, list):
-        for place, (item, one) in enumerate(zip(value, items, strict=False)):
-            yield from validator.descend(item, one, path=place, schema_path=place)
+        for place, (item, subschema) in enumerate(zip(value, items, strict=False)):
+            yield from validator.descend(item, subschema, path=place, schema_path=place)
     for place, item in enumerate(value[len(first) :], len(first)):
         yield from validator.descend(item, rest, path=place)
 

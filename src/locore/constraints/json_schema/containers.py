@@ -30,8 +30,8 @@ class Container(ABC):
 
     def rest(self, state: Any, is_first: bool) -> Rest:
         """What stands after some members."""
-        found: Rest = self.reading.once((Rest, self, state, is_first), Rest, self, state, is_first)
-        return found
+        rest: Rest = self.reading.once((Rest, self, state, is_first), Rest, self, state, is_first)
+        return rest
 
     def value(self, goals: Goals) -> Value:
         """Of a member."""

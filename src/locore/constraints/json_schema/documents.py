@@ -115,7 +115,7 @@ class Node:
     def texts(self, *steps: str) -> list[str]:
         """A list of strings."""
         content, _ = self._inside(steps)
-        if not isinstance(content, list) or not all(isinstance(one, str) for one in content):
+        if not isinstance(content, list) or not all(isinstance(text, str) for text in content):
             self.wrong("a list of strings", *steps)
         return list(content)
 
@@ -165,11 +165,11 @@ class Document:
         scope = tuple(dict.fromkeys(uri for uri, _ in resolver.dynamic_scope())) if self._is_dynamic else ()
         key = (content if isinstance(content, bool) else id(content), *scope, *((resolver._base_uri,) if scope else ()))
         if key not in self._nodes:
-            found = Node(content, pointer, self, resolver)
+            node = Node(content, pointer, self, resolver)
             names_draft = isinstance(content, dict) and "$schema" in content and not self.lenient
             if names_draft and _draft_of(content["$schema"], pointer) != self.draft:
-                found.refuse("it names another draft than the schema around it; write all parts in one", "$schema")
-            self._nodes[key] = found
+                node.refuse("it names another draft than the schema around it; write all parts in one", "$schema")
+            self._nodes[key] = node
         return self._nodes[key]
 
     def follow(self, node: Node, keyword: str) -> Node:
@@ -184,17 +184,17 @@ class Document:
 
         reference = node.text(keyword)
         try:
-            found = lookup_recursive_ref(node.resolver) if keyword == "$recursiveRef" else node.resolver.lookup(reference)
+            resolved = lookup_recursive_ref(node.resolver) if keyword == "$recursiveRef" else node.resolver.lookup(reference)
         except Unretrievable:
             node.refuse(f"{reference!r} is in another document, and none is fetched; {REMEDY}", keyword)
         except (Unresolvable, ValueError, AttributeError, TypeError, KeyError, IndexError):
             if reference.startswith("#"):
                 node.wrong("a reference to a part of the schema that exists", keyword)
             node.refuse(f"{reference!r} is not a part of this schema, and nothing is fetched; {REMEDY}", keyword)
-        if not isinstance(found.contents, dict | bool):
+        if not isinstance(resolved.contents, dict | bool):
             node.wrong("a reference to a schema: an object, true or false", keyword)
         pointer = reference[1:] if reference.startswith("#") else reference
-        return self.node(found.contents, pointer, found.resolver, at_root=True)
+        return self.node(resolved.contents, pointer, resolved.resolver, at_root=True)
 
 
 def members(content: Any) -> Iterator[tuple[str, Any]]:

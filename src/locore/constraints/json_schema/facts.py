@@ -350,19 +350,19 @@ def constant(value: Any) -> Formula:
     if isinstance(value, str):
         return All((Kinds(frozenset({"string"})), StringIn(frozenset({value}))))
     if isinstance(value, list):
-        items = [Items(place, place, Goal(constant(one))) for place, one in enumerate(value)]
+        items = [Items(place, place, Goal(constant(inner))) for place, inner in enumerate(value)]
         return All((Kinds(frozenset({"array"})), ItemCount(len(value), len(value)), *items))
-    members = [Member(Names(name), Goal(constant(one))) for name, one in value.items()]
+    members = [Member(Names(name), Goal(constant(inner))) for name, inner in value.items()]
     return All((Kinds(frozenset({"object"})), Size(len(value), len(value)), *map(Has, value), *members))
 
 
 def one_of(values: list[Any]) -> Formula:
     """Equal to one of these values; those that are no containers are taken together."""
-    numbers = frozenset(fraction(one) for one in values if is_number(one))
-    strings = frozenset(one for one in values if isinstance(one, str))
-    kinds = {{None: "null", True: "true", False: "false"}[one] for one in values if one is None or isinstance(one, bool)}
-    kinds |= {name for name, found in (("number", numbers), ("string", strings)) if found}
+    numbers = frozenset(fraction(atom) for atom in values if is_number(atom))
+    strings = frozenset(atom for atom in values if isinstance(atom, str))
+    kinds = {{None: "null", True: "true", False: "false"}[atom] for atom in values if atom is None or isinstance(atom, bool)}
+    kinds |= {name for name, scalars in (("number", numbers), ("string", strings)) if scalars}
     facts = [*([NumberIn(numbers)] if numbers else []), *([StringIn(strings)] if strings else [])]
     ways: list[Formula] = [All((Kinds(frozenset(kinds)), *facts))] if kinds else []
-    ways += [constant(one) for one in values if isinstance(one, list | dict)]
+    ways += [constant(container) for container in values if isinstance(container, list | dict)]
     return ways[0] if len(ways) == 1 else Some(tuple(ways))

@@ -65,8 +65,8 @@ def name_at(
     if node is None and not remembered:
         return _others_at(objects, state, beginning, scanned) if scanned != DEAD else ()
     key = NameRest, objects, state, beginning, node and id(node), scanned, written
-    found: NameRest = objects.reading.once(key, NameRest, objects, state, beginning, node, scanned, written)
-    return () if found.cost == NEVER else ((found,),)
+    rest: NameRest = objects.reading.once(key, NameRest, objects, state, beginning, node, scanned, written)
+    return () if rest.cost == NEVER else ((rest,),)
 
 
 def _others_at(objects: Objects, state: State, beginning: bytes, scanned: int) -> tuple[Sequence, ...]:
@@ -174,20 +174,20 @@ class NameRest(Symbol):
             more = float(not tells and (node is not None or bool(before)))
         else:  # one letter more always makes another name
             more = float(self._written in before or (not tells and node is not None and node.word is not None))
-        found = min((cost_of(way) + more for way in self.usual), default=NEVER)
+        cheapest = min((cost_of(way) + more for way in self.usual), default=NEVER)
         if not self._beginning:
-            return min(found, self._listed_cost(self._node))
+            return min(cheapest, self._listed_cost(self._node))
         for missing, low, high in ways_on(self._beginning, self._objects.reading.minimal):
             for letter, child in self._node.children.items() if self._node is not None else ():
                 if low <= ord(letter) <= high:
-                    found = min(found, missing + self._listed_cost(child))
-        return found
+                    cheapest = min(cheapest, missing + self._listed_cost(child))
+        return cheapest
 
     def _listed_cost(self, node: TrieNode | None) -> float:
         if node is None or not node.below:
             return NEVER
         objects, costs = self._objects, self._objects.listed_costs(self._state)
-        return min((objects.name_cost(one, node.depth) + costs[one] for one in node.below if one in costs), default=NEVER)
+        return min((objects.name_cost(word, node.depth) + costs[word] for word in node.below if word in costs), default=NEVER)
 
     @cached_property
     def row(self) -> Row:

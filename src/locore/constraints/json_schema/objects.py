@@ -72,17 +72,17 @@ class Objects(Container):
             keeps = names and plan.remembers((seen, count, missing, names))
             return [(self._value_of(number, label), (seen, count, missing, names if keeps else frozenset()))]
         goals = plan.goals_by(label) if number is None else plan.goals[number]
-        free = frozenset(one for one in missing if plan.met_by(number, label, one) == ())
-        could = [(one, met) for one in missing - free if (met := plan.met_by(number, label, one))]
-        found = []
+        free = frozenset(absent for absent in missing if plan.met_by(number, label, absent) == ())
+        could = [(absent, met) for absent in missing - free if (met := plan.met_by(number, label, absent))]
+        successors = []
         for chosen in every_pair((False, True), repeat=len(could)):
             taken = [pair for pair, is_taken in zip(could, chosen, strict=True) if is_taken]
             more = [goal for _, met in taken for goal in met]
-            left = missing - free - {one for one, _ in taken}
+            left = missing - free - {absent for absent, _ in taken}
             following = seen, count, left, names
             following = following if plan.remembers(following) else (seen, count, left, frozenset())
-            found.append((self.value(joined((*goals, *more))), following))
-        return found
+            successors.append((self.value(joined((*goals, *more))), following))
+        return successors
 
     def _value_of(self, number: int | None, label: Label) -> Value:
         """Of a name, as far as nothing is missing."""
@@ -113,19 +113,19 @@ class Objects(Container):
 
     def listed_costs(self, state: State) -> dict[int, float]:
         """For each listed name that may come next, what follows costs."""
-        found = self._listed_costs.get(state)
-        if found is None:
+        costs = self._listed_costs.get(state)
+        if costs is None:
             numbers = [number for number in self.root.below if self.may_come(number, state)]
-            found = self._listed_costs[state] = {number: self.member_cost(number, (), state) for number in numbers}
-        return found
+            costs = self._listed_costs[state] = {number: self.member_cost(number, (), state) for number in numbers}
+        return costs
 
     def name_cost(self, number: int, start: int = 0) -> float:
         """Of the rest of a listed name and its quote."""
-        found = self._name_costs.get((number, start))
-        if found is None:
+        cost = self._name_costs.get((number, start))
+        if cost is None:
             text = json.dumps(self.plan.listed[number][start:], ensure_ascii=False).encode()[1:]
-            found = self._name_costs[number, start] = self.reading.measure(text)
-        return found
+            cost = self._name_costs[number, start] = self.reading.measure(text)
+        return cost
 
     def is_complete(self, state: State) -> bool:
         """May the object end here?"""
@@ -143,11 +143,11 @@ class Objects(Container):
         if missing:
             return self._searched_cost(state, is_first)
         plan = self.plan
-        found, members = 0.0, 0
+        total, members = 0.0, 0
         for number in _bits(plan.required & ~seen):
-            found += self._whole_member(number)
+            total += self._whole_member(number)
             members += 1
-        if found == NEVER:
+        if total == NEVER:
             return NEVER
         lacking = plan.least - count - members
         if lacking > 0:
@@ -156,14 +156,14 @@ class Objects(Container):
             other = self._whole_other
             costs = [cost for cost in costs if cost < other][:lacking]
             costs += [other] * (lacking - len(costs))
-            found += sum(costs)
+            total += sum(costs)
             members += lacking
         if plan.most is not None and count + members > plan.most:
             return NEVER
         if not members:
-            return found + cost_of(self.empty if is_first else self.end)
+            return total + cost_of(self.empty if is_first else self.end)
         commas = members - 1 if is_first else members
-        return found + (cost_of(self.first) if is_first else 0) + commas * cost_of(self.next) + cost_of(self.end)
+        return total + (cost_of(self.first) if is_first else 0) + commas * cost_of(self.next) + cost_of(self.end)
 
     def _whole_member(self, number: int) -> float:
         if number not in self._whole:
@@ -173,12 +173,12 @@ class Objects(Container):
     @cached_property
     def _whole_other(self) -> float:
         """Of a property that is not listed."""
-        plan, found = self.plan, NEVER
+        plan, cheapest = self.plan, NEVER
         for label in plan.labels:
             scanner = plan.scanner(frozenset({label}))
             name = float(max(map(len, plan.listed), default=0) > 0) if scanner is None else scanner.cost(0)
-            found = min(found, name + 1 + cost_of(self.colon) + self.value(plan.goals_by(label)).cost)
-        return found
+            cheapest = min(cheapest, name + 1 + cost_of(self.colon) + self.value(plan.goals_by(label)).cost)
+        return cheapest
 
     def _searched_cost(self, state: State, is_first: bool) -> float:
         """Where a property is missing that is not known by name: by properties that are required, or that help."""

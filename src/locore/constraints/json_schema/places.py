@@ -16,7 +16,7 @@ def missing(schema: Schema, steps: tuple[str, ...]) -> list[str] | None:
     places: list[Goals] = [(Goal(Valid(schema.document.root)),)]
     for depth, step in enumerate(steps):
         names: dict[str, None] = {}
-        places = [found for goals in places for found in _inside(reading, goals, step, names, schema.depth - depth)]
+        places = [inner for goals in places for inner in _inside(reading, goals, step, names, schema.depth - depth)]
         if not places:
             return list(names)
     return None
@@ -24,18 +24,18 @@ def missing(schema: Schema, steps: tuple[str, ...]) -> list[str] | None:
 
 def _inside(reading: Reading, goals: Goals, step: str, names: dict[str, None], depth: int) -> list[Goals]:
     """What the values of a property or an item have to meet; fills in which names there are."""
-    found: list[Goals] = []
+    demands: list[Goals] = []
     for shape in reading.shapes.of(goals) if depth > 0 else ():
         if "object" in shape.kinds:
             plan = reading.plan(ObjectPlan, shape.of("object"))
             names |= {name: None for number, name in enumerate(plan.listed) if plan.available[number]}
             if step in plan.number:
-                found += [plan.goals[plan.number[step]]] * plan.available[plan.number[step]]
+                demands += [plan.goals[plan.number[step]]] * plan.available[plan.number[step]]
             else:
                 scanners = ((label, plan.scanner(frozenset({label}))) for label in plan.labels)
-                found += [plan.goals_by(label) for label, scanner in scanners if scanner is None or scanner.accepts(step)]
+                demands += [plan.goals_by(label) for label, scanner in scanners if scanner is None or scanner.accepts(step)]
         if "array" in shape.kinds and step.isdecimal():
             items = reading.plan(ArrayPlan, shape.of("array"))
             if items.most is None or int(step) < items.most:
-                found.append(items.goals(int(step)))
-    return [one for one in dict.fromkeys(found) if reading.value(one, depth - 1, 0).cost != NEVER]
+                demands.append(items.goals(int(step)))
+    return [demand for demand in dict.fromkeys(demands) if reading.value(demand, depth - 1, 0).cost != NEVER]

@@ -109,8 +109,8 @@ class Plan:
 
     def names_of(self, goal: Goal) -> Dfa | None:
         """The strings that meet a goal; None if there are none."""
-        found: Dfa | None = self.reading.once((Names, goal), _strings_of, self.reading, goal)
-        return found
+        dfa: Dfa | None = self.reading.once((Names, goal), _strings_of, self.reading, goal)
+        return dfa
 
     def parts(self) -> Iterable[Goals]:
         """What the values of properties may have to meet."""
@@ -165,8 +165,8 @@ class Plan:
         if not self.tells_others:
             return None
         if labels not in self._scanners:
-            table, classes, found = self._product
-            accepting = np.array([label in labels for label in found])
+            table, classes, state_labels = self._product
+            accepting = np.array([label in labels for label in state_labels])
             self._scanners[labels] = Scanner(Dfa(table, accepting, classes), least_bytes)
         return self._scanners[labels]
 
@@ -207,15 +207,15 @@ def _side_by_side(automata: list[Dfa]) -> tuple[Any, Any, list[Label | None]]:
         columns.append(dfa.table[:, column].tolist())
         place += dfa.classes.num_classes
     states: list[tuple[int, ...]] = [(0,) * len(automata)]
-    known = {states[0]: 0}
+    numbers = {states[0]: 0}
     rows = []
     for state in states:
         row = []
-        for after in zip(*(column[one] for column, one in zip(columns, state, strict=True)), strict=True):
-            if after not in known:
-                known[after] = len(states)
+        for after in zip(*(column[part] for column, part in zip(columns, state, strict=True)), strict=True):
+            if after not in numbers:
+                numbers[after] = len(states)
                 states.append(after)
-            row.append(known[after])
+            row.append(numbers[after])
         rows.append(row)
         if len(states) > MOST_NAME_STATES:
             raise BudgetExceeded(
@@ -224,22 +224,22 @@ def _side_by_side(automata: list[Dfa]) -> tuple[Any, Any, list[Label | None]]:
     accepting = [dfa.accepting.tolist() for dfa in automata]
     labels: list[Label | None] = []
     for state in states:
-        *flags, is_listed = (found[one] for found, one in zip(accepting, state, strict=True))
+        *flags, is_listed = (accepts[part] for accepts, part in zip(accepting, state, strict=True))
         labels.append(None if is_listed else tuple(flags))
     return np.array(rows, dtype=np.int32), classes, labels
 
 
 def _strings_of(reading: Reading, goal: Goal) -> Dfa | None:
-    found: Dfa | None = None
+    union: Dfa | None = None
     for shape in reading.shapes.of((goal,)):
         if "string" in shape.kinds:
-            one = language_of_strings(strings(shape.of("string")))
-            if one is not None:  # the union, by the law of De Morgan
+            dfa = language_of_strings(strings(shape.of("string")))
+            if dfa is not None:  # the union, by the law of De Morgan
                 both = (
-                    one if found is None else intersection(found.complement(), one.complement(), Budget.in_force()).complement()
+                    dfa if union is None else intersection(union.complement(), dfa.complement(), Budget.in_force()).complement()
                 )
-                found = both
-    return found
+                union = both
+    return union
 
 
 def closed(facts: tuple[Fact, ...]) -> tuple[Fact, ...]:

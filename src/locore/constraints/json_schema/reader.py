@@ -56,7 +56,7 @@ class Schema:
         nodes = {self.document.root: True}
         todo = [self.document.root]
         for node in todo:  # grows while it is read
-            new = [one for one in mentioned(self.rules.parts(node)) if one not in nodes]
+            new = [part for part in mentioned(self.rules.parts(node)) if part not in nodes]
             nodes.update(dict.fromkeys(new, True))
             todo += dict.fromkeys(new)
         reading = self.reading_of(self.style.layouts()[0])

@@ -161,19 +161,19 @@ class Rules:
         if isinstance(node.content, bool):
             return TRUE if node.content else FALSE
         parts = self.parts(node)
-        found = [*parts.own, *map(Valid, parts.every)]
+        formulas = [*parts.own, *map(Valid, parts.every)]
         for just_one, nodes in parts.unions:
-            found.append(self.union(node, just_one, nodes) or either([Valid(one) for one in nodes], just_one))
+            formulas.append(self.union(node, just_one, nodes) or either([Valid(schema) for schema in nodes], just_one))
         if parts.unwanted is not None:
-            found.append(Negation(Valid(parts.unwanted)))
+            formulas.append(Negation(Valid(parts.unwanted)))
         if parts.branch is not None:
             test, then, otherwise = parts.branch
             yes = All((Valid(test), *([] if then is None else [Valid(then)])))
             no = All((Negation(Valid(test)), *([] if otherwise is None else [Valid(otherwise)])))
-            found.append(Some((yes, no)))
-        for name, one in parts.given.items():
-            found.append(Some((without(name), All((with_(name), Valid(one))))))
-        return found[0] if len(found) == 1 else All(tuple(found))
+            formulas.append(Some((yes, no)))
+        for name, given in parts.given.items():
+            formulas.append(Some((without(name), All((with_(name), Valid(given))))))
+        return formulas[0] if len(formulas) == 1 else All(tuple(formulas))
 
     def union(self, node: Node, just_one: bool, nodes: list[Node]) -> Union | None:
         """A union of a schema whose members a property tells apart; None if there is no such property."""
@@ -277,7 +277,7 @@ class Rules:
                 rest = node.schema("additionalItems") if self.counts(node, "additionalItems") else None
             else:
                 rest = node.schema("items")
-        parts.own += [Items(place, place, Goal(Valid(one))) for place, one in enumerate(first)]
+        parts.own += [Items(place, place, Goal(Valid(schema))) for place, schema in enumerate(first)]
         if rest is not None:
             parts.own.append(Items(len(first), None, Goal(Valid(rest))))
         parts.items = len(first) if rest is None else None
@@ -300,11 +300,11 @@ class Rules:
 
     def _object_facts(self, node: Node, parts: Parts) -> None:
         listed, patterned = node.named_schemas("properties"), node.named_schemas("patternProperties")
-        for name, one in listed.items():
-            parts.own.append(Member(Names(name), Goal(Valid(one))))
-        for pattern, one in patterned.items():
+        for name, schema in listed.items():
+            parts.own.append(Member(Names(name), Goal(Valid(schema))))
+        for pattern, schema in patterned.items():
             _check_pattern(node, pattern, "patternProperties", pattern)
-            parts.own.append(Member(Names(patterns=frozenset({pattern})), Goal(Valid(one))))
+            parts.own.append(Member(Names(patterns=frozenset({pattern})), Goal(Valid(schema))))
         parts.names, parts.patterns = set(listed), set(patterned)
         if "additionalProperties" in node:
             names = Names(patterns=frozenset(patterned), others=True, but=frozenset(listed))
@@ -332,7 +332,7 @@ class Rules:
     def _listed(self, node: Node, parts: Parts) -> Iterable[Formula]:
         """Which names a schema lists, or that it says itself what others may be."""
         values = [*node.content.get("enum", ()), node.content.get("const")]
-        if parts.all_names or parts.patterns or parts.unevaluated_names or any(isinstance(one, dict) for one in values):
+        if parts.all_names or parts.patterns or parts.unevaluated_names or any(isinstance(const, dict) for const in values):
             yield Listed(None, closes=False)
             return
         names = parts.names.union(node.texts("required") if "required" in node else ())
@@ -379,19 +379,19 @@ def either(formulas: list[Formula], just_one: bool) -> Formula:
     if not just_one:
         return Some(tuple(formulas))
     ways = []
-    for number, one in enumerate(formulas):
+    for number, formula in enumerate(formulas):
         others = [Negation(other) for place, other in enumerate(formulas) if place != number]
-        ways.append(All((one, *others)))
+        ways.append(All((formula, *others)))
     return Some(tuple(ways))
 
 
 def _typed(node: Node) -> Formula:
     value = node.content["type"]
-    found = value if isinstance(value, list) else [value]
-    if not found or not all(isinstance(one, str) and one in OF_TYPE for one in found):
+    types = value if isinstance(value, list) else [value]
+    if not types or not all(isinstance(name, str) and name in OF_TYPE for name in types):
         node.wrong(f"one of {', '.join(sorted(OF_TYPE))}, or a list of them", "type")
-    kinds = frozenset().union(*map(OF_TYPE.__getitem__, found))
-    if "integer" in found and "number" not in found:
+    kinds = frozenset().union(*map(OF_TYPE.__getitem__, types))
+    if "integer" in types and "number" not in types:
         return All((Kinds(kinds), Multiple(Fraction(1), digits=node.draft == 4)))
     return Kinds(kinds)
 

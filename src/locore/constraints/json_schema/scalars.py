@@ -73,7 +73,7 @@ def strings(facts: Iterable[Fact]) -> Strings | None:
         return None
     if named is not None:
         loose = Strings(None, least, most)
-        fitting = {one for one in named - unwanted if loose.accepts(one) and all(dfa.accepts(one) for dfa in automata)}
+        fitting = {word for word in named - unwanted if loose.accepts(word) and all(dfa.accepts(word) for dfa in automata)}
         return Strings(_scanner_of(frozenset(fitting)), 0, None, True) if fitting else None
     if unwanted:
         automata.append(of_words(sorted(unwanted)).complement())
@@ -117,26 +117,26 @@ def of_words(words: Iterable[str]) -> Dfa:
                 ends.append(False)
             node = children[node][letter]
         ends[node] = True
-    letters = sorted({letter for found in children for letter in found})
+    letters = sorted({letter for edges in children for letter in edges})
     classes, members = partition([CharSet.from_text(letter) for letter in letters])
-    column = {letter: found[0] for letter, found in zip(letters, members, strict=True) if found}
+    column = {letter: columns[0] for letter, columns in zip(letters, members, strict=True) if columns}
     table = np.ones((len(children), classes.num_classes), dtype=np.int32)
-    for node, found in enumerate(children):
-        for letter, child in found.items():
+    for node, edges in enumerate(children):
+        for letter, child in edges.items():
             table[node, column[letter]] = child
     return Dfa(table, np.array(ends), classes)
 
 
-def language_of_strings(found: Strings | None) -> Dfa | None:
+def language_of_strings(words: Strings | None) -> Dfa | None:
     """The same as one automaton, lengths and all."""
-    if found is None:
+    if words is None:
         return None
     lengths = None
-    if found.least or found.most is not None:
-        lengths = determinise(repeat(ANY_CHAR, found.least, found.most), Budget.in_force())
-    if found.scanner is None:
+    if words.least or words.most is not None:
+        lengths = determinise(repeat(ANY_CHAR, words.least, words.most), Budget.in_force())
+    if words.scanner is None:
         return lengths if lengths is not None else determinise(ANYTHING, Budget.in_force())
-    return found.scanner.dfa if lengths is None else _both(found.scanner.dfa, lengths)
+    return words.scanner.dfa if lengths is None else _both(words.scanner.dfa, lengths)
 
 
 @lru_cache(maxsize=512)
@@ -194,8 +194,8 @@ def _multiples(of: Fraction, digits: bool) -> Dfa:
     if modulus * (places + 2) > MOST_REMAINDERS:
         raise BudgetExceeded(f"it has a multipleOf with more than {MOST_REMAINDERS:,} remainders; round it")
     shift = 10**places
-    classes, members = partition([CharSet.from_text(one) for one in "0123456789-."])
-    column = [found[0] for found in members]
+    classes, members = partition([CharSet.from_text(numeral) for numeral in "0123456789-."])
+    column = [columns[0] for columns in members]
     # States: dead, start, after a sign, a lone zero, and remainder + modulus · (whole: 0, places read + 1).
     first = 4
     table = np.zeros((first + modulus * (places + 2), classes.num_classes), dtype=np.int32)

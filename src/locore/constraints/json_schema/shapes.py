@@ -98,7 +98,7 @@ class Evaluated:
 
 
 NOTHING = Evaluated()
-Told = tuple[Formula, Evaluated]  # an alternative, and what it has evaluated
+Way = tuple[Formula, Evaluated]  # an alternative, and what it has evaluated
 
 
 class Shapes:
@@ -106,7 +106,7 @@ class Shapes:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._known: dict[tuple[Goal, ...], tuple[Shape, ...]] = {}
+        self._of_goals: dict[tuple[Goal, ...], tuple[Shape, ...]] = {}
         self._of: dict[Goal, tuple[Shape, ...]] = {}
         self._open: list[Node] = []
         self._steps, self._most = 0, MOST_SHAPES
@@ -119,12 +119,12 @@ class Shapes:
             BudgetExceeded: too many.
             InvalidConstraint: a schema refers to itself in the same place.
         """
-        if goals not in self._known:
+        if goals not in self._of_goals:
             shapes: tuple[Shape, ...] = (ANYTHING,)
             for goal in goals:
                 shapes = self._joined(shapes, self.of_one(goal))
-            self._known[goals] = shapes
-        return self._known[goals]
+            self._of_goals[goals] = shapes
+        return self._of_goals[goals]
 
     def of_one(self, goal: Goal) -> tuple[Shape, ...]:
         """The alternatives of one goal."""
@@ -145,11 +145,11 @@ class Shapes:
         if isinstance(formula, All | Some):
             if isinstance(formula, All) == wanted:
                 return self._all(formula.of, wanted)
-            found: dict[Shape, None] = {}
+            shapes: dict[Shape, None] = {}
             for part in formula.of:
-                found.update(dict.fromkeys(self._expanded(part, wanted)))
-                self._check(len(found))
-            return tuple(found)
+                shapes.update(dict.fromkeys(self._expanded(part, wanted)))
+                self._check(len(shapes))
+            return tuple(shapes)
         return (Shape(TYPES, (formula,)),) if wanted else self._expanded(formula.denied(), True)
 
     def _all(self, parts: tuple[Formula, ...], wanted: bool) -> tuple[Shape, ...]:
@@ -171,8 +171,8 @@ class Shapes:
             return self._expanded(Some(union.of), True)
         has = with_(union.tag)
         ways: dict[Shape, None] = {}
-        for one in union.of:
-            ways.update(dict.fromkeys(self._all((has, one), True)))
+        for valid in union.of:
+            ways.update(dict.fromkeys(self._all((has, valid), True)))
             self._check(len(ways))
         if not union.demanded:
             ways.update(dict.fromkeys(self._untagged(union)))
@@ -184,10 +184,10 @@ class Shapes:
         most, steps = self._most, self._steps
         self._most, self._steps = min(most, MOST_UNTAGGED), 0
         try:
-            found = self._all((Negation(with_(union.tag)), either(list(parts), union.just_one)), True)
-            for shape in found:
+            shapes = self._all((Negation(with_(union.tag)), either(list(parts), union.just_one)), True)
+            for shape in shapes:
                 self._look_into(shape)
-            return found
+            return shapes
         except BudgetExceeded:
             place = self._open[-1].pointer if self._open else ""
             self.left_out.append(f"{place or 'the top'} without {union.tag!r}")
@@ -201,13 +201,13 @@ class Shapes:
         for fact in shape.facts:
             if isinstance(fact, Member) and fact.names.name is not None:
                 goals.setdefault(fact.names.name, {})[fact.goal] = None
-        for found in goals.values():
-            self.of(tuple(found))
+        for same_name in goals.values():
+            self.of(tuple(same_name))
 
     def untagged(self, union: Union) -> tuple[Valid, ...]:
         """The schemas of a union that can be valid for values without its tag."""
         lacks = Negation(with_(union.tag))
-        return tuple(one for one in union.of if self._all((lacks, one), True))
+        return tuple(valid for valid in union.of if self._all((lacks, valid), True))
 
     def _no_union(self, union: Union) -> tuple[Shape, ...]:
         """None is valid, or too many are: by the tag that schema which it means is not."""
@@ -215,8 +215,8 @@ class Shapes:
         tag = Names(union.tag)
         others = [Member(tag, Goal(values, wanted=False)) for values in union.values]
         ways = dict.fromkeys(self._all((has, *others), True))
-        for one, values in zip(union.of, union.values, strict=True):
-            ways.update(dict.fromkeys(self._all((has, Member(tag, Goal(values)), Negation(one)), True)))
+        for valid, values in zip(union.of, union.values, strict=True):
+            ways.update(dict.fromkeys(self._all((has, Member(tag, Goal(values)), Negation(valid)), True)))
             self._check(len(ways))
         ways.update(dict.fromkeys(self._all((lacks, Negation(either(list(union.of), union.just_one))), True)))
         return tuple(ways)
@@ -233,9 +233,9 @@ class Shapes:
             (apart if all(self._are_apart(shape, other) for other in unwanted) else near).append(shape)
         return (*apart, *self._joined(near, self._expanded(negation.of, False))) if near else tuple(apart)
 
-    def _are_apart(self, one: Shape, other: Shape) -> bool:
+    def _are_apart(self, shape: Shape, other: Shape) -> bool:
         """Can no value have both shapes? As far as that is plain to see: by kinds, named scalars, and properties of both."""
-        both = one.with_(other)
+        both = shape.with_(other)
         if both is None:
             return True
         if both.kinds != {"object"}:
@@ -247,7 +247,7 @@ class Shapes:
                 goals.setdefault(fact.names.name, {})[fact.goal] = None
             elif isinstance(fact, Member) and self._excludes(fact, has):
                 return True
-        return any(len(found) > 1 and not self.of(tuple(found)) for found in goals.values())
+        return any(len(same_name) > 1 and not self.of(tuple(same_name)) for same_name in goals.values())
 
     def _excludes(self, fact: Member, names: set[str]) -> bool:
         """Is an object closed, and not for all of these names?"""
@@ -257,16 +257,16 @@ class Shapes:
     def _joined(self, left: Iterable[Shape], right: tuple[Shape, ...]) -> tuple[Shape, ...]:
         if right == (ANYTHING,):
             return tuple(left)
-        found: dict[Shape, None] = {}
+        shapes: dict[Shape, None] = {}
         left = tuple(left)
         self._steps += len(left) * len(right)
         self._check(max(len(left), len(right), self._steps // STEPS_A_SHAPE))
         for a, b in product(left, right):
             both = a.with_(b)
             if both is not None:
-                found[both] = None
-                self._check(len(found))
-        return tuple(found)
+                shapes[both] = None
+                self._check(len(shapes))
+        return tuple(shapes)
 
     def _valid(self, node: Node, wanted: bool) -> tuple[Shape, ...]:
         if node not in self._open and len(self._open) > MOST_DEEP:
@@ -287,7 +287,7 @@ class Shapes:
             formula = self._rules.formula(node)
             parts = self._rules.parts(node)
             if parts.unevaluated_items is not None or parts.unevaluated_names is not None:
-                formula = Some(tuple(told for told, _ in self._told(node)))
+                formula = Some(tuple(way for way, _ in self._tracked(node)))
             self._of[key] = self._expanded(formula, wanted)
         finally:
             self._open.pop()
@@ -304,57 +304,57 @@ class Shapes:
 
     # What has been evaluated.
 
-    def _told(self, node: Node) -> list[Told]:
+    def _tracked(self, node: Node) -> list[Way]:
         """The alternatives of a schema that say which of the schemas in its place are valid, with what these have evaluated."""
         if isinstance(node.content, bool):
             return [(TRUE, NOTHING)] if node.content else []
         parts = self._rules.parts(node)
         own = Evaluated(frozenset(parts.names), frozenset(parts.patterns), parts.all_names, parts.items, tuple(parts.held))
-        found: list[Told] = [(All(tuple(parts.own)), own)]
-        for one in parts.every:
-            found = self._both(found, self._told(one))
+        ways: list[Way] = [(All(tuple(parts.own)), own)]
+        for inner in parts.every:
+            ways = self._both(ways, self._tracked(inner))
         for just_one, nodes in parts.unions:
-            found = self._both(found, self._told_union(node, nodes, just_one))
+            ways = self._both(ways, self._tracked_union(node, nodes, just_one))
         if parts.unwanted is not None:
-            found = self._both(found, [(Negation(Valid(parts.unwanted)), NOTHING)])
+            ways = self._both(ways, [(Negation(Valid(parts.unwanted)), NOTHING)])
         if parts.branch is not None:
             test, then, otherwise = parts.branch
-            always: list[Told] = [(TRUE, NOTHING)]
-            yes = self._both(self._told(test), always if then is None else self._told(then))
-            no = always if otherwise is None else self._told(otherwise)
-            found = self._both(found, [*yes, *self._both([(Negation(Valid(test)), NOTHING)], no)])
-        for name, one in parts.given.items():
-            found = self._both(found, [(without(name), NOTHING), *self._both([(with_(name), NOTHING)], self._told(one))])
-        return [self._closed(node, told) for told in found]
+            always: list[Way] = [(TRUE, NOTHING)]
+            yes = self._both(self._tracked(test), always if then is None else self._tracked(then))
+            no = always if otherwise is None else self._tracked(otherwise)
+            ways = self._both(ways, [*yes, *self._both([(Negation(Valid(test)), NOTHING)], no)])
+        for name, given in parts.given.items():
+            ways = self._both(ways, [(without(name), NOTHING), *self._both([(with_(name), NOTHING)], self._tracked(given))])
+        return [self._closed(node, way) for way in ways]
 
-    def _told_union(self, node: Node, nodes: list[Node], just_one: bool) -> list[Told]:
-        found: list[Told] = []
+    def _tracked_union(self, node: Node, nodes: list[Node], just_one: bool) -> list[Way]:
+        ways: list[Way] = []
         union = self._rules.union(node, just_one, nodes)
         if union is not None:
-            for one in nodes:
-                found += self._both([(with_(union.tag), NOTHING)], self._told(one))
-            left = [one.node for one in self.untagged(union)]  # also where the tag is demanded: what is told may be negated
-            return found + self._both([(Negation(with_(union.tag)), NOTHING)], self._told_ways(left, just_one))
-        return self._told_ways(nodes, just_one)
+            for inner in nodes:
+                ways += self._both([(with_(union.tag), NOTHING)], self._tracked(inner))
+            left = [valid.node for valid in self.untagged(union)]  # also where the tag is demanded: these may be negated
+            return ways + self._both([(Negation(with_(union.tag)), NOTHING)], self._tracked_ways(left, just_one))
+        return self._tracked_ways(nodes, just_one)
 
-    def _told_ways(self, nodes: list[Node], just_one: bool) -> list[Told]:
-        found: list[Told] = []
+    def _tracked_ways(self, nodes: list[Node], just_one: bool) -> list[Way]:
+        all_ways: list[Way] = []
         for valid in product((True, False), repeat=len(nodes)):
             if sum(valid) == 1 or (sum(valid) and not just_one):
-                ways: list[Told] = [(TRUE, NOTHING)]
-                for is_valid, one in zip(valid, nodes, strict=True):
-                    ways = self._both(ways, self._told(one) if is_valid else [(Negation(Valid(one)), NOTHING)])
-                found += ways
-            self._check(len(found))
-        return found
+                ways: list[Way] = [(TRUE, NOTHING)]
+                for is_valid, inner in zip(valid, nodes, strict=True):
+                    ways = self._both(ways, self._tracked(inner) if is_valid else [(Negation(Valid(inner)), NOTHING)])
+                all_ways += ways
+            self._check(len(all_ways))
+        return all_ways
 
-    def _both(self, left: list[Told], right: list[Told]) -> list[Told]:
+    def _both(self, left: list[Way], right: list[Way]) -> list[Way]:
         self._check(len(left) * len(right))
         return [(All((a, b)), seen.with_(other)) for (a, seen), (b, other) in product(left, right)]
 
-    def _closed(self, node: Node, told: Told) -> Told:
+    def _closed(self, node: Node, way: Way) -> Way:
         """With what a schema says of properties and items that nothing has evaluated."""
-        formula, seen = told
+        formula, seen = way
         parts = self._rules.parts(node)
         more: list[Formula] = []
         if parts.unevaluated_names is not None:

@@ -34,10 +34,10 @@ class Style:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, known = getattr(self, field.name), CHOICES[field.name]
-            if value not in known:
-                raise InvalidConstraint(f"{field.name} of json_schema must be one of {', '.join(known)}; got {value!r}")
+            value, choices = getattr(self, field.name), CHOICES[field.name]
+            if value not in choices:
+                raise InvalidConstraint(f"{field.name} of json_schema must be one of {', '.join(choices)}; got {value!r}")
 
     def layouts(self) -> tuple[Style, ...]:
         """The styles of which a whole text has one."""
-        return tuple(replace(self, whitespace=one) for one in CONSISTENT) if self.whitespace == "consistent" else (self,)
+        return tuple(replace(self, whitespace=layout) for layout in CONSISTENT) if self.whitespace == "consistent" else (self,)

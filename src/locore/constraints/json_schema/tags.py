@@ -19,14 +19,14 @@ Values = dict[tuple[str, object], Any]  # scalars of JSON, by what makes them eq
 
 def tagged(rules: Rules, node: Node, nodes: list[Node], just_one: bool) -> Union | None:
     """The union of these schemas of a schema; None if no property tells them apart."""
-    known = [tags(rules, one) for one in nodes]
+    by_schema = [tags(rules, schema) for schema in nodes]
     named = node.content.get("discriminator")
     named = named.get("propertyName") if isinstance(named, dict) else None
-    common = [name for name in known[0] if all(name in each for each in known)] if nodes else []
+    common = [name for name in by_schema[0] if all(name in each for each in by_schema)] if nodes else []
     for name in sorted(common, key=lambda name: name != named):
         if len(nodes) == 1 and name != named:
             continue
-        values = [each[name] for each in known]
+        values = [each[name] for each in by_schema]
         if len(reduce(lambda left, right: left | right, values)) == sum(map(len, values)):
             met: tuple[Formula, ...] = tuple(one_of(list(each.values())) for each in values)
             return Union(tuple(map(Valid, nodes)), just_one, name, met, name == named)
@@ -38,22 +38,22 @@ def tags(rules: Rules, node: Node, above: tuple[Node, ...] = ()) -> dict[str, Va
     if isinstance(node.content, bool) or node in above:
         return {}
     parts, above = rules.parts(node), (*above, node)
-    found: dict[str, Values] = {}
+    by_name: dict[str, Values] = {}
     for fact in parts.own:
         if isinstance(fact, Member) and fact.names.name is not None and isinstance(fact.goal.formula, Valid):
             values = _values(rules, fact.goal.formula.node)
             if values is not None:
-                found[fact.names.name] = values
-    more = [tags(rules, one, above) for one in parts.every]
+                by_name[fact.names.name] = values
+    more = [tags(rules, schema, above) for schema in parts.every]
     for _, nodes in parts.unions:
-        each = [tags(rules, one, above) for one in nodes] or [{}]
-        common = [name for name in each[0] if all(name in one for one in each)]
-        more.append({name: reduce(lambda left, right: left | right, (one[name] for one in each)) for name in common})
+        each = [tags(rules, schema, above) for schema in nodes] or [{}]
+        common = [name for name in each[0] if all(name in named for named in each)]
+        more.append({name: reduce(lambda left, right: left | right, (named[name] for named in each)) for name in common})
     for other in more:
         for name, values in other.items():
-            before = found.get(name, values)
-            found[name] = {key: value for key, value in values.items() if key in before}
-    return found
+            before = by_name.get(name, values)
+            by_name[name] = {key: value for key, value in values.items() if key in before}
+    return by_name
 
 
 def _values(rules: Rules, node: Node, above: tuple[Node, ...] = ()) -> Values | None:
@@ -65,12 +65,12 @@ def _values(rules: Rules, node: Node, above: tuple[Node, ...] = ()) -> Values | 
         for keyword in ("const", "enum"):
             if keyword in node and rules.counts(node, keyword):
                 named = [node.content[keyword]] if keyword == "const" else node.content[keyword]
-                return None if any(isinstance(one, list | dict) for one in named) else {_key(one): one for one in named}
+                return None if any(isinstance(atom, list | dict) for atom in named) else {_key(atom): atom for atom in named}
     for _, nodes in parts.unions:
-        each = [_values(rules, one, above) for one in nodes]
-        if all(one is not None for one in each):
-            return {key: value for one in each if one is not None for key, value in one.items()}
-    return next((found for one in parts.every if (found := _values(rules, one, above)) is not None), None)
+        each = [_values(rules, schema, above) for schema in nodes]
+        if all(values is not None for values in each):
+            return {key: value for values in each if values is not None for key, value in values.items()}
+    return next((values for schema in parts.every if (values := _values(rules, schema, above)) is not None), None)
 
 
 def _key(value: Any) -> tuple[str, object]:

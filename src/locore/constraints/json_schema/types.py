@@ -37,10 +37,10 @@ def schema_of_type(model: Any) -> dict[str, Any]:
     from locore.constraints.json_schema.validated import schema_of
 
     try:
-        found = schema_of(pydantic.TypeAdapter(model))
+        schema = schema_of(pydantic.TypeAdapter(model))
     except pydantic.errors.PydanticUserError as error:
         raise InvalidConstraint(f"json_schema: pydantic has no JSON schema for {shortened(model)}: {error}") from error
-    return _with_formats(found)  # type: ignore[no-any-return]
+    return _with_formats(schema)  # type: ignore[no-any-return]
 
 
 def _with_formats(node: Any) -> Any:
@@ -49,13 +49,13 @@ def _with_formats(node: Any) -> Any:
         return [_with_formats(part) for part in node]
     if not isinstance(node, dict):
         return node
-    found = {key: value if key in DATA else _with_formats(value) for key, value in node.items() if key not in BY_NAME}
-    found |= {key: {name: _with_formats(part) for name, part in node[key].items()} for key in BY_NAME if key in node}
-    name = found.get("format")
+    schema = {key: value if key in DATA else _with_formats(value) for key, value in node.items() if key not in BY_NAME}
+    schema |= {key: {name: _with_formats(part) for name, part in node[key].items()} for key in BY_NAME if key in node}
+    name = schema.get("format")
     if isinstance(name, str) and name in formats():
-        del found["format"]
-        found["allOf"] = [*found.get("allOf", ()), formats()[name]]
-    return found
+        del schema["format"]
+        schema["allOf"] = [*schema.get("allOf", ()), formats()[name]]
+    return schema
 
 
 @cache

@@ -69,16 +69,16 @@ class AsValidated(GenerateJsonSchema):
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         """With a tag that JSON can have; `discriminator` says that it is demanded."""
-        found = super().tagged_union_schema(schema)
-        if "discriminator" not in found:
+        keywords = super().tagged_union_schema(schema)
+        if "discriminator" not in keywords:
             refused("a union by a function or by several tags", "what decides between its members is not in its schema")
         if not all(isinstance(tag, str | int) for tag in schema["choices"]):
             refused("a union by an Enum that is not one of str or int", "pydantic finds none of its tags in JSON")
-        return found
+        return keywords
 
     def _common_dict_schema(self, schema: Any) -> JsonSchemaValue:
-        found = super()._common_dict_schema(schema)
-        return _with_keys(found, schema)
+        keywords = super()._common_dict_schema(schema)
+        return _with_keys(keywords, schema)
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         """With names that can be read as the type of its keys."""
@@ -88,12 +88,12 @@ class AsValidated(GenerateJsonSchema):
 
     def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
         """Within what all readers of JSON agree on, where nothing else is said."""
-        found = super().int_schema(schema)
-        low = found.get("minimum", found.get("exclusiveMinimum"))
-        high = found.get("maximum", found.get("exclusiveMaximum"))
+        keywords = super().int_schema(schema)
+        low = keywords.get("minimum", keywords.get("exclusiveMinimum"))
+        high = keywords.get("maximum", keywords.get("exclusiveMaximum"))
         below = {"minimum": -MOST_EXACT} if low is None and (high is None or high > -MOST_EXACT) else {}
         above = {"maximum": MOST_EXACT} if high is None and (low is None or low < MOST_EXACT) else {}
-        return found | below | above
+        return keywords | below | above
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         """A number, or its text, as pydantic writes it, where no bound is to be kept."""
@@ -121,21 +121,21 @@ class AsValidated(GenerateJsonSchema):
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         """Without white space that is stripped before the rest is checked."""
-        found = super().str_schema(schema)
+        keywords = super().str_schema(schema)
         strips = schema.get("strip_whitespace", self._config.config_dict.get("str_strip_whitespace"))
-        if strips and ("minLength" in found or "pattern" in found):
-            found["allOf"] = [{"pattern": EDGES}]
-        return found
+        if strips and ("minLength" in keywords or "pattern" in keywords):
+            keywords["allOf"] = [{"pattern": EDGES}]
+        return keywords
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         """Written as the configuration says; lengths are those of bytes."""
-        found, written = super().bytes_schema(schema), self._config.config_dict.get("val_json_bytes", "utf8")
+        keywords, written = super().bytes_schema(schema), self._config.config_dict.get("val_json_bytes", "utf8")
         bounded = "min_length" in schema or "max_length" in schema
         if written != "utf8":
             if bounded:
                 refused("bytes in base 64 or hexadecimal with a length", "the length is that of what is decoded")
             return {"type": "string", "format": "base64url" if written == "base64" else "hexadecimal"}
-        return found | ({"pattern": r"^[\x00-\x7f]*$"} if bounded else {})
+        return keywords | ({"pattern": r"^[\x00-\x7f]*$"} if bounded else {})
 
     def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
         """With a host, and one of the schemes."""
@@ -202,7 +202,7 @@ def _digits(most: int | None, decimals: int | None) -> dict[str, Any]:
     return {"allOf": parts} if parts else {}
 
 
-def _with_keys(found: dict[str, Any], schema: Any) -> dict[str, Any]:
+def _with_keys(keywords: dict[str, Any], schema: Any) -> dict[str, Any]:
     """An object whose names are texts of keys."""
     keys = schema.get("keys_schema", {"type": "any"})
     while "schema" in keys and keys["type"] in ("default", "function-after", "function-before", "function-wrap"):
@@ -216,13 +216,13 @@ def _with_keys(found: dict[str, Any], schema: Any) -> dict[str, Any]:
         names = {"enum": ["true", "false"]}
     elif kind in ("int", "float", "decimal", "none", "tuple", "list", "set", "model", "union", "nullable"):
         refused("a dict with such keys", f"names of properties cannot be said to be of the type {kind} with what it demands")
-    elif "patternProperties" in found:  # which would leave other names open
-        found = {**found, "additionalProperties": next(iter(found["patternProperties"].values()))}
-        names = {"pattern": next(iter(found.pop("patternProperties")))}
+    elif "patternProperties" in keywords:  # which would leave other names open
+        keywords = {**keywords, "additionalProperties": next(iter(keywords["patternProperties"].values()))}
+        names = {"pattern": next(iter(keywords.pop("patternProperties")))}
         names |= {word: keys[key] for word, key in (("minLength", "min_length"), ("maxLength", "max_length")) if key in keys}
     else:
-        return found
-    return {**found, "propertyNames": names}
+        return keywords
+    return {**keywords, "propertyNames": names}
 
 
 def _bounded(edge: date, bound: str) -> dict[str, str]:
@@ -271,8 +271,8 @@ def schema_of(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     for function, name in OWN.items():
         if function in names:
             refused(name, "what it checks is not in its schema")
-    found = adapter.json_schema(schema_generator=AsValidated)
-    return _of_texts(found) if "EncodedStr.decode_str" in names else found
+    schema = adapter.json_schema(schema_generator=AsValidated)
+    return _of_texts(schema) if "EncodedStr.decode_str" in names else schema
 
 
 def _functions(schema: Any) -> Iterator[str]:
@@ -292,7 +292,7 @@ def _functions(schema: Any) -> Iterator[str]:
 def _of_texts(node: Any) -> Any:
     """With texts in base 64 that are ASCII once they are decoded."""
     if isinstance(node, list):
-        return [_of_texts(one) for one in node]
+        return [_of_texts(part) for part in node]
     if not isinstance(node, dict):
         return node
     name = node.get("format")
@@ -302,22 +302,22 @@ def _of_texts(node: Any) -> Any:
 
 def formats_of_types() -> dict[str, dict[str, Any]]:
     """Formats of the schemas above, as patterns."""
-    found: dict[str, dict[str, Any]] = {}
+    formats: dict[str, dict[str, Any]] = {}
     letters = string.ascii_uppercase + string.ascii_lowercase + string.digits
     for name, alphabet in (("base64", letters + "+/"), ("base64url", letters + "-_")):
-        found[name] = {"pattern": _base64(alphabet, 0xFF)}
-        found[f"{name} of ASCII"] = {"pattern": _base64(alphabet, 0x7F)}
+        formats[name] = {"pattern": _base64(alphabet, 0xFF)}
+        formats[f"{name} of ASCII"] = {"pattern": _base64(alphabet, 0x7F)}
     for zone, pattern in ZONES.items():
-        found[f"time of types, {zone}"] = {"pattern": f"^{CLOCK}{pattern}$"}
-        found[f"date-time of types, {zone}"] = {"pattern": f"^{DATE}T{CLOCK}{pattern}$"}
-    return found
+        formats[f"time of types, {zone}"] = {"pattern": f"^{CLOCK}{pattern}$"}
+        formats[f"date-time of types, {zone}"] = {"pattern": f"^{DATE}T{CLOCK}{pattern}$"}
+    return formats
 
 
 def _base64(alphabet: str, most: int) -> str:
     """Base 64 of bytes that are `most` at most, 0x7F or 0xFF; what is left over at the end is zero."""
 
     def letters(free: int, high: int) -> str:
-        chosen = [one for number, one in enumerate(alphabet) if not number & ~free and not (most < 0x80 and number & high)]
+        chosen = [char for number, char in enumerate(alphabet) if not number & ~free and not (most < 0x80 and number & high)]
         return f"[{''.join(chosen).replace('-', chr(92) + '-')}]"
 
     first, second, third = letters(0x3F, 0x20), letters(0x3F, 0x08), letters(0x3F, 0x02)

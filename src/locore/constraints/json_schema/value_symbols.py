@@ -45,32 +45,32 @@ class Reading:
         self.shapes, self.containers, self.style, self.measure = shapes, containers, style, measure
         self.scalars = scalars or self
         self.minimal, self.digits = style.escapes == "minimal", style.integers == "digits"
-        self._made: dict[Hashable, Any] = {}
+        self._cached: dict[Hashable, Any] = {}
         self._any = Gap(WHITESPACE.encode())
         self.space = Optional(self.literal(b" "))
 
     def once(self, key: Hashable, make: Any, *arguments: Any) -> Any:
         """`make(*arguments)`, always the same object for equal keys."""
-        if key not in self._made:
-            self._made[key] = make(*arguments)
-        return self._made[key]
+        if key not in self._cached:
+            self._cached[key] = make(*arguments)
+        return self._cached[key]
 
     def plan(self, kind: Callable[[Reading, tuple[Fact, ...]], P], facts: tuple[Fact, ...]) -> P:
         """What facts say of an array or an object, which is the same in all layouts."""
         reading = self.scalars
-        found: P = reading.once((kind, facts), kind, reading, facts)
-        return found
+        plan: P = reading.once((kind, facts), kind, reading, facts)
+        return plan
 
     def literal(self, text: bytes) -> Literal:
         """Exactly these bytes."""
-        found: Literal = self.scalars.once(text, Literal, text, self.measure)
-        return found
+        literal: Literal = self.scalars.once(text, Literal, text, self.measure)
+        return literal
 
     def value(self, goals: Goals, depth: int, level: int) -> Value:
         """A value that meets all of these goals, containers nested so deep at most."""
         level = level if self.style.whitespace == "indent" else 0
-        found: Value = self.once((Value, goals, depth, level), Value, self, goals, depth, level)
-        return found
+        symbol: Value = self.once((Value, goals, depth, level), Value, self, goals, depth, level)
+        return symbol
 
     def gap(self, line: int | None = None, after: str = "") -> Sequence:
         """What stands where whitespace may.
@@ -98,12 +98,12 @@ class Value(Choice):
     @cached_property
     def ways(self) -> tuple[Sequence, ...]:
         """By shapes and kinds."""
-        found: dict[Sequence, None] = {}
+        ways: dict[Sequence, None] = {}
         for shape in self._reading.shapes.of(self._goals):
             for kind in sorted(shape.kinds):
                 if way := self._way(shape, kind):
-                    found[way] = None
-        return tuple(way for way in found if cost_of(way) != NEVER)
+                    ways[way] = None
+        return tuple(way for way in ways if cost_of(way) != NEVER)
 
     def _way(self, shape: Shape, kind: str) -> Sequence:
         reading, facts = self._reading, shape.of(kind)
@@ -152,8 +152,8 @@ class Gap(Symbol):
 
 def number_at(reading: Reading, scanner: Scanner, state: int) -> NumberRest:
     """The rest of a number."""
-    found: NumberRest = reading.once((NumberRest, scanner, state), NumberRest, reading, scanner, state)
-    return found
+    rest: NumberRest = reading.once((NumberRest, scanner, state), NumberRest, reading, scanner, state)
+    return rest
 
 
 class NumberRest(Symbol):
@@ -171,12 +171,12 @@ class NumberRest(Symbol):
     @cached_property
     def row(self) -> Row:
         """By digit, point and sign."""
-        found = {}
+        row = {}
         for byte in NUMERALS:
             after = self._scanner.after(self._state, byte)
             if after != DEAD:
-                found[byte] = ((number_at(self._reading, self._scanner, after),),)
-        return found
+                row[byte] = ((number_at(self._reading, self._scanner, after),),)
+        return row
 
 
 # Strings.
@@ -184,8 +184,8 @@ class NumberRest(Symbol):
 
 def string_of(reading: Reading, facts: tuple[Any, ...]) -> Sequence:
     """A string of which these facts hold; () if there is none."""
-    found: Strings | None = reading.once((Strings, facts), strings, facts)
-    return () if found is None else (reading.literal(b'"'), string_at(reading, found, b"", 0, 0))
+    words: Strings | None = reading.once((Strings, facts), strings, facts)
+    return () if words is None else (reading.literal(b'"'), string_at(reading, words, b"", 0, 0))
 
 
 def string_at(reading: Reading, strings: Strings, beginning: bytes, state: int, length: int) -> StringRest:
@@ -200,8 +200,8 @@ def string_at(reading: Reading, strings: Strings, beginning: bytes, state: int, 
     if beginning and not strings.tells(beginning):
         beginning = alike(beginning, reading.minimal)
     key = StringRest, strings, beginning, state, length
-    found: StringRest = reading.once(key, StringRest, reading, strings, beginning, state, length)
-    return found
+    rest: StringRest = reading.once(key, StringRest, reading, strings, beginning, state, length)
+    return rest
 
 
 class StringRest(Symbol):
@@ -223,9 +223,9 @@ class StringRest(Symbol):
         scanner = self._strings.scanner
         if scanner is None or self._beginning:
             return None
-        found = [code for code in ASCII if scanner.after(self._state, code) != DEAD]
+        codes = [code for code in ASCII if scanner.after(self._state, code) != DEAD]
         beyond = scanner.cost_through(self._state, 0x80, 0x10FFFF, 0, None)
-        return (*found, BACKSLASH, QUOTE, *(LEADS if beyond < NEVER else ()))
+        return (*codes, BACKSLASH, QUOTE, *(LEADS if beyond < NEVER else ()))
 
     def _unbounded(self, least: int) -> StringRest:
         return string_at(self._reading, Strings(None, least, None), self._beginning, 0, 0)
@@ -235,10 +235,10 @@ class StringRest(Symbol):
         """A token for each byte."""
         if not self._beginning:
             return self._to_end(self._state, self._length) + 1
-        found = NEVER
+        cheapest = NEVER
         for missing, low, high in ways_on(self._beginning, self._reading.minimal):
-            found = min(found, missing + self._through(low, high))
-        return found + 1
+            cheapest = min(cheapest, missing + self._through(low, high))
+        return cheapest + 1
 
     def _to_end(self, state: int, length: int) -> float:
         least, most = self._strings.least - length, self._strings.most
@@ -260,8 +260,8 @@ class StringRest(Symbol):
     @cached_property
     def row(self) -> Row:
         """Byte by byte; most bytes lead to the same."""
-        found: dict[int, tuple[Sequence, ...]] = {}
-        known: dict[Hashable, tuple[Sequence, ...]] = {}
+        row: dict[int, tuple[Sequence, ...]] = {}
+        by_class: dict[Hashable, tuple[Sequence, ...]] = {}
         for byte in bytes_behind(self._beginning) if self.told is None else self.told:
             read = read_on(self._beginning, byte, self._reading.minimal)
             if read is None and (byte != QUOTE or self._beginning):
@@ -271,11 +271,11 @@ class StringRest(Symbol):
                 key = read if self._strings.tells(read) else alike(read, self._reading.minimal)
             elif read is not None:
                 key = 0 if self._strings.scanner is None else self._strings.scanner.class_of(read)
-            if key not in known:
-                known[key] = self.ways_after(byte)
-            if known[key]:
-                found[byte] = known[key]
-        return found
+            if key not in by_class:
+                by_class[key] = self.ways_after(byte)
+            if by_class[key]:
+                row[byte] = by_class[key]
+        return row
 
     def ways_after(self, byte: int) -> tuple[Sequence, ...]:
         """What may come in its place behind one byte."""

@@ -250,10 +250,10 @@ class Permutation(Combinatorial):
 
     def why(self, sequence: TokenSequence) -> str:
         """A token that is missing or too many."""
-        found = Counter(sequence.tokens[position] for position in self.positions)
+        counts = Counter(sequence.tokens[position] for position in self.positions)
         wanted = Counter(self.tokens)
-        reasons = [f"{shown(sequence, token)} is missing" for token in wanted - found]
-        reasons += [f"{shown(sequence, token)} is too many" for token in found - wanted]
+        reasons = [f"{shown(sequence, token)} is missing" for token in wanted - counts]
+        reasons += [f"{shown(sequence, token)} is too many" for token in counts - wanted]
         return ", ".join(reasons[:4])
 
     def json_of(self, parts: list[Json]) -> Json:

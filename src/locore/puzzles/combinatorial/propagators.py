@@ -59,7 +59,7 @@ class Linear(Propagator):
         super().__init__(tuple(values))
         self._values = values
         self._bounds = low, high
-        self._known: dict[tuple[int, int], Spread] = {}
+        self._spreads: dict[tuple[int, int], Spread] = {}
 
     def start(self) -> PropagatorState:
         """All positions, and the bounds."""
@@ -100,13 +100,13 @@ class Linear(Propagator):
 
     def _spread(self, position: int, domain: int) -> Spread:
         key = position, domain
-        if key not in self._known:
+        if key not in self._spreads:
             classes: dict[int, int] = {}
             for bit in bits(domain):
                 value = self._values[position][bit]
                 classes[value] = classes.get(value, 0) | bit
-            self._known[key] = min(classes), max(classes), tuple(classes.items())
-        return self._known[key]
+            self._spreads[key] = min(classes), max(classes), tuple(classes.items())
+        return self._spreads[key]
 
 
 class _Comparison(Propagator):

@@ -112,11 +112,11 @@ class Sudoku(Combinatorial):
         if sequence.end < shape.cells:
             return f"the text ends after {sequence.end} of {shape.cells} cells"
         cells = [self._value(sequence, token) for token in sequence.tokens[: shape.cells]]
-        for cell, (found, given) in enumerate(zip(cells, self.givens, strict=True)):
-            if not found:
+        for cell, (entry, given) in enumerate(zip(cells, self.givens, strict=True)):
+            if not entry:
                 return f"{shape.place(cell)} (token {cell}) is no symbol from 1 to {symbol_of(shape.side)}"
-            if given and found != given:
-                return f"{shape.place(cell)} (token {cell}) holds {symbol_of(found)}, given is {symbol_of(given)}"
+            if given and entry != given:
+                return f"{shape.place(cell)} (token {cell}) holds {symbol_of(entry)}, given is {symbol_of(given)}"
         clash = next(clashes(cells, shape), None)
         if clash is None and sequence.end > shape.cells:
             return f"something follows the last cell, at token {shape.cells}"
@@ -144,17 +144,17 @@ def _symbols(side: int, tokenizer: TokenizerLike) -> Groups:
     if side > len(SYMBOLS):
         raise InvalidConstraint(f"a sudoku with {side} symbols has no text: there are {len(SYMBOLS)} of one character")
     wanted = {symbol.encode(): value for value, symbol in enumerate(SYMBOLS[:side])}
-    found: list[set[int]] = [set() for _ in wanted]
+    groups: list[set[int]] = [set() for _ in wanted]
     for token, content in enumerate(tokenizer.token_bytes):
         if content in wanted:
-            found[wanted[content]].add(token)
-    missing = [symbol_of(value + 1) for value, ids in enumerate(found) if not ids]
+            groups[wanted[content]].add(token)
+    missing = [symbol_of(value + 1) for value, ids in enumerate(groups) if not ids]
     if missing:
         raise InvalidConstraint(
             f"no token of this tokenizer spells exactly {', '.join(missing)}, so a sudoku cannot be written with one token for "
             "each cell; use a tokenizer with a token for each digit"
         )
-    return tuple(frozenset(ids) for ids in found)
+    return tuple(frozenset(ids) for ids in groups)
 
 
 @described({})

@@ -181,15 +181,15 @@ class TokenSum(_Linear):
 
     def groups(self) -> dict[int, frozenset[int]]:
         """The ids of each value."""
-        found: dict[int, set[int]] = {}
+        groups: dict[int, set[int]] = {}
         for token, value in self.values:
-            found.setdefault(value, set()).add(token)
-        return {value: frozenset(ids) for value, ids in found.items()}
+            groups.setdefault(value, set()).add(token)
+        return {value: frozenset(ids) for value, ids in groups.items()}
 
     def parts(self) -> tuple[Constraint, ...]:
         """Every position has a value, and itself."""
-        known = frozenset(token for token, _ in self.values)
-        return (*(Literal(position, known) for position in self.positions), self)
+        tokens = frozenset(token for token, _ in self.values)
+        return (*(Literal(position, tokens) for position in self.positions), self)
 
     def lowered(self, vocab_size: int) -> Constraint:
         """Nested if-then-else over partial sums, and a value everywhere; BudgetExceeded if there are too many sums."""

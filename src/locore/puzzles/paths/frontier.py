@@ -148,12 +148,12 @@ def _after_edge(mates: Mates, step: EdgeStep, allowed: Flags) -> tuple[Mates, Ta
     joins, done = (flags & allowed[1] for flags in _possible(mates, step))
     stays = np.full(mates.shape[1], allowed[0])
     targets = np.full((mates.shape[1], 2), DEAD, dtype=np.int32)
-    kept, states = [], []
+    survivors, states = [], []
     for after, flags in ((mates[:, stays], stays), (_joined(mates[:, joins], step), joins)):
         after, alive = _settled(after, step)
-        kept.append(after)
+        survivors.append(after)
         states.append(np.nonzero(flags)[0][alive])
-    distinct, which = _distinct(np.concatenate(kept, axis=1))
+    distinct, which = _distinct(np.concatenate(survivors, axis=1))
     first = len(states[0])
     targets[states[0], 0] = which[:first]
     targets[states[1], 1] = which[first:]

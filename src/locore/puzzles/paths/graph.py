@@ -134,13 +134,13 @@ def _symbols(tokens: object) -> Symbols:
 def _symbols_of(tokenizer: TokenizerLike) -> Symbols:
     """The tokens that spell "0" and "1", or the two ids of a bare vocabulary."""
     if any(tokenizer.token_bytes):
-        found = [frozenset(i for i, t in enumerate(tokenizer.token_bytes) if t == digit) for digit in (b"0", b"1")]
-        if not all(found):
+        symbols = [frozenset(i for i, t in enumerate(tokenizer.token_bytes) if t == digit) for digit in (b"0", b"1")]
+        if not all(symbols):
             raise InvalidConstraint(
                 'simple_path needs a token that spells "0" and one that spells "1", and this vocabulary has not both; name '
                 "them with tokens=(absent, present)"
             )
-        return found[0], found[1]
+        return symbols[0], symbols[1]
     bare = set(range(tokenizer.vocab_size)) - set(tokenizer.eos_ids)
     if bare != {0, 1}:
         raise InvalidConstraint(

@@ -115,9 +115,9 @@ def simple_moves(
     ids = tuple(range(len(directions))) if tokens is None else id_list(tokens, f"tokens of {WHERE}")
     if len(set(ids)) != len(directions) or len(ids) != len(directions):
         raise InvalidConstraint(f"tokens of {WHERE} must be {len(directions)} different ids, one for each direction; got {ids}")
-    kept = as_integer(memory, f"memory of {WHERE}")
-    if kept < 0:
-        raise InvalidConstraint(f"memory of {WHERE} must be at least 0, got {kept}")
+    remembered = as_integer(memory, f"memory of {WHERE}")
+    if remembered < 0:
+        raise InvalidConstraint(f"memory of {WHERE} must be at least 0, got {remembered}")
     closed = tuple(
         sorted({_cell(cell, size, "a blocked cell") for cell in items_of(blocked, WHERE, "a list of blocked cells")})
     )
@@ -127,10 +127,10 @@ def simple_moves(
     for name, cell in (("source", start), ("target", goal)):
         if cell in closed:
             raise InvalidConstraint(f"the {name} {cell} of {WHERE} is blocked")
-    found = SimpleMoves(*size, start, goal, len(directions), kept, closed, ids)
-    if found.distance is None:
+    moves = SimpleMoves(*size, start, goal, len(directions), remembered, closed, ids)
+    if moves.distance is None:
         raise InvalidConstraint(f"no path of {WHERE} leads from {start} to {goal}: blocked cells are in the way")
-    return found
+    return moves
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,13 +329,13 @@ def _explored(board: Board, source: int, target: int, memory: int) -> tuple[Ints
         state, direction = np.nonzero(allowed & (cells != target))
         walk = np.column_stack([cells[state, direction], frontier[state, :memory]])
         walk = _forgetful(walk, board, source)
-        known = len(number)
+        first_new = len(number)
         numbers = [number.setdefault(row.tobytes(), len(number)) for row in walk]
         check_states(len(number), WHAT, REMEDY)
         moves[state, direction] = numbers
         rows.append(moves)
         _, first = np.unique(numbers, return_index=True)
-        frontier = walk[first[np.array(numbers, dtype=np.int64)[first] >= known]]
+        frontier = walk[first[np.array(numbers, dtype=np.int64)[first] >= first_new]]
     return np.concatenate(rows), len(number)
 
 

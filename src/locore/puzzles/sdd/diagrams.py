@@ -203,7 +203,7 @@ class _FormulaWriter:
         self.classes = classes
         self.bits = max(1, (classes.num_classes - 1).bit_length())
         self.lines: list[Line] = []
-        self._known: dict[tuple[object, ...], int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
 
     def formula(self) -> list[Line]:
         """All lines; the last is the constraint with the rules on the end of the text."""
@@ -276,10 +276,10 @@ class _FormulaWriter:
         if kind in ("and", "or") and not args:
             kind = "true" if kind == "and" else "false"
         key = (kind, *args)
-        if key not in self._known:
-            self._known[key] = len(self.lines)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.lines)
             self.lines.append([kind, *args])
-        return self._known[key]
+        return self._numbers[key]
 
 
 class _DiagramReader:
