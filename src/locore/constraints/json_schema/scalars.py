@@ -193,47 +193,30 @@ def _multiples(of: Fraction, digits: bool) -> Dfa:
     modulus = int(of * 10**places)
     if modulus * (places + 2) > MOST_REMAINDERS:
         raise BudgetExceeded(f"it has a multipleOf with more than {MOST_REMAINDERS:,} remainders; round it")
-    shift = 10**places
     classes, members = partition([CharSet.from_text(numeral) for numeral in "0123456789-."])
-    column = [columns[0] for columns in members]
-    # States: dead, start, after a sign, a lone zero, and remainder + modulus · (whole: 0, places read + 1).
-    first = 4
+    *numerals, sign, point = (columns[0] for columns in members)
+    # States: dead, start, after a sign, a lone zero, and first + remainder + modulus · (whole: 0, places read + 1).
+    first, remainder = 4, np.arange(modulus)
     table = np.zeros((first + modulus * (places + 2), classes.num_classes), dtype=np.int32)
     accepting = np.zeros(len(table), dtype=np.bool_)
-
-    def whole(remainder: int) -> int:
-        return first + remainder
-
-    def broken(read: int, remainder: int) -> int:
-        return first + modulus * (read + 1) + remainder
-
-    table[1, column[10]] = 2
-    for start in (1, 2):
-        table[start, column[0]] = 3
-        for digit in range(1, 10):
-            table[start, column[digit]] = whole(digit % modulus)
+    longer = first + (10 * remainder[:, None] + np.arange(10)) % modulus  # states[remainder, digit] of whole numbers
+    table[1, sign] = 2
+    table[1:3, numerals] = [3, *longer[0, 1:]]
+    table[first : first + modulus, numerals] = longer
     accepting[3] = True
-    for remainder in range(modulus):
-        state = whole(remainder)
-        accepting[state] = remainder * shift % modulus == 0
-        for digit in range(10):
-            table[state, column[digit]] = whole((10 * remainder + digit) % modulus)
-        if digits:
-            continue
-        table[state, column[11]] = broken(0, remainder)
-        for read in range(places + 1):
-            inside = broken(read, remainder)
-            accepting[inside] = read > 0 and remainder * 10 ** (places - read) % modulus == 0
-            for digit in range(10 if read < places else 1):
-                longer = broken(read + 1, (10 * remainder + digit) % modulus) if read < places else inside
-                table[inside, column[digit]] = longer
+    accepting[first : first + modulus] = remainder * (10**places % modulus) % modulus == 0
     if not digits:
-        table[3, column[11]] = broken(0, 0)
-    # With no places at all "1." must not be accepted, and "1.0" must: one more state for each remainder would say so; the
-    # automaton of all decimals, with which this one is always joined, does.
-    if places == 0:
-        for remainder in range(modulus):
-            accepting[broken(0, remainder)] = remainder % modulus == 0
+        table[3, point] = first + modulus
+        table[first : first + modulus, point] = first + modulus + remainder
+        for read in range(places + 1):
+            inside = first + modulus * (read + 1) + remainder
+            # With no places at all "1." must not be accepted, and "1.0" must: one more state for each remainder would say so;
+            # the automaton of all decimals, with which this one is always joined, does.
+            accepting[inside] = (read > 0 or places == 0) & (remainder * (10 ** (places - read) % modulus) % modulus == 0)
+            if read < places:
+                table[inside[:, None], numerals] = longer + modulus * (read + 2)
+            else:
+                table[inside, numerals[0]] = inside
     order = [1, 0, *range(2, len(table))]  # the start comes first
     number = np.argsort(order)
     return Dfa(number[table][order].astype(np.int32), accepting[order], classes).minimised()
