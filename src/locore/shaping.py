@@ -285,14 +285,18 @@ def _sampled(asked: Asked, strata: Sequence[Stratum], seeds: Sequence[int]) -> l
             if left is not None and share is not None:
                 left -= share if particles is None else particles.run.lm_tokens or 0
         parts.append(Part(particles, stratum.nats, spelled(stratum.where)))
-    if failed is not None and all(part.found is None for part in parts):
+    if failed is not None and all(part.particles is None for part in parts):
         raise failed
     return parts
 
 
 def _best_of(parts: Sequence[Part], run: Run, most: int) -> Particles:
     """The most probable texts of all parts, by what they are worth."""
-    modes = [(part.found, part.nats, mode) for part in parts if part.found is not None and (mode := part.found.record.mode)]
+    modes = [
+        (part.particles, part.nats, mode)
+        for part in parts
+        if part.particles is not None and (mode := part.particles.record.mode)
+    ]
     unread = max(mode.log_unread + nats for _, nats, mode in modes) if len(modes) == len(parts) else math.inf
     values = torch.cat([particles.log_weights + nats for particles, nats, _ in modes])
     order = values.argsort(descending=True)
@@ -309,7 +313,7 @@ def _best_of(parts: Sequence[Part], run: Run, most: int) -> Particles:
 
 def _run(parts: Sequence[Part], sampler: Sampler, seed: int, seconds: float) -> Run:
     """Settings and cost of all parts; a context that two of them asked for counts twice."""
-    runs = [part.found.run for part in parts if part.found is not None]
+    runs = [part.particles.run for part in parts if part.particles is not None]
     return Run(
         sampler=sampler.name,
         seed=seed,

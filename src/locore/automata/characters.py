@@ -31,8 +31,8 @@ def is_word_character(character: str) -> bool:
 
     The last two are not in `\w`, but belong to the word in which they stand (Unicode Technical Standard 18, annex C).
     """
-    known = character.isalnum() or character == "_" or character in JOINERS
-    return known or unicodedata.category(character).startswith("M")
+    is_letter = character.isalnum() or character == "_" or character in JOINERS
+    return is_letter or unicodedata.category(character).startswith("M")
 
 
 def fold(text: str) -> str:

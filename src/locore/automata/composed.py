@@ -83,7 +83,7 @@ class ComposedMachine(ByteMachine, Generic[S]):
     def row(self, state: int) -> Int32:
         """Int32[256]: the state after each byte."""
         which, meanings = self.after_bytes(self._meanings[state])
-        numbers = [DEAD if one is None else self._meanings.number(one) for one in meanings]
+        numbers = [DEAD if meaning is None else self._meanings.number(meaning) for meaning in meanings]
         return np.array(numbers, dtype=np.int32)[which]
 
     def accepts(self, state: int) -> bool:
@@ -167,8 +167,8 @@ class Joined(SteppedMachine[tuple[int, ...]]):
         """Each part reads these bytes alone."""
         meanings = np.array([self._meanings[state] for state in states.tolist()], dtype=np.int32).reshape(-1, len(self.parts))
         after = np.stack([_after_each(part, meanings[:, at], symbols) for at, part in enumerate(self.parts)], axis=1)
-        found = [DEAD if self._is_lost(column) else self._meanings.number(tuple(column)) for column in after.tolist()]
-        return np.array(found, dtype=np.int32)
+        numbers = [DEAD if self._is_lost(column) else self._meanings.number(tuple(column)) for column in after.tolist()]
+        return np.array(numbers, dtype=np.int32)
 
     def _is_lost(self, column: Sequence[int]) -> bool:
         lost = any if self._all else all
@@ -208,7 +208,7 @@ class Complement(SteppedMachine[int]):
         """The part reads these bytes alone."""
         meanings = np.array([self._meanings[state] for state in states.tolist()], dtype=np.int32)
         after = _after_each(self.parts[0], meanings, symbols)
-        return np.array([self._meanings.number(one) for one in after.tolist()], dtype=np.int32)
+        return np.array([self._meanings.number(meaning) for meaning in after.tolist()], dtype=np.int32)
 
     def ends(self, meaning: int) -> bool:
         """Where the part may not."""
@@ -261,14 +261,14 @@ class Concatenated(ComposedMachine[Threads]):
 
     def _with_ends(self, threads: list[tuple[int, int]]) -> Threads:
         """With the beginnings of the parts that may begin now."""
-        found, pending = set(threads), list(threads)
+        closure, pending = set(threads), list(threads)
         while pending:
             part, state = pending.pop()
             begun = part + 1, 0
-            if begun[0] < len(self.parts) and begun not in found and self.parts[part].accepts(state):
-                found.add(begun)
+            if begun[0] < len(self.parts) and begun not in closure and self.parts[part].accepts(state):
+                closure.add(begun)
                 pending.append(begun)
-        return frozenset(found)
+        return frozenset(closure)
 
 
 class Following(ComposedMachine[tuple[bool, int]]):

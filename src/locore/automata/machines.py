@@ -104,8 +104,8 @@ def minimised(tally: Tally) -> Tally:
     gain, final = tally.gain[order], tally.final[order]
     blocks, members = equivalent_states(table, number_rows(np.column_stack([final, gain]))[0])
     table, gain, final = blocks[table[members]], gain[members], final[members]
-    column, kept = number_rows(np.append(table, gain, axis=0).T)
-    return Tally(table[:, kept], gain[:, kept], final, column[tally.column])
+    column, first = number_rows(np.append(table, gain, axis=0).T)
+    return Tally(table[:, first], gain[:, first], final, column[tally.column])
 
 
 def pushed(tally: Tally) -> Tally:
@@ -228,11 +228,11 @@ class _Nodes:
             # States are told apart by what may still come only, and most often nothing depends on what comes.
             part, members = number_rows(np.column_stack([steps[:, columns], self.broken]))
             same = (steps[members][:, columns] == steps[members, columns[0], None]).all(axis=1)
-            found = np.empty((len(members), len(group)), dtype=np.int64)
-            found[~same] = self._numbers(level[group], steps, members[~same])
-            merged, kept = number_rows(np.where(level[group] == NOTHING, NOTHING, columns[0]))
-            found[same] = self._numbers(level[group[kept]], steps, members[same])[:, merged]
-            result[:, group] = found[part]
+            numbers = np.empty((len(members), len(group)), dtype=np.int64)
+            numbers[~same] = self._numbers(level[group], steps, members[~same])
+            merged, distinct = number_rows(np.where(level[group] == NOTHING, NOTHING, columns[0]))
+            numbers[same] = self._numbers(level[group[distinct]], steps, members[same])[:, merged]
+            result[:, group] = numbers[part]
         return result
 
     def _numbers(self, level: Ints, steps: Longs, states: Longs) -> Longs:

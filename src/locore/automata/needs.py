@@ -72,30 +72,30 @@ class Needs:
     def __init__(self, automaton: Pushdown, walk: Walk) -> None:
         self._automaton, self._walk = automaton, walk
         self._texts: dict[Texts, _Spelled] = {}
-        self._kept: Kept[Cell, Costs] = Kept(MEMORY_BYTES, lambda costs: costs.nbytes)
+        self._cached: Kept[Cell, Costs] = Kept(MEMORY_BYTES, lambda costs: costs.nbytes)
 
     @property
     def num_bytes(self) -> int:
         """Of what is known of stacks."""
-        return int(self._kept.total)
+        return int(self._cached.total)
 
     def behind(self, state: int) -> Costs:
         """UInt16[vocab]: what a text needs behind each token, at most; NEVER where it cannot be completed."""
         return self._least(self._automaton.cells(state))
 
     def _least(self, cells: State) -> Costs:
-        found = [self._of(cell) for cell in cells if cell is not None]
-        least = reduce(np.minimum, found) if found else self._nothing()
-        return least.copy() if len(found) == 1 else least
+        costs = [self._of(cell) for cell in cells if cell is not None]
+        least = reduce(np.minimum, costs) if costs else self._nothing()
+        return least.copy() if len(costs) == 1 else least
 
     def _of(self, cell: Cell) -> Costs:
-        costs = self._kept.get(cell)
-        return self._kept.put(cell, self._found(cell)) if costs is None else costs
+        costs = self._cached.get(cell)
+        return self._cached.put(cell, self._written(cell)) if costs is None else costs
 
-    def _found(self, cell: Cell) -> Costs:
+    def _written(self, cell: Cell) -> Costs:
         writing = _Writing()
-        told, kind = cell.symbol.told, cell.symbol.kind
-        if kind is not None and (told is None or len(told) > FEW):
+        own_bytes, kind = cell.symbol.own_bytes, cell.symbol.kind
+        if kind is not None and (own_bytes is None or len(own_bytes) > FEW):
             costs = self._above(self._relative(cell.symbol, kind), cell.below, writing)
         elif (listed := cell.symbol.listed) is not None:
             costs = self._listed(cell, self._spelled(listed[0]), np.array(listed[1]), writing)
@@ -122,11 +122,11 @@ class Needs:
             writing.come(branch, cells)
             self._follow(cells, branch, writing)
         for before, branch in spelled.escapes:
-            one: State = (cell,)
+            own_cells: State = (cell,)
             other = usual
             for byte in before:
-                one, other = self._after(one, byte), self._after(other, byte)
-            self._differ_at(one, other, BACKSLASH, branch, writing)
+                own_cells, other = self._after(own_cells, byte), self._after(other, byte)
+            self._differ_at(own_cells, other, BACKSLASH, branch, writing)
         return costs
 
     def _spelled(self, texts: Texts) -> _Spelled:
@@ -135,27 +135,27 @@ class Needs:
         return self._texts[texts]
 
     def _after(self, cells: State, byte: int) -> State:
-        return tuple(one for cell in cells if cell is not None for one in self._automaton.cells_after(cell, byte))
+        return tuple(next_cell for cell in cells if cell is not None for next_cell in self._automaton.cells_after(cell, byte))
 
     def _nothing(self) -> Costs:
         return np.full(self._walk.size, NEVER)
 
     def _relative(self, symbol: Symbol, kind: Kind) -> Relative:
         """What a symbol alone needs, which is known from any other one of its kind."""
-        walk, known, is_free = self._walk, known_of(self._walk), kind.unbounded is not None
+        walk, cache, is_free = self._walk, known_of(self._walk), kind.unbounded is not None
         most = None if is_free and kind.most is not None and kind.most >= walk.longest else kind.most
         key = kind.key, kind.least, most  # and nothing that belongs to a schema
-        found: Relative | None = known.get(key)
-        if found is None:
-            found = _within(kind, self._counted(kind), walk) if is_free else self._alone(symbol)[0]
-            known.put(key, found)
-        return found
+        relative: Relative | None = cache.get(key)
+        if relative is None:
+            relative = _within(kind, self._counted(kind), walk) if is_free else self._alone(symbol)[0]
+            cache.put(key, relative)
+        return relative
 
     def _counted(self, kind: Kind) -> _Counted:
         assert kind.unbounded is not None
-        walk, known, key = self._walk, known_of(self._walk), ("counted", kind.key)
-        found: _Counted | None = known.get(key)
-        if found is None:
+        walk, cache, key = self._walk, known_of(self._walk), ("counted", kind.key)
+        counted: _Counted | None = cache.get(key)
+        if counted is None:
             far = walk.longest + 1
             alone, needed, states = self._alone(kind.unbounded(0))
             _, bounded, others = self._alone(kind.unbounded(far))
@@ -167,8 +167,8 @@ class Needs:
             read = np.zeros(walk.size, dtype=np.int64)
             read[walk.tokens] = walk.ends(characters)
             parents = walk.parents[alone.ends.nodes]
-            found = known.put(key, _Counted(costs, read, alone.ends.nodes, characters[parents].astype(np.int64)))
-        return found
+            counted = cache.put(key, _Counted(costs, read, alone.ends.nodes, characters[parents].astype(np.int64)))
+        return counted
 
     def _alone(self, symbol: Symbol) -> tuple[Relative, NDArray[np.float64], Int32]:
         """What a symbol needs with nothing below; and in each state, Int32[nodes] of which beginnings of tokens lead to."""
@@ -205,20 +205,20 @@ class Needs:
         pending = [(cell, branch) for cell in cells if cell is not None]
         while pending:
             cell, branch = pending.pop()
-            children, told = branch.children, cell.symbol.told
-            if told is None or cell.symbol.usual:
-                told = children if cell.symbol.is_broad else self._automaton.row_of(cell)
-            for byte in told:
+            children, own_bytes = branch.children, cell.symbol.own_bytes
+            if own_bytes is None or cell.symbol.usual:
+                own_bytes = children if cell.symbol.is_broad else self._automaton.row_of(cell)
+            for byte in own_bytes:
                 if (child := children.get(byte)) is not None:
                     after = self._automaton.cells_after(cell, byte)
                     writing.come(child, after)
-                    pending += [(one, child) for one in after if one is not None]
+                    pending += [(next_cell, child) for next_cell in after if next_cell is not None]
 
     def _differ(self, cell: Cell, usual: State, branch: Branch, writing: _Writing) -> None:
         """Write what is needed behind the bytes where a cell does not go on as usual; for what does, all is written."""
-        told = cell.symbol.told or ()
-        for byte in told if len(told) < len(branch.children) else branch.children:
-            if byte in told:
+        own_bytes = cell.symbol.own_bytes or ()
+        for byte in own_bytes if len(own_bytes) < len(branch.children) else branch.children:
+            if byte in own_bytes:
                 self._differ_at((cell,), usual, byte, branch, writing)
 
     def _differ_at(self, cells: State, usual: State, byte: int, branch: Branch, writing: _Writing) -> None:

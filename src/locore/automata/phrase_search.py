@@ -28,8 +28,8 @@ MOST_SPELLINGS = 10_000  # of phrases with marks in several orders
 def occurrences(phrases: Collection[str], manner: Manner) -> Tally:
     """Counts the pairs of a phrase and a place where it occurs; occurrences may overlap."""
     search = _Search.of(phrases, manner)
-    found = search.anywhere(manner.distinct(phrases))
-    return search.tally(*search.settled(found))
+    matches = search.anywhere(manner.distinct(phrases))
+    return search.tally(*search.settled(matches))
 
 
 def at_start(phrase: str, manner: Manner) -> Tally:
@@ -41,15 +41,15 @@ def at_start(phrase: str, manner: Manner) -> Tally:
 def at_end(phrase: str, manner: Manner) -> Tally:
     """1 if the text ends with the phrase, else 0."""
     search = _Search.of([phrase], manner)
-    found = search.anywhere(manner.distinct([phrase]))
-    return search.tally(found.table, np.zeros_like(found.table), found.ends)
+    matches = search.anywhere(manner.distinct([phrase]))
+    return search.tally(matches.table, np.zeros_like(matches.table), matches.ends)
 
 
 def whole(phrases: Collection[str], manner: Manner) -> Tally:
     """1 if the text is one of the phrases, else 0."""
     search = _Search.of(phrases, manner)
-    found = search.from_start(manner.distinct(phrases))
-    return search.tally(found.table, np.zeros_like(found.table), found.ends)
+    matches = search.from_start(manner.distinct(phrases))
+    return search.tally(matches.table, np.zeros_like(matches.table), matches.ends)
 
 
 def in_order(phrases: Sequence[str], manner: Manner) -> Tally:
@@ -63,16 +63,16 @@ def in_order(phrases: Sequence[str], manner: Manner) -> Tally:
     final = np.zeros(1, dtype=np.int32)
     start = after_word = 0
     for phrase in reversed(phrases):
-        found = search.anywhere(manner.distinct([phrase]))
+        matches = search.anywhere(manner.distinct([phrase]))
         first, is_last = len(table), start == 0
         # A character that settles a pending occurrence is the first that the next search reads.
-        before = (found.pending > 0)[:, None] & ~found.cutting
-        now = (found.ends > found.pending)[found.table]
-        begin = np.where(found.inside, after_word, start)
-        target = np.where(before, table[begin], np.where(now, start, first + found.table))
+        before = (matches.pending > 0)[:, None] & ~matches.cutting
+        now = (matches.ends > matches.pending)[matches.table]
+        begin = np.where(matches.inside, after_word, start)
+        target = np.where(before, table[begin], np.where(now, start, first + matches.table))
         counted = np.where(before, 1 if is_last else gain[begin], now & is_last)
         table, gain = np.append(table, target, axis=0), np.append(gain, counted, axis=0)
-        final = np.append(final, found.pending if is_last else np.zeros_like(found.pending))
+        final = np.append(final, matches.pending if is_last else np.zeros_like(matches.pending))
         start, after_word = first, len(table) - 1
     # A machine starts in state 0.
     table = np.roll((table - start) % len(table), -start, axis=0).astype(np.int32)
@@ -80,7 +80,7 @@ def in_order(phrases: Sequence[str], manner: Manner) -> Tally:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Matches:
     """Which phrases have just been read, in every state of a search.
 
     Attributes:
@@ -122,8 +122,8 @@ class _Search:
     @classmethod
     def of(cls, phrases: Collection[str], manner: Manner) -> _Search:
         """One column for each symbol of the phrases, and one or two for all others."""
-        known = manner.distinct(phrases)
-        text = "".join(known)
+        distinct = manner.distinct(phrases)
+        text = "".join(distinct)
         if manner == Manner() and chr(REPLACEMENT) not in text:  # what is found in the bytes is found in the text
             used = np.unique(np.frombuffer(text.encode(), dtype=np.uint8))
             column = np.full(NUM_BYTES, len(used), dtype=np.int32)
@@ -136,45 +136,45 @@ class _Search:
         kind = np.zeros(NUM_CODE_POINTS, dtype=np.uint8)
         for bit, flags in enumerate(kinds):
             kind += 0 if flags is None else flags.astype(np.uint8) << bit
-        found = np.flatnonzero(np.bincount(kind))
-        column = len(used) + np.searchsorted(found, np.arange(4)).astype(np.int32)[kind]
+        occurring = np.flatnonzero(np.bincount(kind))
+        column = len(used) + np.searchsorted(occurring, np.arange(4)).astype(np.int32)[kind]
         column[used] = np.arange(len(used))
-        kept: NDArray[np.int64] = np.append(kind[used].astype(np.int64), found)
-        inside, cuts = (kept & 1) > 0, (kept & 2) > 0
+        column_kind: NDArray[np.int64] = np.append(kind[used].astype(np.int64), occurring)
+        inside, cuts = (column_kind & 1) > 0, (column_kind & 2) > 0
         if not manner.ignore_case and not manner.normalise:
             return cls(column, manner, inside, cuts, {})
         table, expanded = folded(manner.ignore_case, manner.normalise)
         parts = np.array([*expanded.values()]).view(np.uint32).reshape(len(expanded), -1)  # the shorter ones end in zeros
         columns, points = np.where(parts > 0, column[parts], -1), np.array([*expanded])
         row, first = number_rows(columns)
-        several = {tuple(one[one >= 0].tolist()): points[row == number] for number, one in enumerate(columns[first])}
+        several = {tuple(path[path >= 0].tolist()): points[row == number] for number, path in enumerate(columns[first])}
         space = int(column[ord(" ")]) if manner.normalise else -1
         return cls(column[table], manner, inside, cuts, several, space)
 
-    def anywhere(self, phrases: list[str]) -> _Found:
+    def anywhere(self, phrases: list[str]) -> _Matches:
         """The search in the whole text, in which no occurrence starts inside a word."""
         trie = self._trie(phrases)
-        return self._found(trie, *search_table(trie, self.inside))
+        return self._matches(trie, *search_table(trie, self.inside))
 
-    def from_start(self, phrases: list[str]) -> _Found:
+    def from_start(self, phrases: list[str]) -> _Matches:
         """The search at the start of the text only; the last state means that it has failed."""
         trie = self._trie(phrases)
         table = np.full((trie.num_nodes + 1, len(self.inside)), trie.num_nodes, dtype=np.int32)
         for parents, columns, children in trie.levels:
             table[parents, columns] = children
-        return self._found(trie, table, np.append(trie.ends, 0))
+        return self._matches(trie, table, np.append(trie.ends, 0))
 
-    def _found(self, trie: Trie, table: Ints, ends: Ints) -> _Found:
+    def _matches(self, trie: Trie, table: Ints, ends: Ints) -> _Matches:
         inside = np.zeros(len(table), dtype=np.bool_)
         for _, columns, children in trie.levels:
             inside[children] = self.inside[columns]
         cutting = self.continuing | (self.inside & inside[:, None])
-        return _Found(table, ends, np.where(cutting.any(1), ends, 0), cutting, inside)
+        return _Matches(table, ends, np.where(cutting.any(1), ends, 0), cutting, inside)
 
-    def settled(self, found: _Found) -> tuple[Ints, Ints, Ints]:
+    def settled(self, matches: _Matches) -> tuple[Ints, Ints, Ints]:
         """Table, gain and final of the machine that counts occurrences as soon as they are settled."""
-        now = (found.ends - found.pending)[found.table]
-        return found.table, now + np.where(found.cutting, 0, found.pending[:, None]), found.pending
+        now = (matches.ends - matches.pending)[matches.table]
+        return matches.table, now + np.where(matches.cutting, 0, matches.pending[:, None]), matches.pending
 
     def tally(self, table: Ints, gain: Ints, final: Ints) -> Tally:
         """The machine over bytes."""

@@ -93,7 +93,7 @@ class Symbol(ABC):
 
     @property
     def usual(self) -> tuple[Sequence, ...]:
-        """What goes on as this symbol does behind all bytes but those that are `told`."""
+        """What goes on as this symbol does behind all bytes but its `own_bytes`."""
         return ()
 
     @property
@@ -106,7 +106,7 @@ class Symbol(ABC):
         return ()
 
     @property
-    def told(self) -> Collection[int] | None:
+    def own_bytes(self) -> Collection[int] | None:
         """The bytes that may come, but for those behind which it is as `usual`; None: any."""
         return None
 
@@ -169,8 +169,8 @@ class Choice(Symbol):
         """The rows of all ways together."""
         row: dict[int, tuple[Sequence, ...]] = {}
         for way in self.ways:
-            for byte, found in row_of(way).items():
-                row[byte] = row.get(byte, ()) + found
+            for byte, ways in row_of(way).items():
+                row[byte] = row.get(byte, ()) + ways
         return row
 
 
@@ -251,8 +251,8 @@ class Pushdown:
         after = int(self.table[state, byte])
         if after == UNREAD:
             with self._lock:
-                found = (self.cells_after(cell, byte) for cell in self._states[state] if cell is not None)
-                after = self._numbered(tuple(one for cells in found for one in cells))
+                states = (self.cells_after(cell, byte) for cell in self._states[state] if cell is not None)
+                after = self._numbered(tuple(cell for cells in states for cell in cells))
                 self.table[state, byte] = after
         return after
 
@@ -260,14 +260,14 @@ class Pushdown:
         """What one cell becomes behind one byte."""
         if not cell.symbol.is_broad:
             return self.row_of(cell).get(byte, ())
-        found = cell.after.get(byte)
-        if found is None:
+        cells = cell.after.get(byte)
+        if cells is None:
             check_progress(*FOLLOWING)
-            found = self._possible(cell.symbol.ways_after(byte), cell.below)
+            cells = self._possible(cell.symbol.ways_after(byte), cell.below)
             if cell.symbol.nullable and cell.below is not None:
-                found += self.cells_after(cell.below, byte)
-            cell.after[byte] = found
-        return found
+                cells += self.cells_after(cell.below, byte)
+            cell.after[byte] = cells
+        return cells
 
     def automaton(self, most: int) -> Automaton:
         """All of it, minimal.
@@ -284,9 +284,9 @@ class Pushdown:
                     raise BudgetExceeded(f"it has more than {most:,} states.")
         table = np.where(self.table[:state] == DEAD, state, self.table[:state])
         table = np.concatenate([table, np.full((1, 256), state, dtype=np.int32)])
-        column, kept = number_rows(np.ascontiguousarray(table.T))
+        column, first = number_rows(np.ascontiguousarray(table.T))
         accepting = np.array([*map(self.accepts_at, range(state)), False])
-        return minimise(over_all_bytes(np.ascontiguousarray(table[:, kept]), accepting, column))
+        return minimise(over_all_bytes(np.ascontiguousarray(table[:, first]), accepting, column))
 
     def read(self, state: int) -> None:
         """Make the row of a state."""
@@ -297,17 +297,17 @@ class Pushdown:
                     self._read(state)
 
     def _read(self, state: int) -> None:
-        found: dict[int, State] = {}
+        following: dict[int, State] = {}
         for cell in self._states[state]:
             if cell is not None:
                 for byte, cells in self.row_of(cell).items():
-                    found[byte] = found[byte] + cells if byte in found else cells
+                    following[byte] = following[byte] + cells if byte in following else cells
         row = np.full(256, DEAD, dtype=np.int32)
-        known: dict[int, int] = {}  # many bytes lead to the same cells
-        for byte, cells in found.items():
-            number = known.get(id(cells))
+        numbers: dict[int, int] = {}  # many bytes lead to the same cells
+        for byte, cells in following.items():
+            number = numbers.get(id(cells))
             if number is None:
-                number = known[id(cells)] = self._numbered(cells)
+                number = numbers[id(cells)] = self._numbered(cells)
             row[byte] = number
         self.table[state] = row
         self._has_row.add(state)
@@ -316,11 +316,11 @@ class Pushdown:
         """What one cell becomes behind each byte that may come."""
         if not cell.is_whole:
             row: dict[int, State] = {}
-            known: dict[int, State] = {}
+            possible: dict[int, State] = {}
             for byte, ways in cell.symbol.row.items():
-                cells = known.get(id(ways))
+                cells = possible.get(id(ways))
                 if cells is None:
-                    cells = known[id(ways)] = self._possible(ways, cell.below)
+                    cells = possible[id(ways)] = self._possible(ways, cell.below)
                 if cells:
                     row[byte] = cells
             if cell.symbol.nullable and cell.below is not None:
@@ -331,7 +331,7 @@ class Pushdown:
 
     def _possible(self, ways: Iterable[Sequence], below: Cell | None) -> State:
         pushed = (self.pushed(way, below) for way in ways)
-        return tuple(one for one in pushed if one is None or one.cost != NEVER)
+        return tuple(cell for cell in pushed if cell is None or cell.cost != NEVER)
 
     def pushed(self, sequence: Sequence, below: Cell | None) -> Cell | None:
         """Symbols one after the other on top of a cell."""
@@ -348,9 +348,9 @@ class Pushdown:
             cells = tuple(sorted(dict.fromkeys(cells), key=id))
         if not cells and self._states:
             return DEAD
-        known = len(self._states)
+        next_number = len(self._states)
         number = self._states.number(cells)
-        if number == known:
+        if number == next_number:
             if number == len(self.costs):
                 self.table = np.concatenate([self.table, np.full_like(self.table, UNREAD)])
                 self.costs = np.concatenate([self.costs, np.full_like(self.costs, NEVER)])

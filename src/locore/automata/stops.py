@@ -112,7 +112,7 @@ class StopMachine:
         after = STOPPED if state == self.stopped else self._next(state, byte)
         return self.stopped if after == STOPPED else after
 
-    def found(self, text: bytes) -> bytes:
+    def longest_end(self, text: bytes) -> bytes:
         """The longest string that ends here; nothing if there is none."""
         return max((stop for stop in self.stops if text.endswith(stop)), key=len, default=b"")
 
@@ -186,7 +186,7 @@ class CutMachine(ComposedMachine[tuple[int, int]]):
         if looking:
             text = pending + bytes([byte])
             stopped = looking == self._search.stopped
-            held = self._search.found(text) if stopped else self._search.pending[looking]
+            held = self._search.longest_end(text) if stopped else self._search.pending[looking]
             after = self._part.after(text[: len(text) - len(held)], state)
             if stopped:
                 return (0, looking) if after != DEAD and self._part.accepts(after) else None

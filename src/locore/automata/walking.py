@@ -95,10 +95,10 @@ class Walk:
             after[nodes] = targets
             plain = is_plain(targets)
             entered.append(nodes[plain & ~(from_plain[alive] & IS_PLAIN[symbols[alive]])])
-        found = after[self._ends]
+        states = after[self._ends]
         places, owners = self._plain_below(np.concatenate(entered))
-        found[places] = after[owners]
-        return found
+        states[places] = after[owners]
+        return states
 
     def states(self, start: int, step: Step) -> Int32:
         """Int32[nodes]: the state behind each beginning of a token, DEAD where none can come."""
@@ -136,8 +136,8 @@ class Walk:
         parents, from_plain = np.repeat(nodes, counts), np.repeat(plain, counts)
         children = _ranges(self._first[nodes], counts)
         if plain.any():
-            kept = ~from_plain | self._leads_on[children]
-            children, parents, from_plain = children[kept], parents[kept], from_plain[kept]
+            followed = ~from_plain | self._leads_on[children]
+            children, parents, from_plain = children[followed], parents[followed], from_plain[followed]
         return children, self._symbols[children], parents, from_plain
 
     def _plain_below(self, nodes: Nodes) -> tuple[Nodes, Nodes]:

@@ -78,13 +78,13 @@ class Control:
         """The counts with which one token of text leads into these sets."""
         check_progress(*READING)
         shifted = [self._shifted(after[state], gain) for state, gain in self._steps]
-        found = []
+        sets = []
         for steps in self._steps_of:
             counts = 0
             for step in steps:
                 counts |= shifted[step]
-            found.append(counts)
-        return tuple(found)
+            sets.append(counts)
+        return tuple(sets)
 
     def _shifted(self, counts: int, gain: int) -> int:
         """What becomes one of these counts if so much is added."""
@@ -119,7 +119,7 @@ class Control:
         """With which counts a text may end while no longer one may, at any horizon."""
         able = self.may_end
         while True:
-            more = tuple(one | old for one, old in zip(self.before(able), able, strict=True))
+            more = tuple(new | old for new, old in zip(self.before(able), able, strict=True))
             if more == able:
                 break
             able = more
@@ -134,7 +134,7 @@ def as_set(flags: Flags) -> int:
 def as_flags(sets: Sets, num_counts: int) -> Flags:
     """Bool[states, counts]."""
     size = -(-num_counts // 8)
-    packed = np.frombuffer(b"".join(one.to_bytes(size, "little") for one in sets), dtype=np.uint8).reshape(len(sets), size)
+    packed = np.frombuffer(b"".join(bits.to_bytes(size, "little") for bits in sets), dtype=np.uint8).reshape(len(sets), size)
     return np.unpackbits(packed, axis=1, count=num_counts, bitorder="little").astype(np.bool_)
 
 
@@ -251,8 +251,8 @@ class CountedReader(LeftToRight):
             table[-1, control.ends[0]] = control.num_states
         with_end = table.copy()
         with_end[np.ix_(control.right_at_end.any(1), np.array(control.ends, dtype=np.int64))] = control.num_states
-        tables = [torch.from_numpy(one).to(device) for one in (table, with_end)]
-        live = [torch.tensor([*map(bool, one), bool(control.ends)], device=device) for one in self._open]
+        tables = [torch.from_numpy(rows).to(device) for rows in (table, with_end)]
+        live = [torch.tensor([*map(bool, sets), bool(control.ends)], device=device) for sets in self._open]
         return TableReader(self.token_class, tuple(tables[self.may_end(i)] for i in range(self.length)), tuple(live))
 
     def outlined(self, states: Tensor) -> Tensor:
@@ -332,7 +332,7 @@ class CountedReader(LeftToRight):
                 continue
             here = control.before(sets[-1])
             if self.may_end(position):
-                here = tuple(one | end for one, end in zip(here, control.may_end, strict=True))
+                here = tuple(counts | end for counts, end in zip(here, control.may_end, strict=True))
             sets.append(here)
         return sets[::-1]
 

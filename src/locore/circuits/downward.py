@@ -130,7 +130,7 @@ def _flows(chain: LinkedBlocks, values: Values) -> Tensor:
     """f64[length, 2·width, batch]: probability (or its log) that a leaf is used by the y drawn from p̃(· | α)."""
     semiring = values.semiring
     result = torch.full_like(values.heap, semiring.zero)
-    handed = torch.full_like(values.log_mass, semiring.one)[None]
+    handed = torch.full_like(values.log_mass, semiring.unit)[None]
     for block, positions, x in zip(chain.blocks, chain.positions, values.blocks, strict=True):
         flow = torch.full_like(x, semiring.zero)
         _add(flow, block.outputs[: len(handed)], handed, semiring)

@@ -106,7 +106,7 @@ class Reached(LeftToRight):
             token_class: Long[vocab].
         """
         self.steering, self.token_class = steering, token_class
-        self._known: list[list[int]] = [[] for _ in range(steering.length + 1)]  # states of the steering, by number
+        self._states: list[list[int]] = [[] for _ in range(steering.length + 1)]  # states of the steering, by number
         self._number: list[dict[int, int]] = [{DEAD: DEAD} for _ in range(steering.length + 1)]
         self._lock = threading.Lock()
         self._numbered(0, steering.start)
@@ -133,7 +133,7 @@ class Reached(LeftToRight):
     def num_bytes(self) -> int:
         """Of the states that were reached, and of what the steering has made for them."""
         table = int(sum(row.nbytes for row in self.__dict__.get("rows", ())))  # where it was asked for
-        return self.steering.num_bytes + STATE_BYTES * sum(map(len, self._known)) + table
+        return self.steering.num_bytes + STATE_BYTES * sum(map(len, self._states)) + table
 
     @cached_property
     def tabulated(self) -> bool:
@@ -155,7 +155,7 @@ class Reached(LeftToRight):
         tables = []
         for position in range(self.length):
             table: list[NDArray[np.int32]] = []
-            for state in self._known[position]:
+            for state in self._states[position]:
                 may_stop()
                 left -= bool(table)
                 if left < 0 or self.steering.effort > most_effort:
@@ -163,7 +163,7 @@ class Reached(LeftToRight):
                 distinct, which = np.unique(self.steering.row(position, state), return_inverse=True)
                 numbers = [self._numbered(position + 1, after) for after in distinct.tolist()]
                 table.append(np.array(numbers, dtype=np.int32)[which])
-                following = len(self._known[position + 1]) if position + 1 < self.length else 0
+                following = len(self._states[position + 1]) if position + 1 < self.length else 0
                 if following - 1 > left:  # each of them needs a row
                     raise BudgetExceeded(NO_TABLE)
             tables.append(torch.from_numpy(np.stack(table)).to(self.token_class.device))
@@ -174,7 +174,7 @@ class Reached(LeftToRight):
         """For each position 0..n Bool[states]: can the rest be completed? Only states that can are made, but for the last."""
         device = self.token_class.device
         sizes = [*map(len, self.rows)]
-        flags = [self.steering.accepts(state) for state in self._known[-1]]
+        flags = [self.steering.accepts(state) for state in self._states[-1]]
         return *(torch.ones(size, dtype=torch.bool, device=device) for size in sizes), torch.tensor(flags, device=device)
 
     def step(self, position: int, states: Tensor, tokens: Tensor, look_ahead: bool = True) -> Tensor:
@@ -190,21 +190,21 @@ class Reached(LeftToRight):
         flags = np.zeros((len(states), self.num_classes), dtype=np.bool_)
         for mask, state in zip(flags, states.tolist(), strict=True):
             if state != DEAD:
-                mask[:] = self.steering.allowed(position, self._known[position][state])
+                mask[:] = self.steering.allowed(position, self._states[position][state])
         return torch.from_numpy(flags).to(self.token_class.device)
 
     def state_after(self, position: int, state: int, token: int) -> int:
         """The state after one token; DEAD where nothing can be completed any more."""
         if state == DEAD:
             return DEAD
-        known, number = self._known[position][state], self._class_of[token]
-        return self._numbered(position + 1, self.steering.after(position, known, number))
+        own_state, number = self._states[position][state], self._class_of[token]
+        return self._numbered(position + 1, self.steering.after(position, own_state, number))
 
     def mask(self, position: int, state: int) -> Tensor:
         """Bool[vocab]: the tokens that may come after one state."""
         if state == DEAD:
             return torch.zeros(len(self.token_class), dtype=torch.bool, device=self.token_class.device)
-        flags = torch.from_numpy(self.steering.allowed(position, self._known[position][state])).to(self.token_class.device)
+        flags = torch.from_numpy(self.steering.allowed(position, self._states[position][state])).to(self.token_class.device)
         return flags if self.num_classes == len(self.token_class) else flags.index_select(0, self.token_class)
 
     def allowed_tokens(self, position: int, states: Tensor, look_ahead: bool = True) -> Tensor:
@@ -215,13 +215,13 @@ class Reached(LeftToRight):
 
     def accepting(self, states: Tensor) -> Tensor:
         """Bool[batch]: do these states, after the last position, satisfy the constraint?"""
-        flags = [state != DEAD and self.steering.accepts(self._known[-1][state]) for state in states.tolist()]
+        flags = [state != DEAD and self.steering.accepts(self._states[-1][state]) for state in states.tolist()]
         return torch.tensor(flags, dtype=torch.bool, device=states.device)
 
     def completed(self, position: int, states: Tensor) -> Tensor | None:
         """Bool[batch]: which texts are complete; None where positions are fixed, see `LeftToRight`."""
-        known = [None if state == DEAD else self._known[position][state] for state in states.tolist()]
-        flags = [False if state is None else self.steering.is_complete(position, state) for state in known]
+        own_states = [None if state == DEAD else self._states[position][state] for state in states.tolist()]
+        flags = [False if state is None else self.steering.is_complete(position, state) for state in own_states]
         return None if None in flags else torch.tensor(flags, dtype=torch.bool, device=states.device)
 
     def notes(self) -> tuple[str, ...]:
@@ -234,18 +234,18 @@ class Reached(LeftToRight):
 
     @cached_property
     def _class_of(self) -> list[int]:
-        found: list[int] = self.token_class.tolist()
-        return found
+        classes: list[int] = self.token_class.tolist()
+        return classes
 
     def _numbered(self, position: int, state: int) -> int:
         """The number of a state of the steering at a position."""
-        known = self._number[position].get(state)
-        if known is None:
+        number = self._number[position].get(state)
+        if number is None:
             with self._lock:
-                known = self._number[position].setdefault(state, len(self._known[position]))
-                if known == len(self._known[position]):
-                    self._known[position].append(state)
-        return known
+                number = self._number[position].setdefault(state, len(self._states[position]))
+                if number == len(self._states[position]):
+                    self._states[position].append(state)
+        return number
 
 
 def require_look_ahead(look_ahead: bool) -> None:

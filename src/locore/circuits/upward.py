@@ -24,7 +24,7 @@ from locore.kernel.numerics import CACHED, NEG_INF, segment_logsumexp
 @dataclass(frozen=True)
 class Semiring:
     """Attributes:
-    zero, one: the values of FALSE and TRUE.
+    zero, unit: the values of FALSE and TRUE.
     times: product, written into its first argument.
     plus: sum or maximum; takes `out`.
     over: quotient; whatever is divided by zero is zero. Written into its first argument.
@@ -32,7 +32,7 @@ class Semiring:
     """
 
     zero: float
-    one: float
+    unit: float
     times: Callable[[Tensor, Tensor], Tensor]
     plus: Callable[..., Tensor]
     over: Callable[[Tensor, Tensor], Tensor]
@@ -210,7 +210,7 @@ def _join_ranges(heap: Tensor, width: int, semiring: Semiring) -> None:
 def _run(chain: LinkedBlocks, heap: Tensor, semiring: Semiring, keep: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The chain from its last block to the root, given the heap of class ranges: the root and the values of the blocks."""
     batch = heap.shape[-1]
-    handed = torch.where(chain.final, semiring.one, semiring.zero).to(heap.dtype)[:, None].expand(-1, batch)
+    handed = torch.where(chain.final, semiring.unit, semiring.zero).to(heap.dtype)[:, None].expand(-1, batch)
     blocks: list[Tensor] = []
     # Written to again and again: memory from the system for every level would cost more than the sums.
     widest = max((level.shape[1] for block in chain.blocks for level in block.levels), default=0)
@@ -232,7 +232,7 @@ def _fill_block(values: Tensor, block: Block, heap: Tensor, handed: Tensor, semi
         scratch: f64[4, nodes, batch], of any content; at least as many nodes as the widest level has.
     """
     values[FALSE] = semiring.zero
-    values[TRUE] = semiring.one
+    values[TRUE] = semiring.unit
     values[FIRST_LEAF : block.first_input] = heap[block.leaves[:, 0], block.leaves[:, 1]]
     values[block.first_input : block.first_node] = handed
     for here, level in block.slots_and_levels:

@@ -146,32 +146,32 @@ class Exploration(Steering):
         distinct, which = np.unique(row, return_inverse=True)
         if len(distinct) > MANY:
             self._assume(distinct.tolist(), position + 1)
-        alive = np.array([one if self.live(position + 1, one) else DEAD for one in distinct.tolist()], dtype=np.int32)
-        found: Row = alive[which]
-        return found
+        alive = np.array([after if self.live(position + 1, after) else DEAD for after in distinct.tolist()], dtype=np.int32)
+        states: Row = alive[which]
+        return states
 
     def _assume(self, states: list[int], position: int) -> None:
         """Take those to be completable of which nothing else is known: a search for each would read the vocabulary as often."""
         with self._lock:
             for state in states:
-                if self._known(state, position) is None:
+                if self._answer(state, position) is None:
                     self._live[state, position] = True
                     self.assumed += 1
 
     def notes(self) -> tuple[str, ...]:
         """What a report should say of the look-ahead."""
-        found = []
+        lines = []
         if self.assumed:
-            found.append(
+            lines.append(
                 f"look-ahead: {self.assumed} states were taken to be completable within the horizon without a full search; "
                 "texts that then ran out of tokens have no weight, and every text that is here is whole"
             )
         if self.late:
-            found.append(
+            lines.append(
                 f"look-ahead: {self.late} states were taken to be too late for the horizon without a full search; texts that "
                 "end there, by a way shorter than the straight one, are left out. A longer horizon has more room"
             )
-        return tuple(found)
+        return tuple(lines)
 
     def _row(self, position: int, state: int) -> Row:
         """Int32[vocab]: the state after each token, whether or not the rest can be completed; DEAD after a wrong one."""
@@ -186,8 +186,8 @@ class Exploration(Steering):
     def live(self, position: int, state: int) -> bool:
         """Can the rest be completed within the horizon?"""
         with self._lock:
-            known = self._known(state, position)
-            return self._search(state, position) if known is None else known
+            answer = self._answer(state, position)
+            return self._search(state, position) if answer is None else answer
 
     def is_complete(self, position: int, state: int) -> bool:
         """Does the text satisfy the constraint as it is, and no longer one that begins like it, at any horizon?"""
@@ -196,7 +196,7 @@ class Exploration(Steering):
                 return False
             if position == self.length:
                 return self._holds_now(state) and not self._extensions.exist(self._left[state], position)
-            if not self._may_end(state, position) or any(self.live(position + 1, one) for one in self._after(state, position)):
+            if not self._may_end(state, position) or any(self.live(position + 1, new) for new in self._after(state, position)):
                 return False
             return not self._extensions.exist(self._left[state], position)
 
@@ -234,7 +234,7 @@ class Exploration(Steering):
             check_progress(*SEARCHING)
             self._searched += len(self._blocked)
             distinct = np.unique(self._text_row(state, position)).tolist()
-            self._next[key] = sorted((one for one in distinct if one != DEAD), key=lambda one: self._need(one)[::-1])
+            self._next[key] = sorted((after for after in distinct if after != DEAD), key=lambda after: self._need(after)[::-1])
         return self._next[key]
 
     def _may_end(self, state: int, position: int, number: int = 0) -> bool:
@@ -253,7 +253,7 @@ class Exploration(Steering):
 
     # Look-ahead.
 
-    def _known(self, state: int, position: int) -> bool | None:
+    def _answer(self, state: int, position: int) -> bool | None:
         """Whether the rest can be completed; None if it takes a search to know."""
         if state == DEAD:
             return False
@@ -285,11 +285,11 @@ class Exploration(Steering):
             if following is None:
                 self._exhausted(path.pop()[0], here - 1)
                 continue
-            known = self._known(following, here)
-            if known:
-                self._found([one for one, _ in path], following, position)
+            answer = self._answer(following, here)
+            if answer:
+                self._reached([passed for passed, _ in path], following, position)
                 return True
-            if known is None:
+            if answer is None:
                 if self._searched > limit:
                     return self._unsettled(state, position)
                 path.append((following, iter(self._after(following, here))))
@@ -311,10 +311,10 @@ class Exploration(Steering):
         path = [state]
         for _ in range(STRAIGHT * self.length):
             if self._may_end(path[-1], position):
-                for steps, one in enumerate(reversed(path)):
-                    self._enough[one] = min(self._enough.get(one, steps), steps)
+                for steps, passed in enumerate(reversed(path)):
+                    self._enough[passed] = min(self._enough.get(passed, steps), steps)
                 return len(path) - 1
-            following = next((one for one in self._after(path[-1], position) if one not in path), None)
+            following = next((after for after in self._after(path[-1], position) if after not in path), None)
             if following is None:
                 return None
             path.append(following)
@@ -327,7 +327,7 @@ class Exploration(Steering):
             left = self.length - position - self._problem.must_end
             self._fewest[state] = max(self._fewest.get(state, 0), left + 1)
 
-    def _found(self, path: list[int], goal: int, position: int) -> None:
+    def _reached(self, path: list[int], goal: int, position: int) -> None:
         """A way to the end: these states, from a position on, and then a state from which there is a known one."""
         here = position + len(path)
         steps = 0 if here == self.length or self._may_end(goal, here) else self._enough.get(goal, self.length)

@@ -166,20 +166,20 @@ class Spelling:
     """The measure of literal pieces: how many tokens spell them at least."""
 
     def __init__(self, walk: Walk) -> None:
-        self._known: dict[bytes, float] = {}
+        self._costs: dict[bytes, float] = {}
         self._tokens, self._longest = walk.contents, walk.longest
 
     def __call__(self, text: bytes) -> float:
         """In tokens; infinite where they cannot be spelled."""
-        if text not in self._known:
+        if text not in self._costs:
             least = [math.inf] * len(text) + [0.0]
             for start in reversed(range(len(text))):
                 check_progress("finding the tokens of a long text", "use shorter texts")
                 ends = range(start + 1, min(len(text), start + self._longest) + 1)
                 least[start] = min((1 + least[end] for end in ends if text[start:end] in self._tokens), default=math.inf)
-            known = len(text) if len(text) <= SHORT else 1  # what a text ends with is asked for as well
-            self._known.update((text[start:], least[start]) for start in range(known))
-        return self._known[text]
+            endings = len(text) if len(text) <= SHORT else 1  # what a text ends with is asked for as well
+            self._costs.update((text[start:], least[start]) for start in range(endings))
+        return self._costs[text]
 
 
 @register
@@ -313,15 +313,15 @@ def _control(problem: Problem, automaton: TokenAutomaton, leaf: TextLeaf, negate
         return None
     low, high = leaf.bounds()
     order, table = reachable(np.append(table, np.full((1, len(first)), none), axis=0).astype(np.int32), start)
-    kept = order != none
-    number = np.append(np.where(kept, np.cumsum(kept) - 1, DEAD), DEAD).astype(np.int32)
+    useful = order != none
+    number = np.append(np.where(useful, np.cumsum(useful) - 1, DEAD), DEAD).astype(np.int32)
     check_table(len(order) * (2 + (low if high is None else high)) * problem.length, "a constraint that counts", REMEDY)
-    states, machines = np.divmod(order[kept], num_machines)
+    states, machines = np.divmod(order[useful], num_machines)
     counts = np.arange(1 + (low if high is None else high + 1))
     right = ((counts >= low) & (True if high is None else counts <= high)) ^ negated
     return Control(
         token_class.astype(np.int64),
-        number[table[kept]],
+        number[table[useful]],
         gain[:, first][machines],
         tally.final[machines].astype(np.int64),
         automaton.accepting[states],
@@ -340,4 +340,4 @@ def read_tokens(tally: Tally, token_bytes: tuple[bytes | None, ...]) -> tuple[ND
         here, columns = after[:, parents], tally.column[symbols]
         after[:, children] = tally.table[here, columns]
         gain[:, children] = gain[:, parents] + tally.gain[here, columns]
-    return tuple(np.where(trie.node >= 0, one[:, trie.node], 0) for one in (after, gain))  # type: ignore[return-value]
+    return tuple(np.where(trie.node >= 0, rows[:, trie.node], 0) for rows in (after, gain))  # type: ignore[return-value]

@@ -54,7 +54,7 @@ def stored(problem: Problem, make: Make) -> Compiled:
     most_bytes = _disk_bytes()
     key = key_of(problem) if most_bytes else None
     if key is None:
-        return Compiled(_made(make), "compiled")
+        return Compiled(_circuit_of(make), "compiled")
     circuit = _memory.get(key) or _growing.get(key)
     if circuit is not None:
         _growing.weigh()
@@ -65,7 +65,7 @@ def stored(problem: Problem, make: Make) -> Compiled:
         _memory.put(key, circuit)
         return Compiled(_within(circuit, problem), "disk")
     start = time.perf_counter()
-    circuit = _made(make)
+    circuit = _circuit_of(make)
     if circuit.written is None and isinstance(circuit.reader, Reached):
         if circuit.reader.steering.is_shared:
             _growing.put(key, circuit)
@@ -89,7 +89,7 @@ def _within(circuit: Circuit, problem: Problem) -> Circuit:
 _maker: ContextVar[Callable[[Make], Circuit] | None] = ContextVar("who makes circuits", default=None)
 
 
-def _made(make: Make) -> Circuit:
+def _circuit_of(make: Make) -> Circuit:
     maker = _maker.get()
     return make() if maker is None else maker(make)
 
@@ -122,7 +122,7 @@ class Compilations:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._found: dict[Hashable, Compiled] = {}
+        self._compiled: dict[Hashable, Compiled] = {}
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -135,11 +135,11 @@ class Compilations:
 
     def once(self, key: Hashable, make: Callable[[], Compiled]) -> Compiled:
         """What `make` returned for this key."""
-        if key not in self._found:
+        if key not in self._compiled:
             start = time.perf_counter()
-            self._found[key] = make()
+            self._compiled[key] = make()
             self.seconds += time.perf_counter() - start
-        return self._found[key]
+        return self._compiled[key]
 
 
 _request: ContextVar[Compilations | None] = ContextVar("what the request has compiled", default=None)

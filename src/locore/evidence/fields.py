@@ -35,14 +35,14 @@ def parsed(texts: Sequence[str], model: Any = None) -> list[Any]:
         MissingExtra: there is a model, and pydantic is not installed.
     """
     adapter = None if model is None else type_adapter(model)
-    found = []
+    objects = []
     for text in texts:
         try:
-            found.append(json.loads(text) if adapter is None else adapter.validate_json(text))
+            objects.append(json.loads(text) if adapter is None else adapter.validate_json(text))
         except ValueError as error:
             what = "JSON" if adapter is None else f"valid for {getattr(model, '__name__', model)}"
             raise InvalidArgument(f"parsed: the text {text[:80]!r} is not {what}: {error}") from error
-    return found
+    return objects
 
 
 def type_adapter(model: Any) -> Any:
@@ -89,21 +89,21 @@ def marginal(draws: Draws, everything: list[Any], weights: Tensor, pointer: str,
     rows: dict[str, list[int]] = {}
     values: dict[str, tuple[Any, bool]] = {}
     for row, value in enumerate(everything):
-        present, found = _at(value, steps)
-        key = _key(present, found)
+        present, part = _at(value, steps)
+        key = _key(present, part)
         rows.setdefault(key, []).append(row)
-        values.setdefault(key, (found, present))
+        values.setdefault(key, (part, present))
     result, found_shares, early = [], _shares_found(draws), _early(draws, fields, steps)
     for key, (inside, error) in zip(rows, shares_with_errors(draws, list(rows.values())), strict=True):
         value, present = values[key]
         own, others = (min(1.0, float(found_shares[some].sum())) for some in (inside, ~inside))
-        known = float(weights[inside].sum()) if early is None else early.pop(key, (0.0, value))[0]
+        estimate = float(weights[inside].sum()) if early is None else early.pop(key, (0.0, value))[0]
         bounds = own, max(own, 1 - others)  # which differ by rounding where nothing is left
-        result.append(FieldValue(value, min(max(known, own), bounds[1]), error, present, fields.verdict, bounds))
+        result.append(FieldValue(value, min(max(estimate, own), bounds[1]), error, present, fields.verdict, bounds))
     for key, (share, value) in (early or {}).items():  # all texts with it were dropped on the way
         room = max(0.0, 1 - float(found_shares.sum()))
         result.append(FieldValue(value, min(share, room), None, bool(key), fields.verdict, (0.0, room)))
-    return largest_first(result, lambda one: one.probability)
+    return largest_first(result, lambda field: field.probability)
 
 
 def _early(draws: Draws, fields: Fields, steps: tuple[str, ...]) -> dict[str, tuple[float, Any]] | None:
@@ -158,8 +158,8 @@ def _seen(everything: list[Any], before: tuple[str, ...], step: str) -> list[str
     """The names beside a step that leads nowhere in all values."""
     if any(_at(value, (*before, step))[0] for value in everything):
         return None
-    inside = [found for value in everything for there, found in (_at(value, before),) if there]
-    return list(dict.fromkeys(name for found in inside if isinstance(found, dict) for name in found))
+    inside = [part for value in everything for there, part in (_at(value, before),) if there]
+    return list(dict.fromkeys(name for part in inside if isinstance(part, dict) for name in part))
 
 
 def _at(value: Any, steps: Sequence[str]) -> tuple[bool, Any]:
@@ -193,10 +193,10 @@ def _shares_found(draws: Draws) -> Tensor:
 
 def field_at(particles: Particles, pointer: str) -> list[FieldValue]:
     """See `Particles.marginal`."""
-    known = Fields(particles.places, particles.verdict.level, particles.tokenizer)
+    fields = Fields(particles.places, particles.verdict.level, particles.tokenizer)
     # Fewer particles may have been asked for than texts were found, and of those that are left no error is known.
     every = particles.every
-    return marginal(every, every.plain, every.weights, pointer, known)
+    return marginal(every, every.plain, every.weights, pointer, fields)
 
 
 Particles.read_json = staticmethod(parsed)

@@ -38,19 +38,19 @@ class Part:
     """Texts that were drawn apart.
 
     Attributes:
-        found: with the weights of the part alone; None where nothing was found, though there may be something.
+        particles: with the weights of the part alone; None where nothing was found, though there may be something.
         nats: log of what their weights are multiplied by.
         name: what tells them from others.
     """
 
-    found: Particles | None
+    particles: Particles | None
     nats: float
     name: str
 
     @property
     def log_z(self) -> float:
         """Log of the estimate, with what it is multiplied by."""
-        return NEG_INF if self.found is None else self.found.log_mean_weight + self.nats
+        return NEG_INF if self.particles is None else self.particles.log_mean_weight + self.nats
 
 
 def joined(parts: Sequence[Part], run: Run) -> Particles:
@@ -60,51 +60,53 @@ def joined(parts: Sequence[Part], run: Run) -> Particles:
         parts: at least one of which something was found.
         run: settings and cost of all.
     """
-    known = [(part, part.found) for part in parts if part.found is not None]
-    length = sum(len(found) for _, found in known)
-    weights = [found.log_weights - math.log(len(found)) + part.nats + math.log(length) for part, found in known]
-    scores = [found.token_scores for _, found in known if found.token_scores is not None]
+    pairs = [(part, part.particles) for part in parts if part.particles is not None]
+    length = sum(len(draws) for _, draws in pairs)
+    weights = [draws.log_weights - math.log(len(draws)) + part.nats + math.log(length) for part, draws in pairs]
+    scores = [draws.token_scores for _, draws in pairs if draws.token_scores is not None]
     return replace(
-        known[0][1],
-        tokens=torch.cat([found.tokens for _, found in known]),
+        pairs[0][1],
+        tokens=torch.cat([draws.tokens for _, draws in pairs]),
         log_weights=torch.cat(weights),
-        token_scores=torch.cat(scores) if len(scores) == len(known) else None,
-        record=_record(parts, [found for _, found in known]),
+        token_scores=torch.cat(scores) if len(scores) == len(pairs) else None,
+        record=_record(parts, [draws for _, draws in pairs]),
         run=run,
     )
 
 
-def _record(parts: Sequence[Part], found: Sequence[Particles]) -> Record:
+def _record(parts: Sequence[Part], drawn: Sequence[Particles]) -> Record:
     """What is known of the sum."""
-    records = [one.record for one in found]
+    records = [run.record for run in drawn]
     most = max((record.log_most for record in records), default=0.0)
     bounds = _certain(parts, most)
     shares = [math.exp(part.log_z - _total(parts)) for part in parts]
-    exact = len(found) == len(parts) and all(record.enumerated for record in records)
+    exact = len(drawn) == len(parts) and all(record.enumerated for record in records)
     highs = [_interval(part, bounds[1])[1] for part in parts]
     spelled = [record.not_canonical for record in records]
-    held = [share for share, part in zip(shares, parts, strict=True) if part.found is not None]
+    held = [share for share, part in zip(shares, parts, strict=True) if part.particles is not None]
     return Record(
         guarantee=max((record.guarantee for record in records), key=_ORDER.index),
         evidence="exact" if exact else "estimated",
-        drawn=sum(one.drawn for one in found),
+        drawn=sum(run.drawn for run in drawn),
         sequences=sum(record.sequences or 0 for record in records) if exact else None,
         independent=False,
         bounds=bounds,
         interval=None if exact else _sum_interval(parts, bounds),
         likely=bounds,
-        ess=_ess(found, held),
+        ess=_ess(drawn, held),
         factors=_factors(records, most + max(part.nats for part in parts)),
         joined=None if exact else _judged(parts, shares, highs, _sum_interval(parts, bounds)),
         chosen="; ".join(dict.fromkeys(record.chosen for record in records if record.chosen)) or None,
-        why="; ".join(f"{part.name}: {part.found.record.why}" for part in parts if part.found and part.found.record.why)
+        why="; ".join(
+            f"{part.name}: {part.particles.record.why}" for part in parts if part.particles and part.particles.record.why
+        )
         or None,
         not_canonical=(
             sum(share * value for share, value in zip(held, spelled, strict=True) if value is not None)
             if all(value is not None for value in spelled)
             else None
         ),
-        notes=tuple(dict.fromkeys([*_told(parts, shares), *(note for record in records for note in record.notes)])),
+        notes=tuple(dict.fromkeys([*_lines(parts, shares), *(note for record in records for note in record.notes)])),
     )
 
 
@@ -117,10 +119,10 @@ def _total(parts: Sequence[Part]) -> float:
 
 def _interval(part: Part, high: float) -> Bounds:
     """Of a part with what it is multiplied by; `high` is a certain bound of the sum."""
-    low, above = (math.nan, math.nan) if part.found is None else part.found.log_evidence_interval
-    if part.found is not None and math.isnan(low):
-        low, above = part.found.log_evidence_bounds
-    if part.found is None:
+    low, above = (math.nan, math.nan) if part.particles is None else part.particles.log_evidence_interval
+    if part.particles is not None and math.isnan(low):
+        low, above = part.particles.log_evidence_bounds
+    if part.particles is None:
         low, above = NEG_INF, math.inf
     return low + part.nats, min(above + part.nats, high)
 
@@ -147,7 +149,7 @@ def _times(log: float) -> float:
 
 def _certain(parts: Sequence[Part], most: float) -> Bounds:
     """See the top; `most` is the log of what all parts together cannot exceed before they are multiplied."""
-    own = [(NEG_INF, most) if part.found is None else part.found.log_evidence_bounds for part in parts]
+    own = [(NEG_INF, most) if part.particles is None else part.particles.log_evidence_bounds for part in parts]
     low = _sum([log + part.nats for (log, _), part in zip(own, parts, strict=True)])
     if most == math.inf:
         return low, _sum([log + part.nats for (_, log), part in zip(own, parts, strict=True)])
@@ -168,18 +170,18 @@ def _factors(records: Sequence[Record], log_most: float) -> Factors:
     """What was asked in all parts."""
     asked = [record.factors for record in records if record.factors is not None]
     return Factors(
-        texts=sum(one.texts for one in asked),
-        beginnings=sum(one.beginnings for one in asked),
-        errors=sum(one.errors for one in asked),
-        timeouts=sum(one.timeouts for one in asked),
-        first_error=next((one.first_error for one in asked if one.first_error), None),
+        texts=sum(factors.texts for factors in asked),
+        beginnings=sum(factors.beginnings for factors in asked),
+        errors=sum(factors.errors for factors in asked),
+        timeouts=sum(factors.timeouts for factors in asked),
+        first_error=next((factors.first_error for factors in asked if factors.first_error), None),
         log_most=log_most,
     )
 
 
-def _ess(found: Sequence[Particles], shares: Sequence[float]) -> float:
+def _ess(drawn: Sequence[Particles], shares: Sequence[float]) -> float:
     """As many draws as would know the mixture as well."""
-    inverse = [0.0 if one.record.enumerated else share**2 / one.ess for one, share in zip(found, shares, strict=True) if share]
+    inverse = [0.0 if run.record.enumerated else share**2 / run.ess for run, share in zip(drawn, shares, strict=True) if share]
     total = sum(inverse)
     return 1 / total if total else math.inf
 
@@ -192,31 +194,31 @@ def _judged(parts: Sequence[Part], shares: Sequence[float], highs: Sequence[floa
         rest = 1 - share
         held = _times(high - total)
         matters = held > MATTERS * (held + rest)
-        if part.found is None:
+        if part.particles is None:
             level, reason = "do not trust", "nothing was found of it, though it may hold much"
             error = math.nan
         else:
-            level, reason = part.found.verdict.level, part.found.report().partition("\n")[0].partition("; ")[2]
-            error = part.found.log_evidence_error
+            level, reason = part.particles.verdict.level, part.particles.report().partition("\n")[0].partition("; ")[2]
+            error = part.particles.log_evidence_error
         square += (share * error) ** 2 if matters or not math.isnan(error) else 0.0
         if matters and (not worst[1] or LEVELS.index(level) > LEVELS.index(worst[0])):
             worst = level, f"{part.name}: {reason}"
     far = max(interval[1] - total, total - interval[0])
     if worst[0] == "trust" and far > SMALL_REACH:
         level = "rough" if far <= FAIR_REACH else "do not trust"
-        known = f"how much of Z each holds is known to a factor of {_times(far):.2g} only; raise num_particles or budget."
-        return Joined(math.sqrt(square), level, f"{len(parts)} parts were sampled apart; {known}")
+        doubt = f"how much of Z each holds is known to a factor of {_times(far):.2g} only; raise num_particles or budget."
+        return Joined(math.sqrt(square), level, f"{len(parts)} parts were sampled apart; {doubt}")
     return Joined(math.sqrt(square), worst[0], f"{len(parts)} parts were sampled apart; of {worst[1]}")
 
 
-def _told(parts: Sequence[Part], shares: Sequence[float]) -> list[str]:
+def _lines(parts: Sequence[Part], shares: Sequence[float]) -> list[str]:
     """A line for each part."""
     lines = []
     for part, share in zip(parts, shares, strict=True):
-        if part.found is None:
+        if part.particles is None:
             lines.append(f"nothing was found of {part.name} ({part.nats:+g} nats), which is not known to be impossible")
         else:
             lines.append(
-                f"{part.name} ({part.nats:+g} nats) holds {share:.1%} of Z; its log p is {part.found.log_evidence:.2f}"
+                f"{part.name} ({part.nats:+g} nats) holds {share:.1%} of Z; its log p is {part.particles.log_evidence:.2f}"
             )
     return lines

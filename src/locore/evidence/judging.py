@@ -66,8 +66,8 @@ def _judgements(draws: Draws, advised: str) -> Iterator[Judgement]:
         yield _by_search(record.mode)
         return
     if record.enumerated:
-        kept = f"{len(draws):,} of {record.sequences:,} sequences are kept"
-        yield "trust", f"every sequence that satisfies the constraint was enumerated, so the evidence is exact; {kept}."
+        shown = f"{len(draws):,} of {record.sequences:,} sequences are kept"
+        yield "trust", f"every sequence that satisfies the constraint was enumerated, so the evidence is exact; {shown}."
         return
     if record.joined is not None:
         level: Level = next(level for level in LEVELS if level == record.joined.level)
@@ -97,12 +97,12 @@ def _by_search(mode: Mode) -> Judgement:
             "trust",
             f"no other text that satisfies the constraint has a more probable sequence of tokens{first}, for certain.",
         )
-    found = f"the most probable of {mode.compared:,} that were compared"
+    finding = f"the most probable of {mode.compared:,} that were compared"
     beyond = mode.log_unread - mode.log_found
     if beyond == math.inf:
-        return "rough", f"{found}; nothing bounds those that were not. A larger budget looks further."
+        return "rough", f"{finding}; nothing bounds those that were not. A larger budget looks further."
     times = f"{math.exp(beyond):.2g}" if beyond < -SMALLEST_LOG else f"e^{beyond:.0f}"
-    return "rough", f"{found}; one that was not is at most {times} times as probable. A larger budget looks further."
+    return "rough", f"{finding}; one that was not is at most {times} times as probable. A larger budget looks further."
 
 
 def _out_of_sight(record: Record) -> str:
@@ -132,11 +132,11 @@ def _by_certain_bounds(draws: Draws, remedy: str) -> Iterator[Judgement]:
         return
     level: Level = "rough" if error <= FAIR_ERROR else "do not trust"
     if estimate < low:
-        known = f"sequences that are known have a probability of {math.exp(low):.2g} together"
-        yield level, f"{known}, but the weights say {math.exp(estimate):.2g} for all there are. {remedy}"
+        certain = f"sequences that are known have a probability of {math.exp(low):.2g} together"
+        yield level, f"{certain}, but the weights say {math.exp(estimate):.2g} for all there are. {remedy}"
     else:
-        known = f"p(α) is at most {math.exp(high):.2g}"
-        yield level, f"{known}, but the weights say {math.exp(estimate):.2g}. {remedy}"
+        certain = f"p(α) is at most {math.exp(high):.2g}"
+        yield level, f"{certain}, but the weights say {math.exp(estimate):.2g}. {remedy}"
 
 
 def _by_what_was_not_asked(draws: Draws) -> Iterator[Judgement]:
@@ -148,12 +148,12 @@ def _by_what_was_not_asked(draws: Draws) -> Iterator[Judgement]:
     if factors.log_most == math.inf:
         remedy = f"Give the potential bound=..., the largest number that it ever returns. {remedy}"
     if others == math.inf:
-        found = f"all {factors.texts:,} texts that were asked about are worth the same, which says nothing of the others"
-        yield "rough", f"{found}. {remedy}"
+        finding = f"all {factors.texts:,} texts that were asked about are worth the same, which says nothing of the others"
+        yield "rough", f"{finding}. {remedy}"
         return
     bound = ", by its bound," if factors.log_most < math.inf else ""
-    found = f"what was not asked about may be worth{bound} {math.exp(min(others, -SMALLEST_LOG)):.2g} times what was found"
-    yield "rough" if others <= FAIR_REACH else "do not trust", f"{found}. {remedy}"
+    finding = f"what was not asked about may be worth{bound} {math.exp(min(others, -SMALLEST_LOG)):.2g} times what was found"
+    yield "rough" if others <= FAIR_REACH else "do not trust", f"{finding}. {remedy}"
 
 
 def _by_tail(draws: Draws, remedy: str) -> Iterator[Judgement]:
@@ -180,20 +180,20 @@ def _by_blocks(draws: Draws, remedy: str) -> Judgement:
         return "not judged", f"one block cannot show its own error; num_particles={MORE_PARTICLES} makes several."
     number = len(draws.blocks)
     error = f"±{max(draws.log_evidence_error, 0.01):.0%}"
-    found = (
+    finding = (
         f"{_z(draws)} is known to {error} by a single block"
         if number == 1
         else f"{number} independent blocks agree on {_z(draws)} to {error}"
     )
     if above <= SMALL_REACH:
-        return "trust", f"{found}."
+        return "trust", f"{finding}."
     if draws.blocks.surprise > SURPRISED:
-        found += f", but forecasts of it were off by {draws.blocks.surprise:.1f} nats"
+        finding += f", but forecasts of it were off by {draws.blocks.surprise:.1f} nats"
     if above <= FAIR_REACH:
         if above > MOST:
-            found += "; what was not drawn may hold most of the weight"
-        return "rough", f"{found}; use the result for orientation, or raise num_particles or budget."
-    return "do not trust", f"{found}. {remedy}"
+            finding += "; what was not drawn may hold most of the weight"
+        return "rough", f"{finding}; use the result for orientation, or raise num_particles or budget."
+    return "do not trust", f"{finding}. {remedy}"
 
 
 def _by_weights(draws: Draws, remedy: str) -> Judgement:
@@ -201,21 +201,21 @@ def _by_weights(draws: Draws, remedy: str) -> Judgement:
     ess = draws.ess
     if draws.record.exact_draws:
         return _by_exact_draws(round(ess), remedy)
-    found = f"ESS {ess:.1f} of {draws.drawn}"
+    finding = f"ESS {ess:.1f} of {draws.drawn}"
     if ess >= ENOUGH:
-        return "trust", f"{found}; the weights are even enough for averages over these particles."
+        return "trust", f"{finding}; the weights are even enough for averages over these particles."
     if ess >= SOME:
-        return "rough", f"{found}; use the result for orientation, or draw more particles."
+        return "rough", f"{finding}; use the result for orientation, or draw more particles."
     few = "the chains hardly moved" if draws.record.iterations is not None else "a few particles carry all the weight"
-    return "do not trust", f"{found}; {few}. {remedy}"
+    return "do not trust", f"{finding}; {few}. {remedy}"
 
 
 def _by_exact_draws(number: int, remedy: str) -> Judgement:
     """Each one is as good as a draw can be; of averages over them the reader is told if they are few."""
-    found = f"{number} exact draw{'' if number == 1 else 's'} of p(y | α)"
+    finding = f"{number} exact draw{'' if number == 1 else 's'} of p(y | α)"
     if number >= ENOUGH:
-        return "trust", f"{found}; enough for averages over these particles."
-    return "trust", f"{found}; too few for averages. {remedy}"
+        return "trust", f"{finding}; enough for averages over these particles."
+    return "trust", f"{finding}; too few for averages. {remedy}"
 
 
 def _remedy(draws: Draws, advised: str) -> str:
@@ -294,8 +294,8 @@ def evidence(draws: Estimate) -> str:
     if draws.log_evidence_bounds[1] - draws.log_evidence_bounds[0] < ROUNDING:
         return f"{z}: {_probability(likely)}, exactly."
     if draws.record.exact_draws and max(high - estimate, estimate - low) > SMALL_REACH:
-        known = f"known only roughly, between {_probability(low)} and {_probability(high)} (95 %)"
-        return f"{z}: {_probability(likely)}, {known}; that the draws are exact says nothing of it."
+        interval = f"known only roughly, between {_probability(low)} and {_probability(high)} (95 %)"
+        return f"{z}: {_probability(likely)}, {interval}; that the draws are exact says nothing of it."
     if high == math.inf:
         return f"{z}: {_probability(likely)}, at least {_probability(low)} (95 %); nothing says how large it may be."
     return f"{z}: {_probability(likely)}, between {_probability(low)} and {_probability(high)} (95 %)."

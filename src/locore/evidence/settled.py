@@ -38,9 +38,9 @@ def settled_shares(draws: Draws, tokenizer: Tokenizer, steps: Sequence[str]) -> 
         return None
     tallies = _Tallies()
     for block in record.blocks.members:
-        if not block.is_whole or block.lineage is None or block.lineage.kept is None:
+        if not block.is_whole or block.lineage is None or block.lineage.prefixes is None:
             return None
-        tallies.add(block.lineage.parent, block.lineage.kept, tokenizer, steps)
+        tallies.add(block.lineage.parent, block.lineage.prefixes, tokenizer, steps)
     return None if tallies.unevenness > UNEVEN else tallies.shares()
 
 
@@ -55,10 +55,10 @@ class _Tallies:
         self._unmasked: dict[str, float] = defaultdict(float)  # as if the constraint had left everything since
         self._squares = 0.0
 
-    def add(self, parents: Sequence[Tensor], kept: Sequence[Kept], tokenizer: Tokenizer, steps: Sequence[str]) -> None:
+    def add(self, parents: Sequence[Tensor], prefixes: Sequence[Kept], tokenizer: Tokenizer, steps: Sequence[str]) -> None:
         """All prefixes of a block."""
         texts, keys, masses = [b""], [""], [0.0]
-        for parent, here in zip(parents, kept, strict=True):
+        for parent, here in zip(parents, prefixes, strict=True):
             mass = here.log_masses.tolist()
             rows = zip(parent.tolist(), here.tokens.tolist(), here.log_weights.exp().tolist(), strict=True)
             before = (texts, keys, masses)
@@ -72,7 +72,7 @@ class _Tallies:
                 texts.append(text)
                 keys.append(key)
                 masses.append(log_mass)
-        for text, key, log_mass, weight in zip(texts, keys, masses, kept[-1].log_weights.exp().tolist(), strict=True):
+        for text, key, log_mass, weight in zip(texts, keys, masses, prefixes[-1].log_weights.exp().tolist(), strict=True):
             if not key:  # a number is settled by the end of the text alone
                 key = self._key(text + b" ", steps)
                 self._settled[key] += weight
@@ -82,10 +82,10 @@ class _Tallies:
 
     def _key(self, text: bytes, steps: Sequence[str]) -> str:
         if text not in self._keys:
-            found = settled(text.decode("utf-8", "replace"), steps)
-            self._keys[text] = "" if found is None else json.dumps(found, sort_keys=True)
-            if found is not None:
-                self._values.setdefault(self._keys[text], found)
+            json_value = settled(text.decode("utf-8", "replace"), steps)
+            self._keys[text] = "" if json_value is None else json.dumps(json_value, sort_keys=True)
+            if json_value is not None:
+                self._values.setdefault(self._keys[text], json_value)
         return self._keys[text]
 
     @property

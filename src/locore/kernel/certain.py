@@ -99,9 +99,9 @@ def apart() -> Iterator[None]:
 @contextmanager
 def beside(finished: Sequence[Tensor]) -> Iterator[None]:
     """Around the last part of a run, which can also return sequences Long[num, length] that are there already."""
-    scope, known = _scope.get(), [tokens for tokens in finished if len(tokens)]
-    if scope is not None and known:
-        scope = _Scope(scope.certain, scope.certain.common(known))
+    scope, sequences = _scope.get(), [tokens for tokens in finished if len(tokens)]
+    if scope is not None and sequences:
+        scope = _Scope(scope.certain, scope.certain.common(sequences))
     token = _scope.set(scope)
     try:
         yield

@@ -95,8 +95,8 @@ def _part_texts(content: object, name: str) -> list[str]:
             f'the content of {name} is {shortened(content)}; give a text, or a list of parts {{"type": "text", "text": "..."}}.'
         )
     for number, part in enumerate(content):
-        known = isinstance(part, Mapping) and set(part) == {"type", "text"} and part["type"] == "text"
-        if not known or not isinstance(part["text"], str):
+        is_text = isinstance(part, Mapping) and set(part) == {"type", "text"} and part["type"] == "text"
+        if not is_text or not isinstance(part["text"], str):
             raise InvalidArgument(
                 f"part {number} of the content of {name} is {shortened(part)}; Locore reads text alone: "
                 '{"type": "text", "text": "..."}.'

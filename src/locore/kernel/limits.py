@@ -171,8 +171,8 @@ def check_progress(what: str, remedy: str) -> None:
 
 def available_memory() -> int | None:
     """Bytes of the machine that are left; None where the system does not say."""
-    found = re.search(r"MemAvailable: +(\d+) kB", _MEMINFO.read_text()) if _MEMINFO.exists() else None
-    return None if found is None else 1024 * int(found[1])
+    match = re.search(r"MemAvailable: +(\d+) kB", _MEMINFO.read_text()) if _MEMINFO.exists() else None
+    return None if match is None else 1024 * int(match[1])
 
 
 def resident_memory(process: int | str | None = "self") -> int:

@@ -58,7 +58,7 @@ def listed(items: Sequence[T], name: Callable[[T], str]) -> str:
 def largest_first(items: Iterable[T], share: Callable[[T], float]) -> list[T]:
     """Items by their shares; those that differ by rounding alone stay in their order."""
     equal, ranked = math.inf, []
-    for number, item in sorted(enumerate(items), key=lambda one: -share(one[1])):
+    for number, item in sorted(enumerate(items), key=lambda pair: -share(pair[1])):
         equal = equal if share(item) >= equal * (1 - EQUAL) else share(item)
         ranked.append((-equal, number, item))
     return [item for *_, item in sorted(ranked)]  # by number where equal: items themselves are never compared

@@ -89,8 +89,8 @@ def categorical(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     numbers = uniforms.to(log_probs.device)
     parts = zip(torch.split(log_probs, at_once), torch.split(top, at_once), torch.split(numbers, at_once), strict=True)
     # Rows of a joined pass may lie apart in memory: sums and search go along them, and torch warns of a copy that it makes.
-    found = torch.cat([_inverted(exp_((rows - peaks).double().contiguous()).cumsum_(-1), own) for rows, peaks, own in parts])
-    return found.to(uniforms.device)
+    draws = torch.cat([_inverted(exp_((rows - peaks).double().contiguous()).cumsum_(-1), own) for rows, peaks, own in parts])
+    return draws.to(uniforms.device)
 
 
 def _inverted(mass: Tensor, uniforms: Tensor) -> Tensor:

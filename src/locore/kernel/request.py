@@ -263,22 +263,22 @@ class Request(Law):
         object.__setattr__(self, "stop", listed)
 
 
-def require_known(asked: Iterable[str], known: Collection[str], where: str) -> None:
+def require_known(asked: Iterable[str], arguments: Collection[str], where: str) -> None:
     """Refuse arguments that there are none of, with what was meant.
 
     Raises:
         InvalidArgument: the first of them.
     """
     for name in asked:
-        if name not in known:
-            raise InvalidArgument(f"{where} has no argument {name!r}; {_meant(name, known)}")
+        if name not in arguments:
+            raise InvalidArgument(f"{where} has no argument {name!r}; {_meant(name, arguments)}")
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def _meant(name: str, arguments: Collection[str]) -> str:
     if name in SLIPS:
         return SLIPS[name]
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}."
+    near = get_close_matches(name, arguments, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(arguments)}."
 
 
 def help_of(name: str) -> str:

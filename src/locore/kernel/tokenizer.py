@@ -239,11 +239,11 @@ class Tokenizer:
 
     @cached_property
     def _first_id(self) -> dict[bytes, int]:
-        found: dict[bytes, int] = {}
+        ids: dict[bytes, int] = {}
         for i, token in enumerate(self.token_bytes):
             if token:
-                found.setdefault(token, i)
-        return found
+                ids.setdefault(token, i)
+        return ids
 
     @cached_property
     def _longest(self) -> int:

@@ -84,7 +84,7 @@ class Columns:
             if symbol is None and back == ROOT:
                 accepts = True
             elif symbol is None:
-                new = [(dots.following[one], further) for one, further in self._columns[back[0]].waiting[back[1]]]
+                new = [(dots.following[parent], further) for parent, further in self._columns[back[0]].waiting[back[1]]]
             elif symbol in self._grammar.nullable:
                 new = [(dots.following[dot], back)]
             for item in new:

@@ -82,7 +82,7 @@ class _Reader:
             if name not in self._defined:
                 raise InvalidConstraint(f"the grammar uses {name!r} at {self._place(at)} but does not define it")
         self._built.rules[START].append((self._number_of["root"],))
-        return self._built.made(None, self._number_of)
+        return self._built.productions(None, self._number_of)
 
     def _rule(self) -> None:
         at = self._at
@@ -135,8 +135,8 @@ class _Reader:
         """Where the bar of a next alternative is, outside of parentheses perhaps in the next line; -1 where there is none."""
         at = self._at
         if outside and self._sign in "\r\n":
-            found = _BLANK_LINES.match(self._text, at)
-            at = found.end() if found else at
+            blank = _BLANK_LINES.match(self._text, at)
+            at = blank.end() if blank else at
         return at if self._text.startswith("|", at) else -1
 
     def _grouped(self, group: _Group) -> Symbols:
@@ -255,17 +255,17 @@ class _Reader:
         if sign != "\\":
             self._at += 1
             return ord(sign)
-        found = _ESCAPE.match(self._text, self._at)
-        if found is None:
+        escape = _ESCAPE.match(self._text, self._at)
+        if escape is None:
             shown = self._text[self._at : self._at + 2]
             raise InvalidConstraint(f"{shown} at {self._place(self._at)} of the grammar is no escape; there are: {_ESCAPES}")
-        code = int(found["x"] or found["u"] or found["U"] or "0", 16)
+        code = int(escape["x"] or escape["u"] or escape["U"] or "0", 16)
         if code not in range(0x110000):
             raise InvalidConstraint(
-                f"{found[0]} at {self._place(self._at)} of the grammar is no character; the last is \\U0010FFFF"
+                f"{escape[0]} at {self._place(self._at)} of the grammar is no character; the last is \\U0010FFFF"
             )
-        self._at = found.end()
-        return ord(_SIGNS.get(found["sign"], found["sign"])) if found["sign"] else code
+        self._at = escape.end()
+        return ord(_SIGNS.get(escape["sign"], escape["sign"])) if escape["sign"] else code
 
     # The text.
 
@@ -275,9 +275,9 @@ class _Reader:
 
     def _match(self, pattern: re.Pattern[str]) -> str:
         """Step over what matches here; "" if nothing does."""
-        found = pattern.match(self._text, self._at)
-        self._at = found.end() if found else self._at
-        return found[0] if found else ""
+        match = pattern.match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return match[0] if match else ""
 
     def _skip(self, lines: bool = False) -> None:
         self._match(_BLANK_LINES if lines else _BLANK)
@@ -287,6 +287,6 @@ class _Reader:
 
     def _wrong(self, wanted: str) -> NoReturn:
         sign = self._text[self._at : self._at + 1]
-        found = "its end" if not sign else "the end of the line" if sign in "\r\n" else repr(sign)
+        shown = "its end" if not sign else "the end of the line" if sign in "\r\n" else repr(sign)
         hint = "; strings stand in double quotes" if sign == "'" else ""
-        raise InvalidConstraint(f"the grammar needs {wanted} at {self._place(self._at)}, and there is {found}{hint}")
+        raise InvalidConstraint(f"the grammar needs {wanted} at {self._place(self._at)}, and there is {shown}{hint}")

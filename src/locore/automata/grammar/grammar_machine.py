@@ -178,7 +178,7 @@ class GrammarMachine(ByteMachine):
     def _numbered(self, column: int, lexer: NDArray[np.int64]) -> NDArray[np.int32]:
         """Int32[…]: the states of a column and many states of the lexer."""
         distinct, which = np.unique(lexer, return_inverse=True)
-        numbers = [DEAD if one == NOTHING else self._number(column, one) for one in distinct.tolist()]
+        numbers = [DEAD if state == NOTHING else self._number(column, state) for state in distinct.tolist()]
         return np.array(numbers, dtype=np.int32)[which.reshape(lexer.shape)]
 
     def _number(self, column: int, lexer: int) -> int:

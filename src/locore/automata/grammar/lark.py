@@ -42,7 +42,7 @@ def depth_of(definitions: Definitions) -> int:
         InvalidConstraint: more than `MAX_DEPTH`.
     """
     every = definitions.terminals | definitions.rules
-    roots = [one for expression in definitions.ignored for one in names_in(expression)]
+    roots = [name for expression in definitions.ignored for name in names_in(expression)]
     seen: set[str] = set()
     deepest = 0
     for root in [(Name("start", Place(1, 1)), 1), *roots]:
@@ -85,7 +85,7 @@ class _Flattening:
             built.rules[self._number_of[name]] += self._sides(self._definitions.rules[name])
         ignored = self._definitions.ignored
         several = Choice(ignored) if len(ignored) > 1 else ignored[0] if ignored else None
-        return built.made(None if several is None else self._terminal(several), self._number_of)
+        return built.productions(None if several is None else self._terminal(several), self._number_of)
 
     def _rule(self, name: str) -> Symbol:
         if name not in self._number_of:

@@ -49,12 +49,12 @@ class Productions:
                 used_by[symbol].append(index)
         heap = sorted((length[index], sides[index][0]) for index, left in enumerate(missing) if not left)
         while heap:  # the shortest first, as in Knuth 1977
-            found, number = heappop(heap)
-            if found >= least[number]:
+            size, number = heappop(heap)
+            if size >= least[number]:
                 continue
-            least[number] = found
+            least[number] = size
             for index in used_by[number]:
-                length[index] += found
+                length[index] += size
                 missing[index] -= 1
                 if not missing[index]:
                     heappush(heap, (length[index], sides[index][0]))
@@ -213,7 +213,7 @@ class Builder:
             optional = (self.new([(), (*once, *optional)]),)
         return (*required, *optional)
 
-    def made(self, ignored: int | None, number_of: dict[str, Symbol]) -> Productions:
+    def productions(self, ignored: int | None, number_of: dict[str, Symbol]) -> Productions:
         """The productions; what stands for one other symbol only is that symbol.
 
         Args:
@@ -246,7 +246,7 @@ def _aliases(rules: list[list[Symbols]]) -> list[Symbol]:
             here = sides[0][0]
             path.append(here)
         end = alias.get(here, here)
-        alias |= dict.fromkeys((one for one in path if one >= 0), end)
+        alias |= dict.fromkeys((symbol for symbol in path if symbol >= 0), end)
     return [alias[number] for number in range(len(rules))]
 
 

@@ -29,8 +29,8 @@ def most_progress(grammar: Productions, trie: Trie) -> float:
     terminals = grammar.terminals
     if not terminals:  # the only text is the empty one
         return 1.0
-    alive = [np.flatnonzero(np.isfinite(one.distance)) for one in terminals]
-    distance = np.concatenate([one.distance[states] for one, states in zip(terminals, alive, strict=True)]).astype(np.float32)
+    alive = [np.flatnonzero(np.isfinite(term.distance)) for term in terminals]
+    distance = np.concatenate([term.distance[states] for term, states in zip(terminals, alive, strict=True)]).astype(np.float32)
     if len(distance) * trie.num_nodes > MOST_NUMBERS:
         return float(len(trie.levels))
     table, begins = _joined(terminals, alive)
@@ -103,11 +103,11 @@ def _detours(grammar: Productions) -> list[float]:
                     heappush(heap, (within, symbol))
     least = [math.inf] * len(grammar.rules)
     while heap:
-        found, number = heappop(heap)
-        if found < least[number]:
-            least[number] = found
+        excess, number = heappop(heap)
+        if excess < least[number]:
+            least[number] = excess
             for symbol, further in used_by[number]:
-                heappush(heap, (found + further, symbol))
+                heappush(heap, (excess + further, symbol))
     return least
 
 
@@ -133,11 +133,11 @@ def _places(grammar: Productions, number: int, side: Symbols) -> list[tuple[Symb
 def _joined(terminals: tuple[Terminal, ...], alive: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All terminals in one table, Int64[states, 256], -1 for none; and where each begins."""
     tables, begins, offset = [], [], 0
-    for one, states in zip(terminals, alive, strict=True):
-        number = np.full(len(one.table), -1, dtype=np.int64)
+    for terminal, states in zip(terminals, alive, strict=True):
+        number = np.full(len(terminal.table), -1, dtype=np.int64)
         number[states] = offset + np.arange(len(states))
-        tables.append(number[one.table[states]])
-        begins.append(number[one.table[one.start]])
+        tables.append(number[terminal.table[states]])
+        begins.append(number[terminal.table[terminal.start]])
         offset += len(states)
     return np.concatenate(tables), np.stack(begins)
 
@@ -170,9 +170,9 @@ def _level(
         for terminal in np.flatnonzero(begins[:, symbol] >= 0).tolist():
             state = begins[terminal, symbol]
             after[:, state] = np.maximum(after[:, state], before_new[rows[nodes], terminal] + worth[terminal])
-        kept = np.isfinite(after).any(1)
-        parts.append(after[kept])
-        numbers.append(nodes[kept])
+        is_read = np.isfinite(after).any(1)
+        parts.append(after[is_read])
+        numbers.append(nodes[is_read])
     if not parts:
         return potential[:0], np.zeros(0, dtype=np.int64)
     return np.concatenate(parts), np.concatenate(numbers)

@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 def as_meant(text: str) -> str:
     """The grammar for llguidance: without priorities (`NAME.2: …`), which only choose among readings; strings on one line."""
-    return STRING.sub(_defined, PRIORITY.sub(lambda found: found[1] + " " * len(found[2]), text))
+    return STRING.sub(_defined, PRIORITY.sub(lambda match: match[1] + " " * len(match[2]), text))
 
 
-def _defined(found: re.Match[str]) -> str:
-    string, names = f"/{COMMON['ESCAPED_STRING']}/", re.findall(r"\w+", found[2] or "")
+def _defined(match: re.Match[str]) -> str:
+    string, names = f"/{COMMON['ESCAPED_STRING']}/", re.findall(r"\w+", match[2] or "")
     lines = (f"{name}: {string}" if name == "ESCAPED_STRING" else f"%import common.{name}" for name in names)
-    return "\n".join(lines) or f"{found[1] or 'ESCAPED_STRING'}: {string}"
+    return "\n".join(lines) or f"{match[1] or 'ESCAPED_STRING'}: {string}"
 
 
 class Engine:
@@ -50,10 +50,10 @@ class Engine:
         tokenizer = byte_tokenizer()
         lark = llguidance.LLMatcher.grammar_from_lark(text + UNFORCED)
 
-        def made() -> Any:
+        def new_matcher() -> Any:
             return llguidance.LLMatcher(tokenizer, lark, log_level=0)
 
-        self._matcher = made() if depth <= SHALLOW else _on_a_large_stack(made)
+        self._matcher = new_matcher() if depth <= SHALLOW else _on_a_large_stack(new_matcher)
         if self._matcher.is_error():
             raise InvalidConstraint(f"the grammar is not one for llguidance: {self._matcher.get_error().strip()}")
 
@@ -74,16 +74,16 @@ class Engine:
 
 def _on_a_large_stack(make: Callable[[], T]) -> T:
     """What a function returns in a thread of its own: a stack that is too small ends the process."""
-    made: list[T] = []
+    returned: list[T] = []
     with _stack_size:
         before = threading.stack_size(STACK)
         try:
-            thread = threading.Thread(target=lambda: made.append(make()))
+            thread = threading.Thread(target=lambda: returned.append(make()))
             thread.start()
         finally:
             threading.stack_size(before)
     thread.join()
-    return made[0]
+    return returned[0]
 
 
 class _Bytes:

@@ -58,16 +58,16 @@ class Sentences:
             if place == len(text):
                 break
             terminals = self._of_character(text[place])
-            found = ((t, dot, origin) for t, waiting in columns[-1].reading.items() for dot, origin in waiting)
-            items = [(self._dots.following[dot], origin) for t, dot, origin in found if t in terminals]
+            readers = ((t, dot, origin) for t, waiting in columns[-1].reading.items() for dot, origin in waiting)
+            items = [(self._dots.following[dot], origin) for t, dot, origin in readers if t in terminals]
             if not items:
                 return place, False
         return len(text), columns[-1].is_sentence
 
     def _of_character(self, character: str) -> frozenset[int]:
         if character not in self._terminals_of:
-            terminals, code = enumerate(self._grammar.terminals), ord(character)
-            self._terminals_of[character] = frozenset(t for t, one in terminals if one.chars is not None and code in one.chars)
+            pairs, code = enumerate(self._grammar.terminals), ord(character)
+            self._terminals_of[character] = frozenset(t for t, term in pairs if term.chars is not None and code in term.chars)
         return self._terminals_of[character]
 
     def _complete(self, columns: list[_Column], items: list[Item]) -> None:
@@ -85,7 +85,7 @@ class Sentences:
                 elif origin != here:  # what is empty is stepped over where it is waited for
                     top = self._top(columns, side, origin)
                     waiting = columns[origin].waiting.get(side, ())
-                    new = [(dots.following[one], back) for one, back in waiting] if top is None else [top]
+                    new = [(dots.following[parent], back) for parent, back in waiting] if top is None else [top]
             elif symbol < 0:
                 column.reading.setdefault(~symbol, []).append(item)
             else:
@@ -94,10 +94,10 @@ class Sentences:
                 column.waiting.setdefault(symbol, []).append(item)
                 if symbol in nullable:
                     new.append((dots.following[dot], origin))
-            for one in new:
-                if one not in seen:
-                    seen.add(one)
-                    pending.append(one)
+            for follower in new:
+                if follower not in seen:
+                    seen.add(follower)
+                    pending.append(follower)
 
     def _top(self, columns: list[_Column], side: int, origin: int) -> Item | None:
         """The last production that has ended once this nonterminal has, where one after the other has to; or None."""

@@ -209,19 +209,19 @@ class _Parser:
 
     def _definition(self) -> None:
         name = self._take()
-        known = self._rules if name.kind == "rule" else self._terminals
+        defined = self._rules if name.kind == "rule" else self._terminals
         if self._here.text == "{":
             self._unsupported(f"the template {name.text!r}", TEMPLATES, name.place)
         if self._here.text == "[":
             self._unsupported(f"attributes of {name.text!r}", "leave them away; only the texts of a grammar matter")
         self._expect(":")
-        self._define(known, name, self._choice())
+        self._define(defined, name, self._choice())
 
-    def _define(self, known: dict[str, Expression], name: _Token, expression: Expression) -> None:
+    def _define(self, defined: dict[str, Expression], name: _Token, expression: Expression) -> None:
         plain = name.text.lstrip("!?")
-        if plain in known:
+        if plain in defined:
             raise InvalidConstraint(f"the grammar defines {plain!r} a second time at {name.place}; join the two with |")
-        known[plain] = expression
+        defined[plain] = expression
 
     def _directive(self) -> None:
         directive = self._take()
@@ -380,8 +380,8 @@ class _Parser:
 
     def _wrong(self, wanted: str) -> NoReturn:
         token = self._here
-        found = "its end" if token.kind == "end" else "the end of the line" if token.kind == "newline" else repr(token.text)
-        raise InvalidConstraint(f"the grammar needs {wanted} at {token.place}, and there is {found}")
+        shown = "its end" if token.kind == "end" else "the end of the line" if token.kind == "newline" else repr(token.text)
+        raise InvalidConstraint(f"the grammar needs {wanted} at {token.place}, and there is {shown}")
 
     def _unsupported(self, what: str, remedy: str, place: Place | None = None) -> NoReturn:
         raise UnsupportedKeyword(f"{what} at {place or self._here.place} of the grammar: not supported; {remedy}")

@@ -57,14 +57,14 @@ class Terminal:
     @lru_cache(maxsize=1024)
     def of_character(cls, chars: CharSet) -> Terminal:
         """One character of a set, as UTF-8 writes it."""
-        made = _Encoding()
-        start = made.state((), 0)
+        encoding = _Encoding()
+        start = encoding.state((), 0)
         for length, (first, last, mark) in enumerate(_LENGTHS):
-            made.fill(start, _within(chars.ranges, first, last, 0), length, mark)
-        distance = np.array(made.distance)
-        distance[start] = 1 + distance[made.rows[start]].min()
+            encoding.fill(start, _within(chars.ranges, first, last, 0), length, mark)
+        distance = np.array(encoding.distance)
+        distance[start] = 1 + distance[encoding.rows[start]].min()
         accepting = distance == 0
-        return cls(np.array(made.rows, dtype=np.int32), accepting, distance, start, chars=chars)
+        return cls(np.array(encoding.rows, dtype=np.int32), accepting, distance, start, chars=chars)
 
     @property
     def nullable(self) -> bool:

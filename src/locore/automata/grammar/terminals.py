@@ -70,7 +70,7 @@ class Terminals:
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
-        self._known: dict[str, Language] = {}
+        self._languages: dict[str, Language] = {}
         self._depth: dict[str, int] = {}
 
     def named(self, name: str, place: Place) -> Language:
@@ -79,7 +79,7 @@ class Terminals:
         Raises:
             InvalidConstraint: there is none of this name, it is defined by itself, or others stand in it too deep.
         """
-        if name not in self._known:
+        if name not in self._languages:
             open_ones: dict[str, Iterator[tuple[Name, int]]] = {}
             self._open(open_ones, name, place)
             while open_ones:
@@ -88,9 +88,9 @@ class Terminals:
                 if used is None:
                     self._close(innermost)
                     del open_ones[innermost]
-                elif used.name not in self._known:
+                elif used.name not in self._languages:
                     self._open(open_ones, used.name, used.place)
-        return self._known[name]
+        return self._languages[name]
 
     def _open(self, open_ones: dict[str, Iterator[tuple[Name, int]]], name: str, place: Place) -> None:
         """One more terminal inside of those that are open."""
@@ -114,7 +114,7 @@ class Terminals:
                 f"the terminals of the grammar stand in each other more than {MAX_LEVELS} levels deep (in {name!r}); make some "
                 "of them rules, in lowercase"
             )
-        self._known[name] = self.of(expression)
+        self._languages[name] = self.of(expression)
 
     def of(self, expression: Expression) -> Language:
         """The language of what stands in a terminal."""
@@ -122,8 +122,8 @@ class Terminals:
             return self.named(expression.name, expression.place)
         if isinstance(expression, Imported):
             if expression.name not in COMMON:
-                known = ", ".join(sorted(COMMON))
-                raise InvalidConstraint(f"common.{expression.name} ({expression.place}) is unknown; there are: {known}")
+                names = ", ".join(sorted(COMMON))
+                raise InvalidConstraint(f"common.{expression.name} ({expression.place}) is unknown; there are: {names}")
             return _regex(COMMON[expression.name], "", expression.place)
         if isinstance(expression, Literal):
             return _regex(re.escape(expression.text), "i" if expression.ignore_case else "", expression.place)
@@ -151,8 +151,8 @@ def _regex(pattern: str, flags: str, place: Place) -> Language:
 
 
 def _flags(flags: str) -> int:
-    known = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "u": re.UNICODE}
-    return int(reduce(lambda a, b: a | b, (known[flag] for flag in flags), re.NOFLAG))
+    flag_of = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "u": re.UNICODE}
+    return int(reduce(lambda a, b: a | b, (flag_of[flag] for flag in flags), re.NOFLAG))
 
 
 def _portable(pattern: str, place: Place) -> str:

@@ -15,8 +15,8 @@ def byte_automaton(language: Language, budget: Budget | None = None) -> Automato
         BudgetExceeded: it is too large, or finding it takes too long.
         InvalidConstraint: a look-behind contains a look-ahead that reads past its end.
     """
-    known = Budget.in_force() if budget is None else budget
-    return determinise(language, known).over_bytes(known)
+    allowed = Budget.in_force() if budget is None else budget
+    return determinise(language, allowed).over_bytes(allowed)
 
 
 __all__ = ["Budget", "byte_automaton"]

@@ -46,7 +46,7 @@ class _Trying:
         self._pattern, self._text = pattern, text
         self._bodies: dict[int, tuple[Tree, int]] = {0: (pattern.tree, pattern.flags)}
         self._find(pattern.tree, pattern.flags)
-        self._known: dict[tuple[object, ...], Items] = {}
+        self._items: dict[tuple[object, ...], Items] = {}
         self._steps = 0
 
     def _find(self, tree: Tree, flags: int) -> None:
@@ -69,9 +69,9 @@ class _Trying:
     def _before(self, item: Item, flags: int, rest: Items | None, key: object) -> Items:
         """One item before others, the same for the same."""
         place = item[0], key, flags, rest
-        if place not in self._known:
-            self._known[place] = Items(item, flags, rest)
-        return self._known[place]
+        if place not in self._items:
+            self._items[place] = Items(item, flags, rest)
+        return self._items[place]
 
     def first(self, items: Items | None, place: int, groups: Groups, end: int | None = None) -> tuple[int, Groups] | None:
         """Where the first way to match these items ends (there, if asked for), and what groups have matched in it."""
@@ -103,8 +103,8 @@ class _Trying:
             tree, local = self._bodies[self._pattern.calls[argument]]
             return [(self.items(tree, local, self._before((RESTORE, groups), flags, rest, groups)), place, groups)]
         if code in CHARACTERS or code is op.AT:
-            one = single((code, argument), flags).match(self._text, place)
-            return [] if one is None else [(rest, one.end(), groups)]
+            match = single((code, argument), flags).match(self._text, place)
+            return [] if match is None else [(rest, match.end(), groups)]
         if code is op.BRANCH:
             return [(self.items(branch, flags, rest), place, groups) for branch in argument[1]]
         if code is op.SUBPATTERN:
@@ -116,8 +116,8 @@ class _Trying:
             return self._repeat(items, place, groups)
         if code in (op.ATOMIC_GROUP, op.POSSESSIVE_REPEAT):
             inner = argument if code is op.ATOMIC_GROUP else [(op.MAX_REPEAT, argument)]
-            found = self.first(self.items(inner, flags, None), place, groups)
-            return [] if found is None else [(rest, *found)]
+            ending = self.first(self.items(inner, flags, None), place, groups)
+            return [] if ending is None else [(rest, *ending)]
         if code in (op.ASSERT, op.ASSERT_NOT):
             return self._look(items, place, groups)
         return self._remembering(items, place, groups)
@@ -136,16 +136,16 @@ class _Trying:
     def _look(self, items: Items, place: int, groups: Groups) -> list[Way]:
         code, (direction, inner) = items.item
         body = self.items(inner, items.flags, None)
-        found = None
+        ending = None
         if direction > 0:
-            found = self.first(body, place, groups)
+            ending = self.first(body, place, groups)
         else:
             fewest, most = inner.getwidth()
             for start in range(place - fewest, max(0, place - most) - 1, -1):
-                found = found or self.first(body, start, groups, place)
+                ending = ending or self.first(body, start, groups, place)
         if code is op.ASSERT_NOT:
-            return [] if found else [(items.rest, place, groups)]
-        return [(items.rest, place, found[1])] if found else []
+            return [] if ending else [(items.rest, place, groups)]
+        return [(items.rest, place, ending[1])] if ending else []
 
     def _remembering(self, items: Items, place: int, groups: Groups) -> list[Way]:
         """What has to do with groups, and what never matches."""
@@ -163,7 +163,7 @@ class _Trying:
             alike = text == there or (
                 bool(flags & re.IGNORECASE)
                 and len(text) == len(there)
-                and all(same_letter(one, other, flags & LETTERS) for one, other in zip(text, there, strict=True))
+                and all(same_letter(letter, other, flags & LETTERS) for letter, other in zip(text, there, strict=True))
             )
             return [(rest, place + len(text), groups)] if alike else []
         if code is op.GROUPREF_EXISTS:

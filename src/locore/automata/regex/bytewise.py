@@ -115,10 +115,10 @@ class Counted(ComposedMachine[Tallied]):
         total = self._tallied(meaning) + (0 if self._tally is None else int(self._tally.final[meaning[-2]]))
         for counter, part, state in self._each(meaning):
             at = part.whole(state)
-            found = None if at is None else counter.count(at)
-            if found is None:
+            count = None if at is None else counter.count(at)
+            if count is None:
                 return False
-            total += found
+            total += count
         return self._low <= total and (self._high is None or total <= self._high)
 
     def needs(self, meaning: Tallied) -> float:

@@ -148,7 +148,7 @@ class Reader:
         return self._entered[key]
 
     def _followed(self, entry: int, context: int) -> Threads:
-        found = set()
+        threads = set()
         pending = [(entry, NO_PROMISES)]
         seen = set(pending)
         while pending:
@@ -159,13 +159,13 @@ class Reader:
             elif isinstance(instruction, LookBehind | LookAhead):
                 after = self._looked(instruction, promises, context)
             else:
-                found.add(self._threads.number((place, promises)))
+                threads.add(self._threads.number((place, promises)))
                 continue
             fresh = [step for step in after if step not in seen]
             seen.update(fresh)
             pending += fresh
         self._budget.spend(COST_OF_ENTERING * len(seen))
-        return frozenset(found)
+        return frozenset(threads)
 
     def _looked(self, look: LookBehind | LookAhead, promises: Promises, context: int) -> list[tuple[int, Promises]]:
         """Where a look leads to: on, perhaps with one more promise, or nowhere."""
@@ -178,23 +178,23 @@ class Reader:
 
     def readable(self, threads: Threads) -> set[int]:
         """The classes of characters that some thread can read."""
-        found: set[int] = set()
+        classes: set[int] = set()
         for thread in threads:
             instruction = self._code[self._threads[thread][0]]
             if isinstance(instruction, Read):
-                found.update(self._members[instruction.chars])
-        return found
+                classes.update(self._members[instruction.chars])
+        return classes
 
     def move(self, threads: Threads, chars: int, context: int) -> Threads:
         """The threads after a character of class `chars`; `context` is that of the place after it."""
         self._budget.spend(len(threads))
-        known = self._moved
+        cache = self._moved
         moved = []
         for thread in threads:
             key = (thread, chars, context)
-            if key not in known:
-                known[key] = self._move_one(thread, chars, context)
-            moved.append(known[key])
+            if key not in cache:
+                cache[key] = self._move_one(thread, chars, context)
+            moved.append(cache[key])
         return self._without_weaker(NO_THREADS.union(*moved))
 
     def _move_one(self, thread: int, chars: int, context: int) -> Threads:
@@ -208,12 +208,12 @@ class Reader:
             entered = frozenset([self._threads.number((place, NO_PROMISES))])
         else:
             return NO_THREADS
-        kept = self.move_promises(promises, chars, context)
-        if kept is None:
+        left = self.move_promises(promises, chars, context)
+        if left is None:
             return NO_THREADS
-        if not kept:
+        if not left:
             return entered
-        return frozenset(self._threads.number((place, own | kept)) for place, own in map(self._threads.__getitem__, entered))
+        return frozenset(self._threads.number((place, own | left)) for place, own in map(self._threads.__getitem__, entered))
 
     def accepts(self, threads: Threads) -> bool:
         """May the text end here?"""
@@ -239,9 +239,9 @@ class Reader:
         """The least distance of a place where a thread is."""
         return min((distance[self._threads[thread][0]] for thread in threads), default=math.inf)
 
-    def joined(self, one: Threads, other: Threads) -> Threads:
+    def joined(self, threads: Threads, other: Threads) -> Threads:
         """The threads of both."""
-        return other if not one else one if not other else self._without_weaker(one | other)
+        return other if not threads else threads if not other else self._without_weaker(threads | other)
 
     def _without_weaker(self, threads: Threads) -> Threads:
         """Without threads that promise more than another one at the same place does."""
@@ -251,12 +251,12 @@ class Reader:
             by_place.setdefault(place, []).append((promises, thread))
         if len(by_place) == len(threads):
             return threads
-        self._budget.spend(sum(len(found) ** 2 for found in by_place.values()))
+        self._budget.spend(sum(len(rivals) ** 2 for rivals in by_place.values()))
         return frozenset(
             thread
-            for found in by_place.values()
-            for promises, thread in found
-            if not any(fewer < promises for fewer, _ in found)
+            for rivals in by_place.values()
+            for promises, thread in rivals
+            if not any(fewer < promises for fewer, _ in rivals)
         )
 
     # Promises.
@@ -276,9 +276,9 @@ class Reader:
 
     def _promise(self, negative: bool, threads: Threads) -> int:
         """The number of a promise; KEPT or BROKEN when no rest of the text can change it any more."""
-        found = self.has_found(threads)
-        if found or not threads:
-            return KEPT if found != negative else BROKEN
+        is_reached = self.has_found(threads)
+        if is_reached or not threads:
+            return KEPT if is_reached != negative else BROKEN
         return self._promises.number((negative, threads))
 
     def _move_promise(self, promise: int, chars: int, context: int) -> int:

@@ -83,8 +83,8 @@ class Dfa:
     def accepts(self, text: str) -> bool:
         """Does it accept this string?"""
         state = 0
-        for one in text:
-            state = int(self.table[state, self.classes.of(ord(one))])
+        for character in text:
+            state = int(self.table[state, self.classes.of(ord(character))])
         return bool(self.accepting[state])
 
     def useful_states(self) -> list[int]:
@@ -101,20 +101,20 @@ class Dfa:
     def words(self, most: int) -> list[str] | None:
         """The strings that it accepts; None if there are more than so many."""
         useful = set(self.useful_states())
-        found: list[str] = []
+        words: list[str] = []
         pending = [(0, "")] if 0 in useful else []
         while pending:
             state, word = pending.pop()
             if len(word) >= len(self.table):  # it went round in a circle
                 return None
             if self.accepting[state]:
-                found.append(word)
+                words.append(word)
             for target, chars in self.successors(state):
                 if target in useful:
-                    if len(found) + len(pending) + sum(last - first + 1 for first, last in chars.ranges) > most:
+                    if len(words) + len(pending) + sum(last - first + 1 for first, last in chars.ranges) > most:
                         return None
                     pending += [(target, word + chr(code)) for first, last in chars.ranges for code in range(first, last + 1)]
-        return found
+        return words
 
     def complement(self) -> Dfa:
         """Accepts exactly the strings that this one does not."""
@@ -124,8 +124,8 @@ class Dfa:
         """The automaton of the same language with the fewest states, and the fewest classes that it tells apart."""
         blocks, members = tables.equivalent_states(self.table, self.accepting)
         table = blocks[self.table[members]]
-        which, kept = tables.number_rows(table.T)
-        return Dfa(np.ascontiguousarray(table[:, kept]), self.accepting[members], self.classes.renumbered(which))
+        which, first = tables.number_rows(table.T)
+        return Dfa(np.ascontiguousarray(table[:, first]), self.accepting[members], self.classes.renumbered(which))
 
     def over_bytes(self, budget: Budget) -> Automaton:
         """The automaton of the UTF-8 encodings of the strings that this one accepts; minimal if this one is.

@@ -137,17 +137,17 @@ class _Reader:
         self._at += length
 
     def _escape(self, group: Group) -> None:
-        found = PROPERTY.match(self._text, self._at)
+        match = PROPERTY.match(self._text, self._at)
         if self._text.startswith(BEGIN, self._at):
             group.alternatives[-1].append(r"\A")
             self._at += 2
         elif REFERENCE.match(self._text, self._at):
             group.alternatives[-1].append(self._reference())
-        elif found is None:
+        elif match is None:
             self._take(2, group)
         else:
-            group.alternatives[-1].append(_written_class(found[0]))
-            self._at = found.end()
+            group.alternatives[-1].append(_written_class(match[0]))
+            self._at = match.end()
 
     def _class(self, group: Group) -> None:
         end, is_set = _end_of_class(self._text, self._at)
@@ -165,19 +165,19 @@ class _Reader:
         if text.startswith(RESET, start):
             self._at = start + len(RESET)
             return self._closed(Group(RESET))
-        if found := CALL.match(text, start):
-            self._at = found.end()
-            number = found["number"]
-            return Call(found["name"] if number is None else 0 if number == "R" else int(number))
+        if call := CALL.match(text, start):
+            self._at = call.end()
+            number = call["number"]
+            return Call(call["name"] if number is None else 0 if number == "R" else int(number))
         if CONDITION.match(text, start):
             return self._condition()
         if text.startswith(DEFINE, start):
             self._at = start + len(DEFINE)
             return self._closed(Group(DEFINE))
-        if found := NAMED.match(text, start):
-            return self._counted(found.end(), found["name"])
-        found = OTHER_GROUP.match(text, start)
-        opening = found[0] if found else "("
+        if named := NAMED.match(text, start):
+            return self._counted(named.end(), named["name"])
+        other = OTHER_GROUP.match(text, start)
+        opening = other[0] if other else "("
         if opening == "(":
             return self._counted(start + 1, None)
         self._at = start + len(opening)
@@ -185,10 +185,10 @@ class _Reader:
         return opening if opening.endswith(")") and not opening.startswith("(?(") else self._closed(Group(opening))
 
     def _reference(self) -> Reference:
-        found = REFERENCE.match(self._text, self._at)
-        assert found is not None
-        self._at, self.remembers = found.end(), True
-        of = found["number"] or found["other"] or found["name"]
+        reference = REFERENCE.match(self._text, self._at)
+        assert reference is not None
+        self._at, self.remembers = reference.end(), True
+        of = reference["number"] or reference["other"] or reference["name"]
         return Reference(int(of) if of.isdecimal() else of)
 
     def _counted(self, at: int, name: str | None) -> Group:
@@ -286,12 +286,12 @@ class _Writer:
         """The group of that number that matched, where there are several."""
         group = self._reader.groups.get(reference.to)
         number = reference.to if group is None else group.number
-        known = self._written_as.get(number, [number]) if isinstance(number, int) else []
-        if not known:
+        numbers = self._written_as.get(number, [number]) if isinstance(number, int) else []
+        if not numbers:
             raise InvalidConstraint(f"a regular expression refers to the group {reference.to!r}, which it does not have")
-        written = rf"\{known[0]}"
-        for one in known[1:]:
-            written = rf"(?({one})\{one}|{written})"
+        written = rf"\{numbers[0]}"
+        for other in numbers[1:]:
+            written = rf"(?({other})\{other}|{written})"
         return f"(?:{written})"
 
     def _condition(self, piece: Condition, inside: frozenset[int], copied: bool) -> str:

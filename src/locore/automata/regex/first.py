@@ -72,12 +72,12 @@ class First:
 
     def _ordered(self, ways: list[list[Flagged]]) -> Language:
         """The first way that is one."""
-        found: list[Language] = []
+        alternatives: list[Language] = []
         failed: list[Language] = []
         for way in ways:
-            found.append(concat(*failed, self.of(way)))
+            alternatives.append(concat(*failed, self.of(way)))
             failed.append(Ahead(self._all(way), negative=True))
-        return either(found)
+        return either(alternatives)
 
     @staticmethod
     def _longest(part: Language, least: int, most: Any) -> Language:

@@ -46,7 +46,7 @@ class CharSet:
     @classmethod
     def from_text(cls, text: Iterable[str]) -> CharSet:
         """The characters of a string, or one by one."""
-        return cls.of((ord(one), ord(one)) for one in text)
+        return cls.of((ord(character), ord(character)) for character in text)
 
     def __or__(self, other: CharSet) -> CharSet:
         return CharSet.of((*self.ranges, *other.ranges))
@@ -126,7 +126,7 @@ class CharClasses:
         edges = [*self.starts.tolist(), NUM_CODE_POINTS]
         for number, (first, after) in zip(self.classes.tolist(), pairwise(edges), strict=True):
             ranges[number].append((first, after - 1))
-        return [CharSet.of(found) for found in ranges]
+        return [CharSet.of(spans) for spans in ranges]
 
     def renumbered(self, new_number: NDArray[np.int32]) -> CharClasses:
         """Classes merged: class c becomes `new_number[c]`."""
@@ -254,8 +254,8 @@ def concat(*parts: Language) -> Language:
 
 def either(parts: Iterable[Language]) -> Language:
     """Union; one part alone stays as it is."""
-    known = tuple(parts)
-    return known[0] if len(known) == 1 else Either(known)
+    alternatives = tuple(parts)
+    return alternatives[0] if len(alternatives) == 1 else Either(alternatives)
 
 
 def repeat(part: Language, least: int, most: int | None) -> Language:
@@ -279,7 +279,7 @@ def optional(part: Language) -> Language:
 
 def literal(text: str) -> Language:
     """Exactly this string."""
-    return Concat(tuple(Chars(CharSet.from_text(one)) for one in text))
+    return Concat(tuple(Chars(CharSet.from_text(character)) for character in text))
 
 
 def one_of(text: str) -> Language:

@@ -33,16 +33,16 @@ def few_states(program: Program, most: int) -> Dfa | None:
     """
     nodes = program.everything
     remembered = [
-        one for group in nodes if isinstance(group, Group) and group.number in program.texts for one in within(group.nodes)
+        node for group in nodes if isinstance(group, Group) and group.number in program.texts for node in within(group.nodes)
     ]
-    letters = [span for one in remembered if isinstance(one, One) for span in one.chars.ranges]
-    if any(isinstance(one, Call) for one in nodes) or sum(last - first + 1 for first, last in letters) > MOST_LETTERS:
+    letters = [span for node in remembered if isinstance(node, One) for span in node.chars.ranges]
+    if any(isinstance(node, Call) for node in nodes) or sum(last - first + 1 for first, last in letters) > MOST_LETTERS:
         return None
     single = [chr(code) for first, last in letters for code in range(first, last + 1)]
-    ignoring = {one.flags for one in nodes if isinstance(one, Reference) and one.flags}
+    ignoring = {node.flags for node in nodes if isinstance(node, Reference) and node.flags}
     cases = [_any_case(letter, flags) for flags in ignoring for letter in single]
-    words = [one.word for one in nodes if isinstance(one, Anchor)]
-    told_apart = [one.chars for one in nodes if isinstance(one, One)]
+    words = [node.word for node in nodes if isinstance(node, Anchor)]
+    told_apart = [node.chars for node in nodes if isinstance(node, One)]
     classes, _ = partition([*told_apart, *map(CharSet.from_text, single), *cases, *words, NEWLINE])
     return _explored(Matcher(program), classes, most)
 
@@ -65,8 +65,8 @@ def _explored(matcher: Matcher, classes: CharClasses, most: int) -> Dfa | None:
         if state is not None and len(state.threads) > MOST_THREADS:
             return None
         reading = None if state is None else _Reading(matcher, state)
-        following = [None if reading is None or one is None else reading.after(ord(one)) for one in characters]
-        rows.append([states.number(one) for one in following])
+        following = [None if reading is None or sample is None else reading.after(ord(sample)) for sample in characters]
+        rows.append([states.number(after) for after in following])
     if len(states) > most:
         return None
     accepting = np.array([state is not None and matcher.accepts(state) for state in states])
@@ -93,7 +93,7 @@ class PatternMachine(ByteMachine):
     def __init__(self, program: Program) -> None:
         self._matcher = Matcher(program)
         self._places = Numbered([_Place(self._matcher.start)])
-        self._known: dict[int, int] = {}  # where a byte leads, by 256 times the state and the byte
+        self._targets: dict[int, int] = {}  # where a byte leads, by 256 times the state and the byte
 
     def row(self, state: int) -> Int32:
         """Int32[256]: the state after each byte."""
@@ -102,15 +102,15 @@ class PatternMachine(ByteMachine):
     def after_each(self, states: Int32, symbols: NDArray[np.int64]) -> Int32:
         """Int32[pairs]: the state after one byte, for many states and bytes."""
         keys = (states.astype(np.int64) << 8) + symbols
-        known = self._known
+        targets = self._targets
         reading, read = None, -1
-        for key in sorted({key for key in keys.tolist() if key not in known}):
+        for key in sorted({key for key in keys.tolist() if key not in targets}):
             state, byte = key >> 8, key & 0xFF
             if reading is None or state != read:
                 reading, read = _Reading(self._matcher, self._places[state].state), state
                 check_states(len(self._places), *FOLLOWING)
-            known[key] = self._after(reading, self._places[state], byte)
-        return np.array([known[key] for key in keys.tolist()], dtype=np.int32)
+            targets[key] = self._after(reading, self._places[state], byte)
+        return np.array([targets[key] for key in keys.tolist()], dtype=np.int32)
 
     def _after(self, reading: _Reading, place: _Place, byte: int) -> int:
         if place.left and not 0x80 <= byte < 0xC0:
@@ -163,7 +163,7 @@ class _Reading:
     def __init__(self, matcher: Matcher, state: State) -> None:
         self._matcher, self._state = matcher, state
         self._ready: dict[Kind, list[Thread]] = {}
-        self._known: dict[tuple[object, ...], State | None] = {}
+        self._states: dict[tuple[object, ...], State | None] = {}
 
     def after(self, code: int) -> State | None:
         """The state after a character."""
@@ -178,9 +178,9 @@ class _Reading:
         if any(thread.looks or thread.opened or _tries(thread) for thread in reading):
             return self._matcher.read(self._state, reading, character)
         key = kind, reading, self._matcher.remembered(self._state.before, character)
-        if key not in self._known:
-            self._known[key] = self._matcher.read(self._state, reading, character)
-        return self._known[key]
+        if key not in self._states:
+            self._states[key] = self._matcher.read(self._state, reading, character)
+        return self._states[key]
 
     def meets(self, first: int, last: int) -> bool:
         """May one of these characters come? Looks ahead are not asked."""

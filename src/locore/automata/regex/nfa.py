@@ -116,36 +116,36 @@ def distances(nfa: Nfa) -> list[float]:
         for place, instruction in enumerate(nfa.code):
             match instruction:
                 case Read(_, following):
-                    found = 1 + distance[following]
+                    least = 1 + distance[following]
                 case Split(targets):
-                    found = min((distance[target] for target in targets), default=math.inf)
+                    least = min((distance[target] for target in targets), default=math.inf)
                 case LookAhead(next=following) | LookBehind(next=following):
-                    found = distance[following]
+                    least = distance[following]
                 case _:
-                    found = 0.0
-            if found < distance[place]:
-                distance[place], changed = found, True
+                    least = 0.0
+            if least < distance[place]:
+                distance[place], changed = least, True
     return distance
 
 
-def _size(language: Language, known: dict[int, int]) -> int:
+def _size(language: Language, sizes: dict[int, int]) -> int:
     """About how many instructions it takes; parts that are read by themselves count once they are built."""
-    if id(language) not in known:
-        known[id(language)] = 1 + _inner_size(language, known)
-    return known[id(language)]
+    if id(language) not in sizes:
+        sizes[id(language)] = 1 + _inner_size(language, sizes)
+    return sizes[id(language)]
 
 
-def _inner_size(language: Language, known: dict[int, int]) -> int:
+def _inner_size(language: Language, sizes: dict[int, int]) -> int:
     match language:
         case Concat(parts) | Either(parts):
-            return sum(_size(part, known) for part in parts)
+            return sum(_size(part, sizes) for part in parts)
         case Repeat(part, least, most):
             copies = least + 1 if most is None else most
-            return copies * (1 + _size(part, known))
+            return copies * (1 + _size(part, sizes))
         case Graph(_, edges, _):
-            return sum(_size(label, known) for _, label, _ in edges)
+            return sum(_size(label, sizes) for _, label, _ in edges)
         case Ahead(part, _) | Behind(part, _):
-            return _size(part, known)
+            return _size(part, sizes)
     return 0
 
 

@@ -71,9 +71,9 @@ def memory(tree: Tree) -> Item | None:
     """The first item that asks for what a group has matched."""
     for item in tree:
         inner = (memory(part) for part in subtrees(item[1]))
-        found = item if item[0] in (op.GROUPREF, op.GROUPREF_EXISTS) else next((one for one in inner if one is not None), None)
-        if found is not None:
-            return found
+        ref = item if item[0] in (op.GROUPREF, op.GROUPREF_EXISTS) else next((part for part in inner if part is not None), None)
+        if ref is not None:
+            return ref
     return None
 
 
@@ -112,7 +112,7 @@ class _Translation:
             left = None if remaining is None else remaining - width(item)[1] + inner.getwidth()[1]
             return repeat(self.sequence(inner, flags, left), least, None if most == op.MAXREPEAT else int(most))
         if code is op.ATOMIC_GROUP:
-            return self._atomic([(one, flags) for one in argument], remaining)
+            return self._atomic([(part, flags) for part in argument], remaining)
         if code is op.POSSESSIVE_REPEAT:
             self._possessives += 1
             return self._atomic([((op.MAX_REPEAT, argument), flags)], remaining, self._possessives - 1)

@@ -150,9 +150,9 @@ def single(item: Item, flags: int) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=4096)
-def same_letter(one: str, other: str, flags: int) -> bool:
+def same_letter(letter: str, other: str, flags: int) -> bool:
     """Does a back-reference to the one match the other?"""
-    return re.fullmatch(r"(?s:(.)\1)", one + other, flags) is not None
+    return re.fullmatch(r"(?s:(.)\1)", letter + other, flags) is not None
 
 
 def word_of(flags: int) -> CharSet:
@@ -169,8 +169,8 @@ def chars_of(item: Item, flags: int) -> CharSet:
     is_negated = code is op.NOT_LITERAL or (code is op.IN and argument[0][0] is op.NEGATE)
     parts = [part for part in argument if part[0] is not op.NEGATE] if code is op.IN else []
     own = [] if code is op.IN else [argument if code is op.RANGE else (argument, argument)]
-    found = CharSet.of([*own, *(span for part in parts for span in chars_of(part, flags).ranges)])
-    return ~found if is_negated else found
+    chars = CharSet.of([*own, *(span for part in parts for span in chars_of(part, flags).ranges)])
+    return ~chars if is_negated else chars
 
 
 @lru_cache(maxsize=1024)
@@ -245,12 +245,12 @@ def first_match(pattern: Pattern, text: str) -> tuple[int, int] | None:
     """
     ends: Iterable[int] = range(1, len(text) + 1)
     if not _looks_around(pattern.tree):
-        found = _Reading(text).sequence(pattern.tree, set(range(len(text) + 1)), pattern.flags)
-        ends = [min(found)] if found else []
+        reached = _Reading(text).sequence(pattern.tree, set(range(len(text) + 1)), pattern.flags)
+        ends = [min(reached)] if reached else []
     for end in ends:
         reading = _Reading(text[:end])
         if end in reading.sequence(pattern.tree, set(range(end + 1)), pattern.flags):
-            return next(one for one in range(end + 1) if end in reading.sequence(pattern.tree, {one}, pattern.flags)), end
+            return next(start for start in range(end + 1) if end in reading.sequence(pattern.tree, {start}, pattern.flags)), end
     return None
 
 
@@ -299,8 +299,8 @@ class _Reading:
     def _item(self, item: Item, places: Places, flags: int) -> Places:
         code, argument = item
         if code in CHARACTERS or code is op.AT:
-            one = single(item, flags)
-            return {found.end() for place in places if (found := one.match(self._text, place))}
+            compiled = single(item, flags)
+            return {match.end() for place in places if (match := compiled.match(self._text, place))}
         if code is op.BRANCH:
             return set().union(*(self.sequence(branch, places, flags) for branch in argument[1]))
         if code is op.SUBPATTERN:
@@ -310,7 +310,7 @@ class _Reading:
             return self._repeat(argument, places, flags)
         if code in (op.POSSESSIVE_REPEAT, op.ATOMIC_GROUP):
             inner = argument if code is op.ATOMIC_GROUP else [(op.MAX_REPEAT, argument)]
-            ends = (next(self._ends([(one, flags) for one in inner], place), None) for place in places)
+            ends = (next(self._ends([(part, flags) for part in inner], place), None) for place in places)
             return {end for end in ends if end is not None}
         if code in (op.ASSERT, op.ASSERT_NOT):
             direction, inner = argument
@@ -344,16 +344,16 @@ class _Reading:
         code, argument = item
         if code is op.BRANCH:
             for branch in argument[1]:
-                yield from self._ends([*((one, flags) for one in branch), *rest], place)
+                yield from self._ends([*((part, flags) for part in branch), *rest], place)
         elif code is op.SUBPATTERN:
             _, added, removed, inner = argument
             local = with_local_flags(flags, added, removed)
-            yield from self._ends([*((one, local) for one in inner), *rest], place)
+            yield from self._ends([*((part, local) for part in inner), *rest], place)
         elif code in (op.MAX_REPEAT, op.MIN_REPEAT):
             least, most, inner = argument
             stops = self._ends(rest, place) if not least else iter(())
             left = max(least - 1, 0), most if most == op.MAXREPEAT else most - 1, inner
-            once = self._ends([(one, flags) for one in inner], place) if most else iter(())
+            once = self._ends([(part, flags) for part in inner], place) if most else iter(())
             # After a repetition of nothing there is no further one.
             ways = ((after, rest if after == place else [((code, left), flags), *rest]) for after in once)
             further = (end for after, way in ways for end in self._ends(way, after))
@@ -381,8 +381,8 @@ POSSESSIVE = re.compile(r"(?<=[*+?}])\+")
 
 def position(pattern: Pattern, construct: re.Pattern[str], number: int = 0) -> int:
     """The index in the text of the construct of this kind that comes `number`th."""
-    found = (at for at in _outside_classes(pattern) if construct.match(pattern.text, at))
-    return next((at for count, at in enumerate(found) if count == number), 0)
+    places = (at for at in _outside_classes(pattern) if construct.match(pattern.text, at))
+    return next((at for count, at in enumerate(places) if count == number), 0)
 
 
 def _outside_classes(pattern: Pattern) -> Iterator[int]:

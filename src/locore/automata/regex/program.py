@@ -108,18 +108,18 @@ class Again(Node):
     @cached_property
     def may_read_nothing(self) -> bool:
         """May what is repeated be nothing?"""
-        return not sum(one.least for one in self.nodes)
+        return not sum(node.least for node in self.nodes)
 
     def fewer(self) -> Again:
         """Once less; each is made once."""
         key = max(0, self.fewest - 1), None if self.most is None else self.most - 1
         if key == (self.fewest, self.most):
             return self
-        found = self._fewer.get(key)
-        if found is None:
-            found = self._fewer[key] = Again(*key, self.is_lazy, self.nodes, self._fewer)
-            measure(found)
-        return found
+        again = self._fewer.get(key)
+        if again is None:
+            again = self._fewer[key] = Again(*key, self.is_lazy, self.nodes, self._fewer)
+            measure(again)
+        return again
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,10 +197,10 @@ def inner(node: Node) -> tuple[Nodes, ...]:
 def measure(node: Node, groups: dict[int, Group] | None = None) -> None:
     """Say what a node reads at least, and of which groups; of its parts this is known."""
     parts = inner(node)
-    reads = frozenset[int]().union(*(one.reads for part in parts for one in part))
+    reads = frozenset[int]().union(*(child.reads for part in parts for child in part))
     if isinstance(node, Reference | IfSet):
         reads |= {node.number}
-    lengths = [sum(one.least for one in part) for part in parts]
+    lengths = [sum(child.least for child in part) for part in parts]
     least = min(lengths, default=node.least)
     if isinstance(node, Again):
         least = node.fewest * least if node.fewest else 0.0
@@ -262,12 +262,12 @@ def program_of(pattern: Pattern) -> Program:
 
 def within(nodes: Nodes) -> list[Node]:
     """All nodes, inner ones first."""
-    found = []
+    ordered = []
     for node in nodes:
         for part in inner(node):
-            found.extend(within(part))
-        found.append(node)
-    return found
+            ordered.extend(within(part))
+        ordered.append(node)
+    return ordered
 
 
 def _measured(nodes: list[Node], groups: dict[int, Group]) -> None:
@@ -303,9 +303,9 @@ def _check_progress(pattern: Pattern, groups: dict[int, Group], calls: set[int])
     for number in calls:
         reached, pending = set[int](), [number]
         while pending:
-            for one in following[pending.pop()] - reached:
-                reached.add(one)
-                pending.append(one)
+            for called in following[pending.pop()] - reached:
+                reached.add(called)
+                pending.append(called)
         if number in reached:
             raise InvalidConstraint(
                 f"in the regular expression {pattern.text!r} the group {number} calls itself before it has read anything; "

@@ -75,13 +75,13 @@ class Scanner:
 
     def cost_through(self, state: int, low: int, high: int, least: int, most: int | None) -> float:
         """The cheapest completion after one of the characters of a range, which itself is not counted."""
-        found = self._classes.get((low, high))
-        if found is None:
+        numbers = self._classes.get((low, high))
+        if numbers is None:
             starts, classes = self.dfa.classes.starts, self.dfa.classes.classes
             first = int(np.searchsorted(starts, low, side="right")) - 1
             last = int(np.searchsorted(starts, high, side="right"))
-            found = self._classes[low, high] = np.unique(classes[first:last]).tolist()
-        targets = {self._table[state][number] for number in found}
+            numbers = self._classes[low, high] = np.unique(classes[first:last]).tolist()
+        targets = {self._table[state][number] for number in numbers}
         return min((self.cost(target, least, most) for target in targets if target != DEAD), default=math.inf)
 
     @cached_property

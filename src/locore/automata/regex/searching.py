@@ -129,18 +129,18 @@ class Search(CharMachine[Place]):
             return meaning
         searches, context = self._reader.move_searches(meaning.searches, chars)
         threads = self._reader.move(meaning.threads, chars, context)
-        found = self._reader.has_found(threads)
-        if threads and not found:
+        is_found = self._reader.has_found(threads)
+        if threads and not is_found:
             return Place(searches, threads)
-        return None if found == self._absent else Place((), NO_THREADS, True)
+        return None if is_found == self._absent else Place((), NO_THREADS, True)
 
     def begun(self, text: str) -> int | None:
         """The first character with which a match may begin that the text ends within; what is sought begins anywhere."""
-        chars = [self.classes.of(ord(one)) for one in text]
+        chars = [self.classes.of(ord(character)) for character in text]
         searches, context = self._reader.first_searches()
         contexts = [context]
-        for one in chars:
-            searches, context = self._reader.move_searches(searches, one)
+        for char_class in chars:
+            searches, context = self._reader.move_searches(searches, char_class)
             contexts.append(context)
         for start in range(len(chars)):
             threads = self._reader.enter(self._entry, contexts[start])
@@ -207,74 +207,74 @@ class Matches(CharMachine[Standing]):
     def following(self, meaning: Standing, chars: int) -> Standing | None:
         """Every hypothesis reads the character; those that have become wrong are dropped."""
         searches, context = self._reader.move_searches(meaning[0], chars)
-        found: set[Hypothesis] = set()
-        for one in meaning[1]:
-            none = self._reader.move(one.none, chars, context)
-            promises = self._reader.move_promises(one.promises, chars, context)
+        hypotheses: set[Hypothesis] = set()
+        for hypothesis in meaning[1]:
+            none = self._reader.move(hypothesis.none, chars, context)
+            promises = self._reader.move_promises(hypothesis.promises, chars, context)
             if promises is None or self._reader.has_found(none):
                 continue
-            if one.inside is None:
-                found.update(self._beginning(one._replace(none=none, promises=promises), context))
+            if hypothesis.inside is None:
+                hypotheses.update(self._beginning(hypothesis._replace(none=none, promises=promises), context))
             else:
-                inside = self._reader.move(one.inside, chars, context)
-                found.update(self._inside(Hypothesis(one.matches, inside, none, promises), context))
-        kept = frozenset(one for one in found if self._high is None or one.matches <= self._high)
-        return (searches, kept) if kept else None
+                inside = self._reader.move(hypothesis.inside, chars, context)
+                hypotheses.update(self._inside(Hypothesis(hypothesis.matches, inside, none, promises), context))
+        allowed = frozenset(hypothesis for hypothesis in hypotheses if self._high is None or hypothesis.matches <= self._high)
+        return (searches, allowed) if allowed else None
 
-    def _beginning(self, one: Hypothesis, context: int) -> Iterator[Hypothesis]:
+    def _beginning(self, hypothesis: Hypothesis, context: int) -> Iterator[Hypothesis]:
         """Between matches: a match begins here, or none does."""
-        if one.matches >= self._top:  # more are not counted
-            yield one
+        if hypothesis.matches >= self._top:  # more are not counted
+            yield hypothesis
             return
         begun = self._reader.enter(self._entry, context)
-        yield one._replace(none=self._reader.joined(one.none, begun))
+        yield hypothesis._replace(none=self._reader.joined(hypothesis.none, begun))
         if begun:
-            yield one._replace(inside=begun)
+            yield hypothesis._replace(inside=begun)
 
-    def _inside(self, one: Hypothesis, context: int) -> Iterator[Hypothesis]:
+    def _inside(self, hypothesis: Hypothesis, context: int) -> Iterator[Hypothesis]:
         """In a match: it ends here for good, or it goes on."""
-        assert one.inside is not None
-        ended, others = self._reader.split(one.inside)
+        assert hypothesis.inside is not None
+        ended, others = self._reader.split(hypothesis.inside)
         if others:
-            yield one._replace(inside=others)
+            yield hypothesis._replace(inside=others)
         promise = self._reader.promise(ended) if ended else BROKEN
         if promise != BROKEN:
-            promises = one.promises if promise == KEPT else one.promises | {promise}
-            none = self._reader.joined(one.none, others)
-            yield from self._beginning(Hypothesis(min(one.matches + 1, self._top), None, none, promises), context)
+            promises = hypothesis.promises if promise == KEPT else hypothesis.promises | {promise}
+            none = self._reader.joined(hypothesis.none, others)
+            yield from self._beginning(Hypothesis(min(hypothesis.matches + 1, self._top), None, none, promises), context)
 
     def floor(self, state: int) -> int:
         """No text that goes on from here has fewer matches."""
-        return min(one.matches for one in self._meanings[state][1])
+        return min(hypothesis.matches for hypothesis in self._meanings[state][1])
 
     def count(self, state: int) -> int | None:
         """How many matches there are if the text ends here; None if it was no text."""
         return next(
             (
-                one.matches
-                for one in self._meanings[state][1]
-                if one.inside is None and not self._reader.accepts(one.none) and self._reader.keeps(one.promises)
+                answer.matches
+                for answer in self._meanings[state][1]
+                if answer.inside is None and not self._reader.accepts(answer.none) and self._reader.keeps(answer.promises)
             ),
             None,
         )
 
     def accepts(self, state: int) -> bool:
         """Are there as many as there have to be, and no more than there may be?"""
-        found = self.count(state)
-        return found is not None and self._low <= found and (self._high is None or found <= self._high)
+        count = self.count(state)
+        return count is not None and self._low <= count and (self._high is None or count <= self._high)
 
     def least(self, state: int) -> float:
         """Characters that a text needs at least from here on."""
         lacking = min(map(self._lacking, self._meanings[state][1]))
         return lacking if lacking or self.accepts(state) else 1.0
 
-    def _lacking(self, one: Hypothesis) -> float:
+    def _lacking(self, hypothesis: Hypothesis) -> float:
         """Characters that are needed at least until there are enough matches, if a hypothesis is right."""
-        missing = max(0, self._low - one.matches)
-        if one.inside is None:
+        missing = max(0, self._low - hypothesis.matches)
+        if hypothesis.inside is None:
             return missing * self.width if missing else 0.0
         rest = missing - 1
-        return self._reader.nearest(one.inside, self._distance) + (rest * self.width if rest > 0 else 0.0)
+        return self._reader.nearest(hypothesis.inside, self._distance) + (rest * self.width if rest > 0 else 0.0)
 
 
 def anywhere(*languages: Language) -> Language:

@@ -151,13 +151,13 @@ class Matcher:
         opened = thread.opened if opened is None else opened
         reads = frozenset[int]() if cell is None else cell.reads
         return Thread(
-            cell, tuple(one for one in values if one[0] in reads), tuple(one for one in opened if one[0] in reads), thread.looks
+            cell, tuple(cap for cap in values if cap[0] in reads), tuple(cap for cap in opened if cap[0] in reads), thread.looks
         )
 
     def _ready(self, threads: Iterable[Thread], before: str, following: str) -> list[Thread]:
         """In their order, once each: those whose next node reads a character, and those that have ended."""
         check_progress(*FOLLOWING)
-        found: list[Thread] = []
+        ready: list[Thread] = []
         seen = set[tuple[Thread, frozenset[Cell]]]()
         pending = [(thread, frozenset[Cell]()) for thread in threads][::-1]
         while pending:
@@ -170,16 +170,16 @@ class Matcher:
                     f"a pattern can be in more than {MOST_WAYS:,} places of a text at once; let its groups have fewer texts"
                 )
             if thread.cell is None or isinstance(thread.cell.node, One | Written | Done):
-                found.append(thread)
+                ready.append(thread)
             elif isinstance(thread.cell.node, Trying):
                 pending.extend(
-                    (way, begun) for way in reversed(self._tried(thread, thread.cell.node, before, following, found))
+                    (way, begun) for way in reversed(self._tried(thread, thread.cell.node, before, following, ready))
                 )
             elif isinstance(thread.cell.node, Again):
                 pending.extend(reversed(self._repeated(thread, thread.cell, begun)))
             else:
                 pending.extend((way, begun) for way in reversed(self._expanded(thread, thread.cell, before, following)))
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(ready))
 
     def _expanded(self, thread: Thread, cell: Cell, before: str, following: str) -> list[Thread]:
         """What a thread becomes that reads nothing next."""
@@ -233,7 +233,7 @@ class Matcher:
             cell = self._pushed((*node.nodes, close), below)
             return [self._thread(cell, thread, opened=((node.number, ""), *thread.opened))]
         if isinstance(node, Close):
-            at = next((at for at, one in enumerate(thread.opened) if one[0] == node.number), None)
+            at = next((at for at, group in enumerate(thread.opened) if group[0] == node.number), None)
             if at is None:
                 return [self._thread(below, thread)]
             values[node.number] = thread.opened[at][1]
@@ -249,8 +249,8 @@ class Matcher:
         if isinstance(node, Call):
             if not reads:
                 return [self._thread(self._pushed(self._program.groups[node.number].nodes, below), thread)]
-            kept = tuple(one for one in thread.values if one[0] in reads)
-            restore = self._node(("restore", kept, reads), Restore(kept))
+            remembered = tuple(cap for cap in thread.values if cap[0] in reads)
+            restore = self._node(("restore", remembered, reads), Restore(remembered))
             return [self._thread(self._pushed((*self._program.groups[node.number].nodes, restore), below), thread)]
         assert isinstance(node, Restore)
         return [self._thread(below, thread, node.values)]
@@ -261,7 +261,7 @@ class Matcher:
     def _trying(self, threads: tuple[Thread, ...]) -> Node:
         node = Trying(threads)
         reads = frozenset[int]().union(*(thread.cell.reads for thread in threads if thread.cell is not None))
-        vars(node).update(reads=reads, least=min(0.0 if one.cell is None else one.cell.least for one in threads))
+        vars(node).update(reads=reads, least=min(0.0 if thread.cell is None else thread.cell.least for thread in threads))
         return self._node(("trying", threads), node)
 
     def _done(self, below: Cell | None) -> Node:
@@ -270,7 +270,7 @@ class Matcher:
         vars(node).update(reads=reads)
         return self._node(("done", reads), node)
 
-    def _tried(self, thread: Thread, node: Trying, before: str, following: str, found: list[Thread]) -> list[Thread]:
+    def _tried(self, thread: Thread, node: Trying, before: str, following: str, ready: list[Thread]) -> list[Thread]:
         """Go on with an atomic group: those of its ways that read something stay in it, and one that has matched leaves it."""
         assert thread.cell is not None
         below = thread.cell.below
@@ -278,7 +278,7 @@ class Matcher:
         left: list[Thread] = []
         for way in self._ready(node.threads, before, following):
             if way.cell is not None and isinstance(way.cell.node, Done):
-                forbidden = frozenset((True, frozenset([one])) for one in ways)
+                forbidden = frozenset((True, frozenset([earlier])) for earlier in ways)
                 out = thread._replace(looks=thread.looks | way.looks | forbidden)
                 left.append(self._thread(below, out, way.values, way.opened))
             if _is_done(way) and not way.looks:
@@ -286,7 +286,7 @@ class Matcher:
             # One that has left does not leave once more, where what stays is asked about this place again.
             ways.append(Thread(None, (), (), way.looks) if _is_done(way) else way)
         if not all(map(_is_done, ways)):
-            found.append(thread._replace(cell=self._pushed((self._trying(tuple(ways)),), below)))
+            ready.append(thread._replace(cell=self._pushed((self._trying(tuple(ways)),), below)))
         return left
 
     def _stepped(self, ready: Iterable[Thread], before: str, character: str, stay: bool = False) -> list[Thread]:
@@ -295,13 +295,13 @@ class Matcher:
         Args:
             stay: do those that have ended stay for what they have promised? It does not matter to them what comes then.
         """
-        found: list[Thread] = []
+        stepped: list[Thread] = []
         for thread in ready:
             after = Thread(None, (), (), thread.looks) if stay and _is_done(thread) else self._moved(thread, before, character)
             looks = None if after is None else self._looked(thread.looks, before, character)
             if after is not None and looks is not None:
-                found.append(after._replace(looks=looks))
-        return found
+                stepped.append(after._replace(looks=looks))
+        return stepped
 
     def _moved(self, thread: Thread, before: str, character: str) -> Thread | None:
         cell = thread.cell
@@ -351,7 +351,7 @@ class Matcher:
             threads: Iterable[Thread] = [first]
             for at in range(start, len(before)):
                 threads = self._stepped(self._ready(threads, before[:at], before[at]), before[:at], before[at])
-            if any(_is_done(one) and not one.looks for one in self._ready(threads, before, following)):
+            if any(_is_done(ready) and not ready.looks for ready in self._ready(threads, before, following)):
                 return True
         return False
 
@@ -365,7 +365,7 @@ class Matcher:
             return following == END
         if NON_BOUNDARY_NEEDS_TEXT and node.kind is op.AT_NON_BOUNDARY and not before and following == END:
             return False
-        words = [bool(one) and ord(one) in node.word for one in (before[-1:], following)]
+        words = [bool(character) and ord(character) in node.word for character in (before[-1:], following)]
         return (words[0] != words[1]) == (node.kind is op.AT_BOUNDARY)
 
 

@@ -157,7 +157,7 @@ class NameRest(Symbol):
         return self._ways_of(spelled[1][number]) if spelled is not None else ()
 
     @cached_property
-    def told(self) -> Collection[int]:
+    def own_bytes(self) -> Collection[int]:
         """The bytes behind which it may become one that is listed, or one of those before."""
         if self._beginning:
             return bytes_behind(self._beginning)

@@ -218,7 +218,7 @@ class StringRest(Symbol):
             self.kind = Kind((strings.scanner, state, beginning, reading.minimal), *bounds, unbounded)
 
     @cached_property
-    def told(self) -> Collection[int] | None:
+    def own_bytes(self) -> Collection[int] | None:
         """Where a scanner says which characters may come, the bytes that they begin with."""
         scanner = self._strings.scanner
         if scanner is None or self._beginning:
@@ -262,7 +262,7 @@ class StringRest(Symbol):
         """Byte by byte; most bytes lead to the same."""
         row: dict[int, tuple[Sequence, ...]] = {}
         by_class: dict[Hashable, tuple[Sequence, ...]] = {}
-        for byte in bytes_behind(self._beginning) if self.told is None else self.told:
+        for byte in bytes_behind(self._beginning) if self.own_bytes is None else self.own_bytes:
             read = read_on(self._beginning, byte, self._reading.minimal)
             if read is None and (byte != QUOTE or self._beginning):
                 continue

@@ -52,7 +52,7 @@ def reachable(table: Int32, start: int = 0) -> tuple[Int64, Int32]:
     """The states that can be reached from `start`, breadth first, and their table in this numbering."""
     number = np.full(len(table), -1, dtype=np.int32)
     number[start] = 0
-    frontier, order, found = np.array([start], dtype=np.int64), [np.array([start], dtype=np.int64)], 1
+    frontier, order, total = np.array([start], dtype=np.int64), [np.array([start], dtype=np.int64)], 1
     while frontier.size:
         check_progress(*SIMPLIFYING)
         targets = table[frontier]
@@ -63,8 +63,8 @@ def reachable(table: Int32, start: int = 0) -> tuple[Int64, Int32]:
             seen = np.zeros(len(table), dtype=np.bool_)
             seen[targets] = True
             frontier = np.flatnonzero(seen & (number < 0))
-        number[frontier] = np.arange(found, found + len(frontier))
-        found += len(frontier)
+        number[frontier] = np.arange(total, total + len(frontier))
+        total += len(frontier)
         order.append(frontier)
     everything = np.concatenate(order)
     return everything, number[table[everything]]
@@ -159,11 +159,11 @@ class _Predecessors:
         first, last = self._first[states], self._first[states + 1]
         lengths = last - first
         offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        found = self._sources[np.repeat(first, lengths) + offsets]
-        if len(found) < self.num_states:
-            return np.unique(found)
+        sources = self._sources[np.repeat(first, lengths) + offsets]
+        if len(sources) < self.num_states:
+            return np.unique(sources)
         flags = np.zeros(self.num_states, dtype=np.bool_)
-        flags[found] = True
+        flags[sources] = True
         return np.flatnonzero(flags)
 
     def distance(self, goals: Bools) -> Int64:
@@ -350,9 +350,9 @@ class Trie:
 
 def product_of(automata: Iterable[Automaton], conjunction: bool) -> Automaton:
     """As `product`, of one or more; always the two smallest, so that what counts to many comes last and once."""
-    waiting = sorted(automata, key=lambda one: one.num_states)
+    waiting = sorted(automata, key=lambda automaton: automaton.num_states)
     while len(waiting) > 1:
-        insort(waiting, product(waiting.pop(0), waiting.pop(0), conjunction), key=lambda one: one.num_states)
+        insort(waiting, product(waiting.pop(0), waiting.pop(0), conjunction), key=lambda automaton: automaton.num_states)
     return waiting[0]
 
 

@@ -213,20 +213,20 @@ class Residuals:
 
     def _restrict(self, residual: Constraint, position: int, number: int, effects: frozenset[tuple[Atom, int]]) -> Constraint:
         """The residual after a token class. Parts restricted before, to the same effect, are not walked again."""
-        known = self._restricted.setdefault((position, int(self._signature(position)[number]), effects), {})
+        restricted = self._restricted.setdefault((position, int(self._signature(position)[number]), effects), {})
         stack = [residual]
         while stack:
             node = stack[-1]
-            todo = [child for child in node.children() if child not in known]
-            if todo and node not in known:
+            todo = [child for child in node.children() if child not in restricted]
+            if todo and node not in restricted:
                 stack.extend(todo)
                 continue
-            if node not in known:
-                known[node] = self._rebuilt(node, known, position, number)
+            if node not in restricted:
+                restricted[node] = self._rebuilt(node, restricted, position, number)
             stack.pop()
-        return known[residual]
+        return restricted[residual]
 
-    def _rebuilt(self, node: Constraint, known: dict[Constraint, Constraint], position: int, number: int) -> Constraint:
+    def _rebuilt(self, node: Constraint, restricted: dict[Constraint, Constraint], position: int, number: int) -> Constraint:
         token = int(self.classes.representative[number])
         if isinstance(node, Literal):
             return Constant(token in node.tokens) if node.position == position else node
@@ -235,9 +235,9 @@ class Residuals:
         if isinstance(node, Atom):
             return node.after(position, number)
         if isinstance(node, Not):
-            return negation(known[node.of])
+            return negation(restricted[node.of])
         if isinstance(node, And | Or):
-            return decided(type(node), [known[child] for child in node.of])
+            return decided(type(node), [restricted[child] for child in node.of])
         return node
 
 

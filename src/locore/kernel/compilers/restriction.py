@@ -204,14 +204,14 @@ class Extensions:
         self._must_end = must_end
         ends = [int(residuals.classes.token_class[token]) for token in residuals.eos_ids]
         self.text = np.setdiff1d(np.nonzero(~blocked)[0], ends)
-        self._known: dict[Place, bool] = {}
+        self._leads_on: dict[Place, bool] = {}
 
     def exist(self, residual: Constraint, position: int) -> bool:
         """Does one more token, and then any number of them, lead to a text that satisfies the residual at `position`?"""
         place = residual, min(position, self._residuals.length)
-        if place not in self._known:
-            self._known[place] = self._search(place)
-        return self._known[place]
+        if place not in self._leads_on:
+            self._leads_on[place] = self._search(place)
+        return self._leads_on[place]
 
     def _search(self, start: Place) -> bool:
         waiting: deque[Place] = deque(self._after(start))
@@ -223,7 +223,7 @@ class Extensions:
                 if len(seen) > MOST_RESIDUALS or self._may_stop(*place):
                     return True
                 waiting.extend(self._after(place))
-        self._known.update(dict.fromkeys(seen, False))  # none of them leads on either
+        self._leads_on.update(dict.fromkeys(seen, False))  # none of them leads on either
         return False
 
     def _after(self, place: Place) -> Iterator[Place]:

@@ -143,11 +143,11 @@ def _with_end(text: SparseRows, padding: Ints, may_end: bool) -> SparseRows:
     end, default = text.num_states, text.default
     what = f"a table of {end:,} states and {len(default):,} classes of tokens"
     check_table(4 * (end + 1) * len(default), what, REMEDY)
-    kept = (text.target != end) | may_end
+    allowed = (text.target != end) | may_end
     closed = np.union1d(np.nonzero(default != DEAD)[0], padding)
-    state = np.append(text.state[kept], np.full(len(closed), end))
-    column = np.append(text.column[kept], closed)
-    target = np.append(text.target[kept], np.where(np.isin(closed, padding), end, DEAD))
+    state = np.append(text.state[allowed], np.full(len(closed), end))
+    column = np.append(text.column[allowed], closed)
+    target = np.append(text.target[allowed], np.where(np.isin(closed, padding), end, DEAD))
     order = np.lexsort((column, state))
     return SparseRows(end + 1, default, state[order], column[order], target[order])
 

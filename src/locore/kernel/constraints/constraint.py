@@ -320,20 +320,20 @@ class Several(Constraint):
 
     def places(self) -> Places | None:
         """Of `&` one part that says so is enough, of `|` all alternatives have to."""
-        known = [places for part in self.of if (places := part.places()) is not None]
-        return partial(_refused, known, self.neutral) if known and (self.neutral or len(known) == len(self.of)) else None
+        lookups = [places for part in self.of if (places := part.places()) is not None]
+        return partial(_refused, lookups, self.neutral) if lookups and (self.neutral or len(lookups) == len(self.of)) else None
 
     def json_of(self, parts: list[Json]) -> Json:
         """`{"type": "and" or "or", "of": [...]}`."""
         return {"type": "and" if self.neutral else "or", "of": parts}
 
 
-def _refused(known: list[Places], by_one: bool, steps: tuple[str, ...]) -> list[str] | None:
+def _refused(lookups: list[Places], by_one: bool, steps: tuple[str, ...]) -> list[str] | None:
     """The names where one part, or where all parts have nothing at a place."""
-    refused = [names for places in known if (names := places(steps)) is not None]
+    refused = [names for places in lookups if (names := places(steps)) is not None]
     if by_one:
         return refused[0] if refused else None
-    return [name for names in refused for name in names] if len(refused) == len(known) else None
+    return [name for names in refused for name in names] if len(refused) == len(lookups) else None
 
 
 class And(Several):

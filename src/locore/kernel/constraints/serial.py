@@ -135,10 +135,10 @@ def form_of(leaf: Any, written: Callable[[Any], Any] = lambda value: value) -> J
 def read_constraint(obj: Any, path: str) -> Constraint:
     """Reader of a field that holds a constraint; `path` is where it stands, such as `of[1]`."""
     kind = _kind_of(obj, path)
-    known = kind.required | kind.optional
+    readers = kind.required | kind.optional
     for field in obj:
-        if field not in known and field != "type":
-            names = ", ".join(known) or "none"
+        if field not in readers and field != "type":
+            names = ", ".join(readers) or "none"
             raise UnsupportedKeyword(
                 f"a constraint of type {obj['type']!r} has no field {field!r} (at "
                 f"{_inside(path, field)}); its fields are: {names}"
@@ -148,7 +148,7 @@ def read_constraint(obj: Any, path: str) -> Constraint:
             raise InvalidConstraint(
                 f"a constraint of type {obj['type']!r} needs the field {field!r} (missing at {_inside(path, field)})"
             )
-    values = {field: read(obj[field], _inside(path, field)) for field, read in known.items() if field in obj}
+    values = {field: read(obj[field], _inside(path, field)) for field, read in readers.items() if field in obj}
     try:
         return kind.build(**values)
     except InvalidConstraint as error:
@@ -253,8 +253,8 @@ def id_list(value: Any, where: str, ordered: bool = False) -> tuple[int, ...]:
     several = hasattr(value, "__iter__") and getattr(value, "ndim", 1) > 0
     what = f"a token id of {where}"
     listed = items_of(value, where, "a token id or a list of them", ordered=ordered) if several else [value]
-    ids = tuple(as_integer(one, what) for one in listed)
-    negative = [one for one in ids if one < 0]
+    ids = tuple(as_integer(token, what) for token in listed)
+    negative = [token for token in ids if token < 0]
     if negative:
         raise InvalidConstraint(f"{where} got the token id {negative[0]}; ids start at 0")
     return ids

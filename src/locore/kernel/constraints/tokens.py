@@ -173,10 +173,10 @@ def contains_tokens(sequences: Iterable[Iterable[int]]) -> TokenPhrases:
     listed = items_of(sequences, where, "a list of sequences of ids")
     if not all(isinstance(ids, Iterable) for ids in listed):
         raise InvalidConstraint(f"{where} needs a list of sequences, as in [[5, 6]]: got {listed}")
-    known = tuple(dict.fromkeys(id_list(ids, where, ordered=True) for ids in listed))
-    if not known or not all(known):
+    phrases = tuple(dict.fromkeys(id_list(ids, where, ordered=True) for ids in listed))
+    if not phrases or not all(phrases):
         raise InvalidConstraint(f"{where} needs sequences of at least one token id each")
-    return TokenPhrases(known)
+    return TokenPhrases(phrases)
 
 
 @dataclass(frozen=True, eq=False)

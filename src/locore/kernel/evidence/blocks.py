@@ -79,20 +79,20 @@ class Lineage:
         log_raise: for each position f64[kept], −log of the probability π with which a prefix was kept.
         log_rows: f64[kept at the last position but one], log of what the sequences weigh that each of these prefixes leads to,
             those that were not kept included.
-        kept: the prefixes of each position; None where something steered, as it is not known then what may follow.
+        prefixes: those of each position; None where something steered, as it is not known then what may follow.
     """
 
     parent: tuple[Tensor, ...]
     log_raise: tuple[Tensor, ...]
     log_rows: Tensor
-    kept: tuple[Kept, ...] | None = None
+    prefixes: tuple[Kept, ...] | None = None
 
     @property
     def log_grain(self) -> float:
         """Log of the largest weight that a prefix was raised to: less probable sets may have none; nan if unknown."""
-        if self.kept is None:
+        if self.prefixes is None:
             return math.nan
-        raised = (here.log_weights[more > 0] for here, more in zip(self.kept, self.log_raise, strict=True))
+        raised = (here.log_weights[more > 0] for here, more in zip(self.prefixes, self.log_raise, strict=True))
         return max((float(weights.max()) for weights in raised if len(weights)), default=NEG_INF)
 
     def variance(self) -> float:
@@ -170,10 +170,10 @@ class Block:
 
     def where(self, keep: Tensor, number: Tensor) -> Block:
         """Of the sequences Bool[num], which then have the numbers Long[num]; the weights of the rest become zero."""
-        kept = keep[self.row]
-        weights = self.log_weights.masked_fill(~kept, NEG_INF)
+        stays = keep[self.row]
+        weights = self.log_weights.masked_fill(~stays, NEG_INF)
         row = number[self.row].clamp_min(0)  # without weight it may be any
-        return replace(self, row=row, log_weights=weights, is_whole=self.is_whole and bool(kept.all()))
+        return replace(self, row=row, log_weights=weights, is_whole=self.is_whole and bool(stays.all()))
 
     def times(self, log_factors: Tensor, are_near: bool = False) -> Block:
         """With weights multiplied by f64[sequences that all blocks found].
@@ -251,8 +251,8 @@ class Blocks:
     @property
     def error(self) -> float:
         """Relative standard error of the mean: the larger of the two; nan where neither is known."""
-        known = [error for error in (self.spread, self.thinning) if not math.isnan(error)]
-        return max(known, default=math.nan)
+        errors = [error for error in (self.spread, self.thinning) if not math.isnan(error)]
+        return max(errors, default=math.nan)
 
     @property
     def surprise(self) -> float:
@@ -294,18 +294,18 @@ class Blocks:
         x being the first t tokens. The worst t counts: sequences that share a beginning are worth less than their number where
         it is the beginning that matters.
         """
-        known = [(block, log) for block, log in zip(self.members, self.log_evidence, strict=False) if log > NEG_INF]
-        if len(known) < LEAST or self.tokens is None:
+        blocks = [(block, log) for block, log in zip(self.members, self.log_evidence, strict=False) if log > NEG_INF]
+        if len(blocks) < LEAST or self.tokens is None:
             return math.nan
-        share = torch.softmax(torch.tensor([log for _, log in known], dtype=torch.float64), 0)
-        laws = torch.zeros(len(known), len(self.tokens), dtype=torch.float64)
-        for row, (block, _) in zip(laws, known, strict=True):
+        share = torch.softmax(torch.tensor([log for _, log in blocks], dtype=torch.float64), 0)
+        laws = torch.zeros(len(blocks), len(self.tokens), dtype=torch.float64)
+        for row, (block, _) in zip(laws, blocks, strict=True):
             row.index_add_(0, block.row, torch.softmax(block.log_weights, 0))
-        most = float(sum(int((block.log_weights > NEG_INF).sum()) for block, _ in known))
+        most = float(sum(int((block.log_weights > NEG_INF).sum()) for block, _ in blocks))
         prefix = torch.zeros(len(self.tokens), dtype=torch.long)
         for column in self.tokens.T:
             prefix = torch.unique(torch.stack([prefix, column]), dim=1, return_inverse=True)[1]
-            by_prefix = torch.zeros(len(known), int(prefix.max()) + 1, dtype=torch.float64).index_add_(1, prefix, laws)
+            by_prefix = torch.zeros(len(blocks), int(prefix.max()) + 1, dtype=torch.float64).index_add_(1, prefix, laws)
             most = min(most, _draws_worth(by_prefix, share))
         return most
 

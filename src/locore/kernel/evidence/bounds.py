@@ -95,8 +95,8 @@ def unasked_share(draws: Draws) -> float:
         number = effective_sample_size(draws.log_weights)
     share = drawn_among * min(1.0, OF_THREE / max(1.0, number))
     if draws.token_scores is not None:
-        found = log_total(draws.tokens, draws.token_scores.sum(-1)) - draws.log_mean_weight
-        share = min(share, max(0.0, -math.expm1(found)))
+        log_share = log_total(draws.tokens, draws.token_scores.sum(-1)) - draws.log_mean_weight
+        share = min(share, max(0.0, -math.expm1(log_share)))
     return share + (0.0 if draws.blocks is None else UNSEEN * draws.blocks.unseen)
 
 
@@ -314,8 +314,8 @@ def _upper_bound(log_weights: Tensor, log_caps: Tensor, tail: float) -> float:
 
 def _log_capital(log_ratios: Tensor) -> float:
     """Log of what a capital of 1 has become, given f64[num], log of weight over its supposed mean."""
-    kept, staked = torch.log1p(-SHARES)[:, None], SHARES.log()[:, None]
-    growth = torch.logaddexp(kept, staked + log_ratios).sum(1)
+    reserve, staked = torch.log1p(-SHARES)[:, None], SHARES.log()[:, None]
+    growth = torch.logaddexp(reserve, staked + log_ratios).sum(1)
     return float(torch.logsumexp(CAPITAL.log() + growth, 0))
 
 

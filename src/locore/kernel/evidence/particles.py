@@ -134,8 +134,8 @@ class Particles(Estimate):
     def _at(self, rows: Tensor) -> Particles:
         """These, with their weights."""
         scores = self.token_scores
-        kept = None if scores is None else scores[rows]
-        return replace(self, tokens=self.tokens[rows], log_weights=self.log_weights[rows], token_scores=kept)
+        chosen = None if scores is None else scores[rows]
+        return replace(self, tokens=self.tokens[rows], log_weights=self.log_weights[rows], token_scores=chosen)
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -232,10 +232,10 @@ class Particles(Estimate):
         Multiplying by an indicator keeps proper weights proper, for α ∧ indicator. Blocks are filtered before they are
         averaged, so that every error is that of α ∧ indicator; where that is not possible none is known.
         """
-        kept = int(keep.sum())
-        if not kept:
+        number = int(keep.sum())
+        if not number:
             raise ZeroWeights(f"all {len(self)} particles were refused: {reason}. Use more particles, or drop this condition.")
-        share, those = kept / len(self), self._at(keep)
+        share, those = number / len(self), self._at(keep)
         record = self._record_where(keep, reason, share)
         return replace(those, log_weights=those.log_weights + math.log(share), record=record)
 

@@ -69,8 +69,8 @@ class Factors:
 
     def info(self) -> dict[str, Any]:
         """By the names of `Particles.info`."""
-        told = ("texts", "beginnings", "errors", "timeouts", "first_error")
-        return {f"potential_{name}": value for name in told if (value := getattr(self, name))}
+        names = ("texts", "beginnings", "errors", "timeouts", "first_error")
+        return {f"potential_{name}": value for name in names if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Record:
     def info(self) -> dict[str, Any]:
         """What there is to say, by the names of `Particles.info`."""
         (low, high), table = self.bounds, self.table
-        told = {
+        entries = {
             **{name: getattr(self, name) for name in SAID},
             **{name: getattr(self, name) or None for name in SAID_IF_TRUE},
             "blocks": None if self.blocks is None else len(self.blocks),
@@ -226,7 +226,7 @@ class Record:
         }
         always = {"guarantee": self.guarantee, "zero_weights": dict(self.zeros), "notes": list(self.notes)}
         of_factors = {} if self.factors is None else self.factors.info()
-        return {**always, **{name: value for name, value in told.items() if value is not None}, **of_factors, **self.details}
+        return {**always, **{name: value for name, value in entries.items() if value is not None}, **of_factors, **self.details}
 
 
 @dataclass(frozen=True)
@@ -379,20 +379,20 @@ def log_total(tokens: Tensor, log_probs: Tensor) -> float:
     return float(torch.logsumexp(log_probs[distinct(tokens)[0]], 0))
 
 
-def keep_positive(tokens: Tensor, log_weights: Tensor, token_scores: Tensor | None = None, **known: Any) -> Draws:
+def keep_positive(tokens: Tensor, log_weights: Tensor, token_scores: Tensor | None = None, **fields: Any) -> Draws:
     """Drop particles of weight zero, and rescale the others by kept/drawn so that their mean stays the evidence.
 
-    `known` are fields of the record; `drawn` counts weights that are zero and not given at all, by default there are none.
+    `fields` are those of the record; `drawn` counts weights that are zero and not given at all, by default there are none.
 
     Raises:
         ZeroWeights: there is nothing left.
     """
     keep = log_weights > NEG_INF
-    kept, drawn = int(keep.sum()), known.pop("drawn", None) or len(log_weights)
-    if not kept:
+    positive, drawn = int(keep.sum()), fields.pop("drawn", None) or len(log_weights)
+    if not positive:
         raise ZeroWeights(
             f"none of {drawn} particles satisfies the constraint with positive weight; use more particles, a larger budget, or "
             "another sampler (masking always finds sequences that satisfy the constraint)."
         )
     scores = None if token_scores is None else token_scores[keep]
-    return Draws(tokens[keep], log_weights[keep] + math.log(kept / drawn), scores, Record(drawn=drawn, **known))
+    return Draws(tokens[keep], log_weights[keep] + math.log(positive / drawn), scores, Record(drawn=drawn, **fields))

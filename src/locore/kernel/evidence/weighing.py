@@ -25,13 +25,13 @@ ROUNDING = 1e-12  # share that sums of everything may miss
 D = TypeVar("D", bound=Draws)
 
 
-def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], told: Callable[[], Factors]) -> D:
+def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], usage: Callable[[], Factors]) -> D:
     """Draws whose weights are multiplied.
 
     Args:
         draws: with proper weights.
         log_factors: of Long[num, length] f64[num], log φ; it remembers what it was asked.
-        told: what was asked in all, to be called afterwards.
+        usage: what was asked in all, to be called afterwards.
 
     Raises:
         ZeroWeights: φ is zero on all of them.
@@ -40,7 +40,7 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], told: Callable[[]
     record = draws.record
     if record.factors is not None:  # the sampler has accepted texts for what they are worth
         factors = log_factors(draws.tokens)
-        used = replace(told(), log_before=draws.log_mean_weight, log_seen=float(factors.max()))
+        used = replace(usage(), log_before=draws.log_mean_weight, log_seen=float(factors.max()))
         return replace(draws, record=replace(record, factors=used, bounds=_bounds(draws, factors, used.log_most)))
     if record.guarantee != "proper":
         raise InvalidArgument(f"weights that are {record.guarantee} cannot carry potentials; use a sampler whose are proper.")
@@ -48,9 +48,9 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], told: Callable[[]
     factors = log_factors(draws.tokens)
     keep = factors > NEG_INF
     if not bool(keep.any()):
-        raise ZeroWeights(_nothing_left(len(draws), told()))
+        raise ZeroWeights(_nothing_left(len(draws), usage()))
     share = int(keep.sum()) / len(draws)
-    used = replace(told(), log_before=draws.log_mean_weight, log_seen=float(factors.max()), unasked=unasked_share(draws))
+    used = replace(usage(), log_before=draws.log_mean_weight, log_seen=float(factors.max()), unasked=unasked_share(draws))
     blocks = None if record.resampled_from is not None or record.blocks is None else record.blocks.times(factors)
     return replace(
         draws,
@@ -81,8 +81,8 @@ def _bounds(draws: Draws, factors: Tensor, log_most: float) -> Bounds:
     high = draws.record.bounds[1]
     if draws.token_scores is None:
         return NEG_INF, high + log_most
-    known, scores = factors > NEG_INF, draws.token_scores.sum(-1)
-    low = log_total(draws.tokens[known], (scores + factors)[known]) if bool(known.any()) else NEG_INF
+    positive, scores = factors > NEG_INF, draws.token_scores.sum(-1)
+    low = log_total(draws.tokens[positive], (scores + factors)[positive]) if bool(positive.any()) else NEG_INF
     if log_most == math.inf:
         return low, math.inf
     left = max(-math.expm1(min(0.0, log_total(draws.tokens, scores) - high)), ROUNDING)  # of what α may have

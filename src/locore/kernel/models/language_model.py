@@ -92,9 +92,9 @@ class ModelInfo:
             "read from": self.place or None,
             "suggests": ", ".join(f"{name} {value:g}" for name, value in self.sampling.items()) or None,
         }
-        told = [(key, value) for key, value in lines.items() if value is not None]
-        told += [("reading", reason) for reason in self.hindrances]
-        return "\n".join([self.name, *(f"  {key:<14}{value}" for key, value in told)])
+        shown = [(key, value) for key, value in lines.items() if value is not None]
+        shown += [("reading", reason) for reason in self.hindrances]
+        return "\n".join([self.name, *(f"  {key:<14}{value}" for key, value in shown)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,17 +231,17 @@ class LanguageModel(ABC):
         self.require_length(positive(length, "length"))
         cursor = self.begin(positive(num, "num"))
         uniforms = torch.rand(num, length, generator=make_generator(seed), dtype=torch.float64)
-        tokens, scores, kept = [], [], []
+        tokens, scores, distributions = [], [], []
         for step in range(length):
             log_probs = cursor.log_probs
             token = categorical(log_probs, uniforms[:, step])
             tokens.append(token)
             scores.append(chosen(log_probs, token))
             if keep_log_probs:
-                kept.append(log_probs)
+                distributions.append(log_probs)
             if step + 1 < length:
                 cursor = cursor.advance(token)
-        rows = torch.stack(kept, 1) if keep_log_probs else None
+        rows = torch.stack(distributions, 1) if keep_log_probs else None
         return Drafts(torch.stack(tokens, 1), torch.stack(scores, 1), rows)
 
     def neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:

@@ -34,13 +34,13 @@ def tokenizer_of(given: object, asking: str) -> Tokenizer:
     Raises:
         InvalidArgument: it is neither; what transformers calls a tokenizer or a model is none of Locore.
     """
-    found = given if isinstance(given, Tokenizer) else getattr(given, "tokenizer", None)
-    if not isinstance(found, Tokenizer):
+    tokenizer = given if isinstance(given, Tokenizer) else getattr(given, "tokenizer", None)
+    if not isinstance(tokenizer, Tokenizer):
         raise InvalidArgument(
             f"{asking} needs a model or a tokenizer of Locore, got {type(given).__name__}; {REMEDY}, or "
             "locore.Tokenizer.from_huggingface(tokenizer)."
         )
-    return found
+    return tokenizer
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:

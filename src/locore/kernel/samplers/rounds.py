@@ -95,33 +95,33 @@ def width_of(num_particles: int, length: int, budget: int | None, blocks: int, w
     return budget // price
 
 
-def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **known: Any) -> Draws:
+def pooled(rounds: list[Round], most: int | None, generator: torch.Generator, **fields: Any) -> Draws:
     """Average independent rounds; a sequence found by several is one particle with the sum of its weights.
 
     More than `most` are thinned without bias; their total weight stays as it is, and so does what the rounds say of each other.
-    `known` are fields of the record.
+    `fields` are those of the record.
 
     Raises:
         ZeroWeights: no round found anything.
     """
-    low, high = max(one.bounds[0] for one in rounds), min(one.bounds[1] for one in rounds)
-    if not any(len(one.tokens) for one in rounds):
+    low, high = max(batch.bounds[0] for batch in rounds), min(batch.bounds[1] for batch in rounds)
+    if not any(len(batch.tokens) for batch in rounds):
         error = ZeroWeights(nothing_found(high))
         error.log_most = high
         raise error
-    known.setdefault("bounds", (min(low, high), high))  # rounding may put the sum of everything above its bound
-    tokens = torch.cat([one.tokens for one in rounds])
-    weights = torch.cat([one.log_weights for one in rounds]) - math.log(len(rounds))
-    scores = torch.cat([one.token_scores for one in rounds])
+    fields.setdefault("bounds", (min(low, high), high))  # rounding may put the sum of everything above its bound
+    tokens = torch.cat([batch.tokens for batch in rounds])
+    weights = torch.cat([batch.log_weights for batch in rounds]) - math.log(len(rounds))
+    scores = torch.cat([batch.token_scores for batch in rounds])
     first, which = distinct(tokens)
     tokens, merged = tokens[first], segment_logsumexp(weights, which, len(first))
-    rows = torch.split(which, [len(one.tokens) for one in rounds])
-    members = [Block(row, one.log_weights, one.surprise, one.lineage) for row, one in zip(rows, rounds, strict=True)]
+    rows = torch.split(which, [len(batch.tokens) for batch in rounds])
+    members = [Block(row, batch.log_weights, batch.surprise, batch.lineage) for row, batch in zip(rows, rounds, strict=True)]
     blocks = Blocks.of(members, tokens, scores[first])
     if most is not None and len(tokens) > most:
         chosen, merged = select(merged, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
         tokens, first = tokens[chosen], first[chosen]
-    return Draws(tokens, merged + math.log(len(tokens)), scores[first], Record(blocks=blocks, **known))
+    return Draws(tokens, merged + math.log(len(tokens)), scores[first], Record(blocks=blocks, **fields))
 
 
 def nothing_found(log_most: float) -> str:

@@ -404,5 +404,5 @@ class UnreadMass:
 
     def bounds(self, log_joint: Tensor) -> Bounds:
         """Of log p(α), given the prefixes before the last token and the tokens with which they satisfy α, or their sums."""
-        known = torch.logsumexp(log_joint.flatten(), 0)
-        return float(known), float(torch.logaddexp(known, self._log_left))
+        low = torch.logsumexp(log_joint.flatten(), 0)
+        return float(low), float(torch.logaddexp(low, self._log_left))

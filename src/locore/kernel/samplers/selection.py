@@ -63,8 +63,8 @@ def select(log_weights: Tensor, num: int, uniform: float) -> tuple[Tensor, Tenso
         Long[chosen] in increasing order, and f64[chosen], their new log weights.
     """
     padded = torch.nn.functional.pad(log_weights, (0, -len(log_weights) % STRETCH), value=NEG_INF)
-    found = select_in_place(padded[None].clone(), num, uniform)
-    return found.chosen, log_weights[found.chosen].double() + found.log_raise
+    selection = select_in_place(padded[None].clone(), num, uniform)
+    return selection.chosen, log_weights[selection.chosen].double() + selection.log_raise
 
 
 def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float = 0.0, spares: bool = False) -> Selection:
@@ -112,10 +112,10 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
 
 def _all(logs: Tensor, possible: Tensor, rows: int, width: int) -> Selection:
     """Nothing is left out of Long[possible], which weigh Float[possible] in logs."""
-    kept, possible = logs.double().cpu(), possible.cpu()
+    weights, possible = logs.double().cpu(), possible.cpu()
     nothing = torch.full((rows,), NEG_INF, dtype=torch.float64)
-    log_rows = segment_logsumexp(kept, possible // width, rows)
-    return Selection(possible, torch.zeros_like(kept), float(torch.logsumexp(kept, 0)), 0.0, nothing, log_rows)
+    log_rows = segment_logsumexp(weights, possible // width, rows)
+    return Selection(possible, torch.zeros_like(weights), float(torch.logsumexp(weights, 0)), 0.0, nothing, log_rows)
 
 
 def _set_apart(weights: Tensor, sums: Tensor, large: Tensor, num: int) -> tuple[Tensor, Tensor]:

@@ -106,11 +106,11 @@ class SequentialMonteCarlo(Promises):
                     particles, prefixes = particles.steered(self.ahead.of(prefixes), prefixes)
                 going = prefixes.going()
                 nominal += int(going[particles.prefix].sum())
-                known = prefixes.log_mass
+                log_joint = prefixes.log_mass
                 prefixes = prefixes if bool(going.any()) else prefixes.padded()  # only padding is to come
             else:
-                known = before.log_mass + following.log_mass
-        particles, bounds = particles.unsteered(), unread.bounds(known)
+                log_joint = before.log_mass + following.log_mass
+        particles, bounds = particles.unsteered(), unread.bounds(log_joint)
         most = num_particles if budget is None else None
         cost = {"nominal_lm_tokens": nominal}
         return pooled(particles.rounds(prefixes), most, generator, bounds=bounds, details=cost)
@@ -151,8 +151,8 @@ def drawn_apart(
             left = following.left_by(first[number], token)
             unread.add(prefixes.log_mass[first] + left[first])
         else:  # without look-ahead more is allowed than satisfies α
-            known = mass if look_ahead else prefixes.masses().log_mass
-            bounds = unread.bounds(prefixes.log_mass[first] + known[first])
+            last_mass = mass if look_ahead else prefixes.masses().log_mass
+            bounds = unread.bounds(prefixes.log_mass[first] + last_mass[first])
         number = number * circuit.vocab_size + token
         prefixes = prefixes.extended(going, token, look_ahead)
         prefixes.settle()
@@ -259,8 +259,8 @@ class Population:
         """
         own = worth[self.prefix]
         particles = replace(self, worth=torch.where(own > NEG_INF, own, 0.0)).weighted(own - self.worth)
-        kept, prefix = torch.unique(particles.prefix, return_inverse=True)
-        return replace(particles, prefix=prefix), prefixes.at(kept)
+        rows, prefix = torch.unique(particles.prefix, return_inverse=True)
+        return replace(particles, prefix=prefix), prefixes.at(rows)
 
     def unsteered(self) -> Population:
         """Weights as if nothing had been multiplied on the way."""
@@ -271,12 +271,12 @@ class Population:
         finite = values > NEG_INF
         logs = self.log_weights.masked_fill(~finite, NEG_INF)
         share = (logs - segment_logsumexp(logs, self.block, self.blocks)[self.block]).exp().nan_to_num(0.0)
-        kept = values.masked_fill(~finite, 0.0)
+        increments = values.masked_fill(~finite, 0.0)
 
         def mean(numbers: Tensor) -> Tensor:
             return torch.zeros(self.blocks, dtype=torch.float64).index_add_(0, self.block, share * numbers)
 
-        return mean((kept - mean(kept)[self.block]).square())
+        return mean((increments - mean(increments)[self.block]).square())
 
     def resampled(self, threshold: float, generator: torch.Generator) -> Population:
         """Blocks whose effective sample size is below the threshold are made even, by systematic resampling."""
