@@ -292,11 +292,8 @@ def _sampled(asked: Asked, strata: Sequence[Stratum], seeds: Sequence[int]) -> l
 
 def _best_of(parts: Sequence[Part], run: Run, most: int) -> Particles:
     """The most probable texts of all parts, by what they are worth."""
-    modes = [
-        (part.particles, part.nats, mode)
-        for part in parts
-        if part.particles is not None and (mode := part.particles.record.mode)
-    ]
+    drawn = [(part.particles, part.nats) for part in parts if part.particles is not None]
+    modes = [(particles, nats, mode) for particles, nats in drawn if (mode := particles.record.mode)]
     unread = max(mode.log_unread + nats for _, nats, mode in modes) if len(modes) == len(parts) else math.inf
     values = torch.cat([particles.log_weights + nats for particles, nats, _ in modes])
     order = values.argsort(descending=True)
